@@ -9,12 +9,13 @@ SEEDS ?= 1
 WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
+WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 # of make wheels, as of cargo-zigbuild
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test long check schema bench sim swarm native fuzz fuzz-api proto surface wheel lock clean
+.PHONY: run test test-pythons long check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
-CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.* kvstore/native/src/*.rs kvstore/native/src/*/*.rs)
+CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
 export KVSTORE_NATIVE := $(strip $(NATIVE))
 
 $(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
@@ -34,25 +35,36 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	touch $@
 
-run: $(VENV)/.runtime  ## store on 127.0.0.1:2379 and Kubernetes API on 6443; flags: make run ARGS="--log-level debug"
+run: $(VENV)/.runtime  ## a cluster: Kubernetes API on 127.0.0.1:6443, the store on a unix socket; flags: make run ARGS="--log-level debug"
 	exec $(BIN)/kvstack up --data-dir $(DATA) $(ARGS)
 
-test: $(VENV)/.dev check  ## all checks and tests
+test: $(VENV)/.dev check  ## all checks and tests; with cargo those of the crate, too, unless NATIVE=0
+	@if test "$(strip $(NATIVE))" = 0 || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then \
+	  echo "the crate's own tests are left out: NATIVE=0, or no cargo with clippy and rustfmt"; \
+	else $(MAKE) --no-print-directory native; fi
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Python found, each in a .venv of its own
+	@for python in $$({ packaging/fastest-python.sh; packaging/fastest-python.sh newest; } | sort -u); do \
+	  venv=$(VENV)-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+	  $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python $$venv/.dev && \
+	  $$venv/bin/pytest -q -n 2 tests/unit tests/apimachinery $(ARGS) || exit 1; done
 
 long: $(VENV)/.dev  ## the tests that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
+	@for name in agents apiserver; do test "$$(readlink kvstack/$$name)" = ../$$name || \
+	  { echo "kvstack/$$name has to be a symbolic link to ../$$name"; exit 1; }; done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m proto.generate --check
-	$(BIN)/python -m kvstack.apiserver.schema.generate --check
+	$(BIN)/python -m kvstack.apimachinery.schema.generate --check
 
 schema: $(VENV)/.dev  ## the table of kinds from its text tables; with SOURCE=dir, first those from a release
-	$(BIN)/python -m kvstack.apiserver.schema.generate $(if $(SOURCE),--from $(SOURCE))
+	$(BIN)/python -m kvstack.apimachinery.schema.generate $(if $(SOURCE),--from $(SOURCE))
 
 proto: $(VENV)/.dev  ## generate kvstore/wire/gen from proto/
 	$(BIN)/python -m proto.generate
@@ -67,6 +79,8 @@ swarm: $(VENV)/.dev  ## simulated worlds on all processors; failing seeds go to 
 	$(BIN)/python -m tests.sim.$(or $(strip $(WORLD)),swarm) --hours $(HOURS) $(ARGS)
 
 native:  ## the native transport's own checks and tests (needs cargo with clippy and rustfmt)
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || \
+	  { echo "rustfmt and clippy are missing: rustup component add rustfmt clippy"; exit 1; }
 	cd kvstore/native && cargo fmt --check
 	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --release --all-targets -- -D warnings
 	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked --release --no-default-features
@@ -75,12 +89,13 @@ fuzz-api: $(VENV)/.dev  ## any bytes at the API server's readers, so many second
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r tests/fuzz/requirements.txt
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S) $(ARGS)
 
-fuzz:  ## any bytes at the native transport's framing: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
+fuzz:  ## any bytes at the native transport's framing and its client: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
 	@rustup toolchain list 2>/dev/null | grep -q nightly || { echo "a nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
-	cd kvstore/native && for target in deframe watch connection; do \
+	cd kvstore/native && for target in deframe watch targets connection web decode client; do \
+	  seeds=fuzz/seeds/connection; case $$target in decode|client) seeds=fuzz/seeds/client;; esac; \
 	  mkdir -p fuzz/corpus/$$target && \
-	  PYO3_PYTHON=$(abspath $(BIN)/python) cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/connection -- \
+	  PYO3_PYTHON=$(abspath $(BIN)/python) cargo +nightly fuzz run $$target fuzz/corpus/$$target $$seeds -- \
 	    -max_total_time=$(FUZZ_S) -max_len=4096 || exit 1; done
 
 surface: $(VENV)/.dev  ## docs/surface.md, from the results of the last `make test`
@@ -91,9 +106,25 @@ wheel:  ## an installable wheel in dist/, with the native transport inside (need
 	KVSTORE_NATIVE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-lock:  ## renew the lock files from pyproject.toml (needs uv)
-	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 pyproject.toml -o requirements.lock
+wheels: $(VENV)/.runtime  ## wheels in dist/ for WHEEL_TARGETS, and one without the native transport (needs cargo, rustup)
+	test -x $(VENV)-wheels/bin/python || $(BIN)/python -m venv $(VENV)-wheels
+	$(VENV)-wheels/bin/pip install --quiet --disable-pip-version-check --require-hashes -r packaging/wheels.lock
+	rm -rf build dist/wheels
+	for target in $(WHEEL_TARGETS); do rm -rf build && rustup target add "$$(echo $$target | sed 's/\.[0-9.]*$$//')" && \
+	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" KVSTORE_NATIVE=1 KVSTORE_CRATE_TARGET=$$target \
+	  $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/wheels/$$target . && \
+	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" auditwheel repair --wheel-dir dist dist/wheels/$$target/*.whl || exit 1; done
+	rm -rf build
+	KVSTORE_NATIVE=0 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+image:  ## the image kvstack, with its version as a label (needs docker)
+	docker build -t kvstack --build-arg VERSION="$$(sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' kvstore/version.py)" .
+
+lock:  ## renew the lock files from pyproject.toml (needs uv: pip install uv)
+	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 --extra all pyproject.toml -o requirements.lock
 	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 --extra dev pyproject.toml -o requirements-dev.lock
+	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 packaging/wheels.in -o packaging/wheels.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

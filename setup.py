@@ -1,7 +1,9 @@
-"""Builds the native transport (kvstore/native) when a Rust toolchain is there, and does without it
-when not: then the server serves the same API through grpcio. Everything else is in pyproject.toml.
+"""Builds the native transport (kvstore/native) if a Rust toolchain is found.
 
-KVSTORE_NATIVE=0 leaves it out; KVSTORE_NATIVE=1 fails where it cannot be built, as for a wheel.
+Without one the server serves the same API through grpcio. Everything else is in pyproject.toml.
+
+KVSTORE_NATIVE=0 leaves it out, and a wheel is for any system; KVSTORE_NATIVE=1 fails where it
+cannot be built, as for a wheel of one system.
 """
 
 import os
@@ -12,7 +14,17 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-BUILD = Path(__file__).resolve().parent / "packaging" / "crate.py"
+ROOT = Path(__file__).resolve().parent
+BUILD = ROOT / "packaging" / "crate.py"
+LINKED = ("agents", "apiserver")  # below kvstack: links here, folders in a source distribution
+
+for name in LINKED:
+    if not (ROOT / "kvstack" / name / "__init__.py").is_file():
+        raise SystemExit(
+            f"kvstack/{name} is neither a symbolic link to ../{name} nor a package; after a "
+            "checkout without links: "
+            f"git config core.symlinks true && git checkout -- kvstack/{name}"
+        )
 
 
 class BuildCrate(build_ext):
@@ -26,10 +38,10 @@ class BuildCrate(build_ext):
             raise SystemExit("kvstore: the native transport is asked for and cannot be built")
 
 
+NATIVE = Extension("kvstore.transport._native", sources=[], optional=True, py_limited_api=True)
+
 setup(
-    ext_modules=[
-        Extension("kvstore.transport._native", sources=[], optional=True, py_limited_api=True)
-    ],
+    ext_modules=[] if os.environ.get("KVSTORE_NATIVE") == "0" else [NATIVE],
     cmdclass={"build_ext": BuildCrate},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

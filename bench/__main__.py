@@ -55,7 +55,7 @@ def _play_or_tell(
     """Play one scenario; return whether it gave results. A failure must not cost those to come."""
     try:
         return _play(scenario, options, console, work, results)
-    except Exception:
+    except Exception:  # noqa: BLE001 - printed; other scenarios still run
         console.print_exception()
         console.print(f"FAILED {scenario.name}", style="bold red")
         return False
@@ -82,7 +82,7 @@ def _play(
     report.write(results, report.result(scenario, run, machine))
     report.write_page(results, [each.name for each in SCENARIOS])
     if results == report.RESULTS:
-        summary.write(summary.README, results)
+        summary.write(summary.PAGE, results)
     return True
 
 

@@ -7,6 +7,7 @@ from bench.scenarios import (
     api_pods,
     api_server,
     catch_up,
+    churn,
     clients,
     cluster_fanout,
     cluster_rates,
@@ -51,6 +52,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     api_pods.SCENARIO,
     scheduling.SCENARIO,
     stack.SCENARIO,
+    churn.SCENARIO,
     embedded.SCENARIO,
     http.SCENARIO,
 )

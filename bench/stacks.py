@@ -178,20 +178,20 @@ def process(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[byt
 def started(directory: Path, *flags: str) -> Iterator[Stack]:
     """Start `kvstack up`, on what is in the directory if there is something."""
     directory.mkdir(parents=True, exist_ok=True)
-    store, api = free_ports(2)
+    (api,) = free_ports(1)
     command = [sys.executable, "-m", "kvstack", "up", f"--data-dir={directory / 'data'}"]
-    command += [f"--listen-client-urls=http://127.0.0.1:{store}", f"--secure-port={api}"]
+    command += [f"--secure-port={api}"]
     own = directory / "data" / "kubernetes"
 
     def access() -> Access:
         context = ssl.create_default_context(cafile=own / "pki" / "ca.crt")
-        context.load_cert_chain(own / "pki" / "admin.crt", own / "pki" / "admin.key")
+        context.load_cert_chain(own / "pki" / "super-admin.crt", own / "pki" / "super-admin.key")
         return Access(context)
 
     log = directory / "log"
     with ExitStack() as stack:
         running = stack.enter_context(process([*command, *flags], log))
-        found = Stack([running], [log], own / "admin.conf", api, access)
+        found = Stack([running], [log], own / "super-admin.conf", api, access)
         stack.callback(found.close)
         yield found
 

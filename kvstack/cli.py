@@ -1,6 +1,7 @@
 """The `kvstack` command: which subcommands there are.
 
     kvstack COMMAND [flags]
+    kvstack --version           of kvstack, and of what it is compatible with
     kube-apiserver [flags]      where a link of this name leads to the command: `apiserver`
 
 A subcommand loads nothing of the others. Exit codes are the subcommands'; 2 is an unknown one.
@@ -13,6 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
+
+from kvstack.component.net.descriptors import raise_limit
+from kvstore.version import VERSION
 
 UPSTREAM: Final = "kube-apiserver"
 
@@ -47,13 +51,48 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "kvstack.agents.kubelet.command",
         "A node that runs pods as processes of this machine.",
     ),
+    "join": Command(
+        "kvstack.agents.standalone.joining.join_command",
+        "Make this machine a node of a cluster, and be that node.",
+        "HOST:PORT [flags]",
+    ),
+    "token": Command(
+        "kvstack.agents.standalone.joining.token_command",
+        "Tokens by which machines join a cluster.",
+        "create|list|delete [flags]",
+    ),
+    "dns": Command(
+        "kvstack.agents.dns.command",
+        "The DNS of a cluster: names of Services and of what is behind them.",
+    ),
+    "proxy": Command(
+        "kvstack.agents.proxy.process",
+        "What leads traffic to Services, with kube-proxy's flags.",
+    ),
+    "cni": Command(
+        "kvstack.agents.kubelet.cni.command",
+        "The network of our nodes for container engines: a plugin of CNI.",
+        "install [flags]",
+    ),
     "hollow-nodes": Command(
         "kvstack.agents.kubelet.hollow.command",
         "Nodes that run pods without any process.",
     ),
+    "metrics": Command(
+        "kvstack.agents.metrics.command",
+        "What nodes and pods use, behind an API server: metrics.k8s.io, custom metrics.",
+    ),
     "certs": Command(
         "kvstack.apiserver.server.certs.certs_command",
         "Certificates and kubeconfigs for a cluster of several machines.",
+    ),
+    "doctor": Command(
+        "kvstack.agents.standalone.doctor.command",
+        "What this machine gives a cluster, and whether `kvstack up` would work.",
+    ),
+    "bindings": Command(
+        "kvstack.agents.standalone.bindings_command",
+        "The rights of the users that `kvstack certs` makes; once per cluster.",
     ),
     "envtest": Command(
         "kvstack.agents.standalone.envtest",
@@ -68,7 +107,26 @@ def usage() -> str:
     shown = "".join(
         f"  kvstack {name} {one.arguments}\n    {one.about}\n\n" for name, one in COMMANDS.items()
     )
-    return f"Usage:\n\n{shown}  kvstack COMMAND --help\n    Show the flags of a command.\n"
+    return (
+        f"Usage:\n\n{shown}  kvstack COMMAND --help\n    Show the flags of a command.\n\n"
+        "  kvstack --version\n    Show the version.\n"
+    )
+
+
+def version_text() -> str:
+    """Return the version of kvstack, then those of the programs that it is compatible with."""
+    import platform
+
+    from kvstack.component.version import KUBERNETES_VERSION
+    from kvstore.types import SERVER_VERSION
+
+    return (
+        f"kvstack Version: {VERSION}\n"
+        f"Kubernetes Version: v{KUBERNETES_VERSION}\n"
+        f"etcd Version: {SERVER_VERSION}\n"
+        f"Python Version: {platform.python_implementation()} {platform.python_version()}\n"
+        f"OS/Arch: {platform.system().lower()}/{platform.machine()}\n"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,10 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = (given[0], given[1:]) if given else ("", ())
     command = COMMANDS.get(name)
     if command is not None:
+        raise_limit()
         code: int = _load(command.module, is_alone=arguments is None).main(rest)
         return code
-    if name in ("-h", "--help", "help"):
-        sys.stdout.write(usage())
+    texts = {"-h": usage, "--help": usage, "help": usage}
+    texts |= {"--version": version_text, "version": version_text}
+    if name in texts:
+        sys.stdout.write(texts[name]())
         return 0
     sys.stderr.write(f"unknown command: {name}\n{usage()}" if name else usage())
     return 2

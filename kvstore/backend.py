@@ -8,6 +8,8 @@ see the writes made since the last commit. Nothing is durable before `commit()`,
 contains all tables: the applied index is committed with the data it belongs to. What was not
 committed is replayed from the log.
 
+What a row holds is what was written, or reading it raises CorruptionError.
+
 Keys are 1 to 511 bytes; writing a longer or an empty one raises DataDirError, reading one finds
 nothing. After a failed write or commit every call raises StorageFatalError: the process must end.
 """
@@ -57,6 +59,13 @@ class Backend(Protocol):
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys, in their order; a missing key raises CorruptionError."""
+        ...
+
+    def get_fields(self, table: Table, keys: Sequence[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, the values of keys, each as field 2 of a protobuf message, and tail.
+
+        It is get_many for a response that needs no single value, and costs less.
+        """
         ...
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:

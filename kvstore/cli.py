@@ -14,13 +14,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.net.descriptors import raise_limit
+from kvstack.component.process.standard_streams import discard_output
 from kvstore.config.flags import FLAGS, Effect, Flag, FlagKind
 from kvstore.config.parse import configure
 from kvstore.config.sources import HELP, UsageError, read_command_line
-from kvstore.errors import ConfigError, KvstoreError
-from kvstore.runtime.log.line_logger import open_logger
-from kvstore.runtime.standard_streams import discard_output
 from kvstore.types import SERVER_VERSION
+from kvstore.version import VERSION
 
 SUBCOMMANDS: Final = ("gateway", "grpc-proxy")
 USAGE: Final = """\
@@ -51,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with arguments (default: the process's own); return the exit code."""
     given_arguments = sys.argv[1:] if arguments is None else arguments
     if given_arguments and given_arguments[0] in SUBCOMMANDS:
+        raise_limit()
         from kvstore.proxy.commands import main as run_subcommand
 
         return run_subcommand(given_arguments)
@@ -71,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "failed to verify flags", error=str(error)
         )
         return 1
+    raise_limit()
     gc.disable()  # objects made while loading stay alive: collections would only delay the start
     from kvstore.server.run import run
 
@@ -79,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faulthandler.enable(2, all_threads=False)
     try:
         return int(run(config))
-    except KvstoreError as error:
+    except ComponentError as error:
         log = open_logger(("default",), "info", "json")
         log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
         return 1
@@ -90,15 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def version_text() -> str:
     """Return the version in the form that etcd's tools read, then those of this program."""
     import platform
-    from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        package_version = version("kvstack")
-    except PackageNotFoundError:
-        package_version = "not installed as a package"
     return (
         f"etcd Version: {SERVER_VERSION}\n"
-        f"Kvstack Version: {package_version}\n"
+        f"Kvstack Version: {VERSION}\n"
         f"Python Version: {platform.python_implementation()} {platform.python_version()}\n"
         f"OS/Arch: {platform.system().lower()}/{platform.machine()}\n"
     )

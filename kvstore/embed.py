@@ -20,24 +20,26 @@ has measurements of both.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kvstack.component.clock import SystemClock
+from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, Store
-from kvstore.client.embedded import Door, EmbeddedPort
+from kvstore.client.channels.embedded import DrainedPort, EmbeddedPort
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError
-from kvstore.logger import Logger
-from kvstore.runtime.clock import SystemClock
 from kvstore.runtime.driver import Driver
-from kvstore.runtime.log.line_logger import LineLogger
-from kvstore.server.boot.state import open_disk, open_memory
+from kvstore.server.boot.state import State, open_disk, open_memory
 from kvstore.server.client_port import check_port
 from kvstore.server.member import Host, Running, run_member
+from kvstore.server.pages.local import PageAnswer
 
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
@@ -51,14 +53,16 @@ def start(
     flags: Sequence[str] = (),
     logger: Logger | None = None,
     timeout_s: float = START_S_MAX,
+    on_opened: Callable[[], None] | None = None,
 ) -> "Member":
     """Start a member and return it when it serves; raises the error that prevented the start.
 
     data_dir: None is a member in memory. client_urls: where to listen for clients besides those in
     this process, `http://127.0.0.1:0` for any port. has_peers: whether to listen for other members,
     at the addresses of the flags. flags: any of `kvstore`'s, such as `--quota-backend-bytes=...`.
-    logger: where to log to; None drops what is logged. Raises ConfigError, DataDirError, and
-    KvstoreError if it is not ready after timeout_s.
+    logger: where to log to; None drops what is logged. on_opened: called in the member's thread
+    once the data directory is this member's and before it listens; what it raises ends the start.
+    Raises ConfigError, DataDirError, and KvstoreError if it is not ready after timeout_s.
     """
     arguments = [f"--data-dir={data_dir}"] if data_dir is not None else []
     if client_urls:
@@ -74,6 +78,7 @@ def start(
         has_peers=has_peers,
         has_port=bool(client_urls),
         timeout_s=timeout_s,
+        on_opened=on_opened,
     )
 
 
@@ -89,13 +94,15 @@ class Member:
         has_peers: bool,
         has_port: bool,
         timeout_s: float,
+        on_opened: Callable[[], None] | None = None,
     ) -> None:
         """Start it and return when it is ready; see `start`."""
         self._config = config
         self._logger = logger
         self._in_memory = in_memory
+        self._on_opened = on_opened
         self._stores: EmbeddedPort | None = None
-        self._ports: list[Door] = []
+        self._ports: list[DrainedPort] = []
         self._host = Host(
             on_driver=self._on_driver,
             on_ready=self._on_ready,
@@ -132,6 +139,14 @@ class Member:
         self._live()
         assert self._stores is not None, "a member that runs has a driver"
         return self._stores.connect(options)
+
+    def page(self, method: str, path: str) -> Future[PageAnswer]:
+        """Return the answer of one of its pages of health, metrics and status, without a socket.
+
+        The future is cancelled if the member stops meanwhile.
+        """
+        running = self._live()
+        return running.side.submit(running.pages.answer(method, path))
 
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
         """Stop it as SIGTERM stops a server, and return when all is closed; may be called again.
@@ -178,18 +193,28 @@ class Member:
                 state = open_memory(self._config, self._logger)
             else:
                 state = open_disk(self._config, clock, self._logger)
+            self._opened(state)
             run_member(state, clock, self._logger, self._host)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by stop()
             self._failure = error  # raised by stop()
         finally:
             if self._stores is not None:
                 self._stores.close()
             self._settled.set()
 
+    def _opened(self, state: State) -> None:
+        if self._on_opened is None:
+            return
+        try:
+            self._on_opened()
+        except BaseException:
+            state.abandon()
+            raise
+
     def _on_driver(self, driver: Driver) -> None:
         # Before all other sources: they take every answer with a negative id for theirs.
         self._stores = EmbeddedPort(driver.wake, self._revision, self._is_auth_enabled)
-        self._ports.append(self._stores.door)
+        self._ports.append(self._stores.drained_port)
         driver.attach(self._stores)
         self._driver = driver
 
@@ -199,10 +224,14 @@ class Member:
             return None
         parts = self._running.parts
         index = parts.raft.read_index_if_alone()
-        return parts.store.revision if index is not None and parts.raft.applied >= index else None
+        return (
+            parts.state.store.revision
+            if index is not None and parts.raft.applied >= index
+            else None
+        )
 
     def _is_auth_enabled(self) -> bool:
-        return self._running is not None and self._running.parts.auth.enabled
+        return self._running is not None and self._running.parts.state.auth.enabled
 
     def _on_ready(self, running: Running) -> None:
         self._running = running

@@ -7,8 +7,9 @@ Two kinds, never mixed:
   the byte (etcd 3.7.1, api/v3rpc/rpctypes).
 - A **KvstoreError** is an exception: the process cannot continue.
 
-      KvstoreError
+      ComponentError
       ├── ConfigError        a flag, variable or file the operator gave is wrong    → exit 1
+      KvstoreError           of the store, a ComponentError
       ├── DataDirError       the data directory cannot be used: locked, foreign, newer
       ├── CorruptionError    bytes on disk are not what was written; names file and offset
       └── StorageFatalError  a write or sync failed; nothing after it may be acknowledged
@@ -16,6 +17,8 @@ Two kinds, never mixed:
 
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+from kvstack.component.errors import ComponentError
 
 
 class Code(IntEnum):
@@ -142,12 +145,8 @@ STREAM_SORT: Final = Refusal(Code.UNIMPLEMENTED, "RangeStream does not support c
 STREAM_FILTER: Final = Refusal(Code.UNIMPLEMENTED, "RangeStream does not support revision filters")
 
 
-class KvstoreError(Exception):
-    """The root of every error this project raises."""
-
-
-class ConfigError(KvstoreError):
-    """A configuration value is invalid; the text names the value and the limit."""
+class KvstoreError(ComponentError):
+    """The root of the store's own errors."""
 
 
 class DataDirError(KvstoreError):

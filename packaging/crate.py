@@ -1,9 +1,11 @@
 """Builds the native transport (kvstore/native) with cargo, and says what it does meanwhile.
 
-    python packaging/crate.py TARGET    build, and copy the library to the file TARGET
+    python packaging/crate.py TARGET    build, and copy the library to the file TARGET, with the
+                                        licences of its crates beside it
 
 Exit code 0: it is there. 1: it is not, and the last line says why; grpcio then serves instead. The
-variable KVSTORE_NATIVE=0 asks for no build at all.
+variable KVSTORE_NATIVE=0 asks for no build at all. KVSTORE_CRATE_TARGET names another system to
+build for, as cargo-zigbuild does: x86_64-unknown-linux-gnu.2.28 (with that glibc), …-linux-musl.
 """
 
 import os
@@ -13,6 +15,8 @@ import sys
 from pathlib import Path
 
 CRATE = Path(__file__).resolve().parent.parent / "kvstore" / "native"
+LICENSES = "THIRD-PARTY-LICENSES.txt"
+LICENSES_OF_CRATES = Path(__file__).resolve().parent / "crate-licenses.sh"
 LIBRARY = "libkvstore_native.dylib" if sys.platform == "darwin" else "libkvstore_native.so"
 
 
@@ -26,22 +30,46 @@ def build(target: Path) -> str:
     cargo = shutil.which("cargo") or shutil.which("cargo", path=Path("~/.cargo/bin").expanduser())
     if cargo is None:
         return "there is no Rust toolchain (cargo)"
-    library = CRATE / "target" / "release" / LIBRARY
+    other = os.environ.get("KVSTORE_CRATE_TARGET", "")
+    triple = other.partition(".")[0]
+    library = CRATE / "target" / triple / "release" / LIBRARY
     if not library.exists():
         print(
             "kvstore: building the native transport in Rust. This is done once and takes one to "
             "five minutes, depending on the machine; NATIVE=0 does without it.",
             flush=True,
         )
-    command = [cargo, "build", "--release", "--locked", "--manifest-path", f"{CRATE}/Cargo.toml"]
+    command = [cargo, "zigbuild", "--target", other] if other else [cargo, "build"]
+    command += ["--release", "--locked", "--manifest-path", f"{CRATE}/Cargo.toml"]
     environment = {"PYO3_PYTHON": sys.executable, **os.environ}
+    if triple.endswith("-musl"):  # musl's targets are linked statically, which a module cannot be
+        flags = environment.get("RUSTFLAGS", "")
+        environment["RUSTFLAGS"] = f"{flags} -C target-feature=-crt-static".strip()
     environment["CARGO_TARGET_DIR"] = str(CRATE / "target")
     try:
         subprocess.run(command, check=True, env=environment)
     except (OSError, subprocess.CalledProcessError) as error:
         return str(error)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(library, target)
+    problem = _write_licenses(target.with_name(LICENSES), {**environment, "CARGO": cargo})
+    if not problem:
+        shutil.copyfile(library, target)
+    return problem
+
+
+def _write_licenses(file: Path, environment: dict[str, str]) -> str:
+    """Write the licences of the crates in the library; return the error, or an empty text."""
+    try:
+        made = subprocess.run(
+            ["sh", str(LICENSES_OF_CRATES)],
+            check=True,
+            cwd=CRATE,
+            env=environment,
+            stdout=subprocess.PIPE,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        return str(error)
+    file.write_bytes(made.stdout)
     return ""
 
 

@@ -2,9 +2,12 @@
 # Prints the path of the fastest Python on PATH that can run the server and make a virtual environment:
 # the same version takes up to a quarter longer where it was built without profile-guided optimization.
 # Prints nothing, and says so on stderr, if there is none.
+#
+#   fastest-python.sh            the fastest
+#   fastest-python.sh newest     the newest, and of several builds of it the fastest; those of pyenv count
 set -u
 
-# Prints "seconds executable"; dictionaries, tuples, small objects and calls, as a turn has them.
+# Prints "seconds version executable"; dictionaries, tuples, small objects and calls, as a turn has them.
 measure='
 import sys, time
 if not (3, 11) <= sys.version_info[:2] <= (3, 14):
@@ -35,21 +38,28 @@ def took():
     return time.perf_counter() - begin
 
 work()
-print(f"{min(took() for _ in range(7)):.6f}", os.path.realpath(sys.executable))
+print(f"{min(took() for _ in range(7)):.6f}", sys.version_info[1], os.path.realpath(sys.executable))
 '
 
+order="-k1,1n"
+places=$PATH
+if [ "${1-}" = newest ]; then
+    order="-k2,2nr -k1,1n"
+    for directory in "${HOME-/nonexistent}"/.pyenv/versions/*/bin; do places=$places:$directory; done
+fi
 found=$(
     IFS=:
-    for directory in $PATH; do
+    for directory in $places; do
         for name in python3.14 python3.13 python3.12 python3.11 python3; do
             if [ -x "$directory/$name" ]; then
                 line=$("$directory/$name" -I -c "$measure" 2>/dev/null) && echo "$line"
             fi
         done
-    done | sort -u -k2 | sort -n | head -n 1
+    done | sort -u -k3 | { unset IFS; sort $order | head -n 1; }
 )
 if [ -z "$found" ]; then
     echo "no Python 3.11, 3.12, 3.13 or 3.14 with venv and ensurepip is on PATH" >&2
     exit 1
 fi
+found=${found#* }
 echo "${found#* }"

@@ -17,7 +17,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ROOT / "proto"
-PACKAGES: Final = (Path("kvstore/wire/gen"), Path("agents/kubelet/runtime/cri/gen"))
+PACKAGES: Final = (
+    Path("kvstore/wire/gen"),
+    Path("agents/kubelet/runtime/cri/gen"),
+    Path("agents/kubelet/device_plugins/gen"),
+)
 
 
 def generate(target: Path) -> None:

@@ -1,11 +1,19 @@
 """Options and fixtures every tier shares."""
 
+import gc
 import os
 import signal
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Servers of tests look whether anybody changes what is stored or kept; see the module's head. It is
+# set before that module is imported, and passed on to processes.
+os.environ.setdefault("KVSTACK_CHECK_UNCHANGED", "1")
+
+from tests import skip_budget
 from tests.surface.outcomes import pytest_runtest_logreport as pytest_runtest_logreport
 from tests.surface.outcomes import pytest_sessionfinish as pytest_sessionfinish
 
@@ -18,10 +26,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(skip_budget, "skip-budget")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let no collection of garbage look at the 16,000 tests, neither now nor while they run.
+
+    Each held the process for half a second, in the midst of whatever a test timed.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept_is_changed() -> Iterator[None]:
+    """Fail if anybody in this process changed a value that may not be, whoever caught the error."""
+    yield
+    unchanged = sys.modules.get("kvstack.apimachinery.objects.unchanged")
+    if unchanged is not None and unchanged.found:
+        found = list(unchanged.found)
+        unchanged.found.clear()
+        pytest.fail("\n".join(found))
 
 
 # The same examples at every run; HYPOTHESIS_PROFILE=default searches anew each time.

@@ -20,8 +20,8 @@ import orjson
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import Response, Transport, UnreachableError
-from kvstack.apiserver.objects import status as statuses
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import status as statuses
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, str | int | bool]

@@ -56,6 +56,7 @@ POD_CERTIFICATE_REQUESTS: Final = ResourceType(
 LEASES: Final = ResourceType(_COORDINATION, "v1", "leases", "Lease")
 ENDPOINT_SLICES: Final = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 NEW_EVENTS: Final = ResourceType("events.k8s.io", "v1", "events", "Event")
+NETWORK_POLICIES: Final = ResourceType(_NETWORKING, "v1", "networkpolicies", "NetworkPolicy")
 SERVICE_CIDRS: Final = ResourceType(
     _NETWORKING, "v1", "servicecidrs", "ServiceCIDR", is_namespaced=False
 )

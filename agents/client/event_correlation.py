@@ -1,6 +1,6 @@
 """Which Events are written, and which are counted into one, as upstream's recorder does.
 
-    correlator.correlate(event, now_s)   → Correlated(event, is_patch, key) or None: too many
+    correlator.correlate(event, now_s)   → Correlated(event, is_patch) or None: too many
 
 In order: ten distinct messages about the same thing within ten minutes become one with `(combined
 from similar events): `; an event that was written before is counted (a patch of the same object);
@@ -29,7 +29,6 @@ class Correlated(NamedTuple):
     event: Object
     """Whole; with the name of the first one if it is a patch."""
     is_patch: bool
-    key: Key
 
 
 class _Similar(NamedTuple):
@@ -37,6 +36,14 @@ class _Similar(NamedTuple):
 
     messages: frozenset[str]
     last_s: float
+
+
+class _Written(NamedTuple):
+    """What an event that was written is counted by; whole events would be some KiB each."""
+
+    name: str
+    first_timestamp: str
+    times: int
 
 
 class _Spam(NamedTuple):
@@ -71,7 +78,7 @@ class EventCorrelator:
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._similar: _Recent[_Similar] = _Recent()
-        self._written: _Recent[Object] = _Recent()
+        self._written: _Recent[_Written] = _Recent()
         self._spam: _Recent[_Spam] = _Recent()
 
     def correlate(self, event: Object, now_s: float) -> Correlated | None:
@@ -105,19 +112,16 @@ class EventCorrelator:
         before = self._written.get(key)
         if before is not None:
             event = {
-                **before,
-                "count": before["count"] + 1,
-                "lastTimestamp": event["lastTimestamp"],
-                "message": event["message"],
+                **event,
+                "metadata": {**event["metadata"], "name": before.name},
+                "firstTimestamp": before.first_timestamp,
+                "count": before.times + 1,
             }
-        self._written.set(key, event)
+        name = event["metadata"]["name"]
+        self._written.set(key, _Written(name, event["firstTimestamp"], event["count"]))
         if not self._may_write((*sender, *thing, event["type"]), now_s):
             return None
-        return Correlated(event, before is not None, key)
-
-    def wrote(self, key: Key, event: Object) -> None:
-        """Remember what the server made of an event, its name above all."""
-        self._written.set(key, event)
+        return Correlated(event, is_patch=before is not None)
 
     def _may_write(self, key: Key, now_s: float) -> bool:
         bucket = self._spam.get(key) or _Spam(_BURST, now_s)

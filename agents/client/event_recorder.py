@@ -19,17 +19,16 @@ from kvstack.agents.client.built_in import EVENTS
 from kvstack.agents.client.event_correlation import Correlated, EventCorrelator
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
 _WAITING_MAX: Final = 1000
 _TRIES: Final = 12
 _AGAIN_S: Final = 10.0
-_NOT_FOUND: Final = 404
 _COUNTED: Final = ("count", "lastTimestamp", "message")
 
 
@@ -147,17 +146,14 @@ class EventRecorder:
             try:
                 if is_patch:
                     counted = {name: event[name] for name in _COUNTED}
-                    written = await self._api.patch(
+                    await self._api.patch(
                         EVENTS, meta["namespace"], meta["name"], counted, STRATEGIC_MERGE_PATCH
                     )
                 else:
-                    written = await self._api.create(EVENTS, meta["namespace"], event)
+                    await self._api.create(EVENTS, meta["namespace"], event)
             except ApiError as error:
-                if is_patch and error.code == _NOT_FOUND:
+                if is_patch and error.is_not_found:
                     is_patch = False
-                    own = ("resourceVersion", "uid", "creationTimestamp", "managedFields")
-                    meta = {key: value for key, value in meta.items() if key not in own}
-                    event = {**event, "metadata": meta}
                     continue
                 self._logger.debug("an event was refused", error=error.message)
                 return
@@ -165,7 +161,6 @@ class EventRecorder:
                 self._logger.debug("an event was not written", error=str(error))
                 await asyncio.sleep(_AGAIN_S * (self._chance() if attempt == 0 else 1.0))
             else:
-                self._correlator.wrote(correlated.key, written)
                 return
 
 

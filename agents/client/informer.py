@@ -20,9 +20,9 @@ from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA
 from kvstack.agents.client.object_store import ObjectStore, key_of
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.sharing import SHALLOW, share, share_status
+from kvstack.agents.client.structural_sharing import SHALLOW, share, share_status
 from kvstack.agents.client.timing import Clock
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]
@@ -147,7 +147,7 @@ class Informer:
         """Call a handler; its failure must not keep others from hearing, nor end the watch."""
         try:
             handler(old, new)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - others must still hear of it
             self._logger.error(
                 "a handler of changes failed", resource=str(self.resource), error=repr(error)
             )

@@ -15,12 +15,13 @@ from typing import Any, Final
 import yaml
 
 from kvstack.agents.client.over_http import Credentials, OverHttp
+from kvstack.component.errors import ConfigError
 
 _PLUGINS: Final = ("exec", "auth-provider", "username")
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-class KubeconfigError(Exception):
+class KubeconfigError(ConfigError):
     """A kubeconfig that cannot be used; the message names the file and the member."""
 
 

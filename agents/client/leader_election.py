@@ -22,12 +22,11 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import LEASES
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
-_NOT_FOUND: Final = 404
 _JITTER: Final = 1.2
 _TRY_LEAST_S: Final = 1.0
 
@@ -166,9 +165,9 @@ class LeaderElection:
             except ApiError:
                 pass  # somebody changed it: look at it again
         try:
-            found = await self._api.get(LEASES, *self._name)
+            lease = await self._api.get(LEASES, *self._name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             meta = {"namespace": self._name.namespace, "name": self._name.name}
             record = self._record(_EMPTY, is_mine=False) | {"leaseTransitions": 0}
@@ -179,14 +178,14 @@ class LeaderElection:
             self._observe(made, now)
             self._renewed_at = now
             return True
-        if observed is None or _spec(found) != _spec(observed):
-            self._observe(found, now)
+        if observed is None or _spec(lease) != _spec(observed):
+            self._observe(lease, now)
         else:
-            self._observed = found
+            self._observed = lease
         holder = self.holder
         if holder not in ("", self.identity) and not self._is_over(now):
             return False
-        return await self._put(found, now, is_mine=holder == self.identity)
+        return await self._put(lease, now, is_mine=holder == self.identity)
 
     async def _put(self, lease: Object, now: float, *, is_mine: bool) -> bool:
         spec = self._record(_spec(lease), is_mine=is_mine)

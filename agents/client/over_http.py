@@ -8,19 +8,17 @@ service accounts' tokens are renewed in place. What a server says it has not beg
 
 import asyncio
 import ssl
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from kvstack.agents.client.http2.pool import Http2Pool, Place
+from kvstack.agents.client.http2.pool import Http2Pool, ServerAddress
 from kvstack.agents.client.http2.stream import NotProcessedError, Stream
+from kvstack.agents.client.over_http1 import OverHttp1
 from kvstack.agents.client.transport import Response, UnreachableError
-
-if TYPE_CHECKING:
-    from kvstack.agents.client.over_http1 import OverHttp1
+from kvstack.component.http.tls import KeyPair, client_context
 
 _TOKEN_AGE_S: Final = 60.0
 _REPEATS_MAX: Final = 5
@@ -64,8 +62,10 @@ class OverHttp:
         self._token_until = 0.0
         self._is_secure = url.scheme == _HTTPS
         host = url.hostname or ""
-        self._place = Place(host, url.port or _HTTPS_PORT, server_name or host, url.netloc)
-        self._http2 = Http2Pool(self._place, self._context()) if self._is_secure else None
+        self._address = ServerAddress(
+            host, url.port or _HTTPS_PORT, server_name or host, url.netloc
+        )
+        self._http2 = Http2Pool(self._address, self._context()) if self._is_secure else None
         self._http1: OverHttp1 | None = None
 
     async def request(
@@ -97,18 +97,18 @@ class OverHttp:
     async def use_certificate(self, certificate: bytes, key: bytes) -> None:
         """Ask with another certificate (PEM) from now on; what is under way is broken off.
 
-        Raises ssl.SSLError for what is no certificate.
+        Raises ValueError for what is no certificate.
         """
         before = self._credentials
         self._credentials = replace(before, certificate=certificate, key=key)
         try:
             context = self._context()
-        except ssl.SSLError:
+        except ValueError:
             self._credentials = before
             raise
         await self.close()
         if self._http2 is not None:
-            self._http2 = Http2Pool(self._place, context)
+            self._http2 = Http2Pool(self._address, context)
 
     async def close(self) -> None:
         """Give up all connections."""
@@ -151,11 +151,8 @@ class OverHttp:
                 raise
             return stream
 
-    def _over_http1(self) -> "OverHttp1":
+    def _over_http1(self) -> OverHttp1:
         if self._http1 is None:
-            # Most servers speak HTTP/2, and aiohttp takes as long to load as a thousand requests.
-            from kvstack.agents.client.over_http1 import OverHttp1
-
             context = self._context() if self._is_secure else None
             self._http1 = OverHttp1(self._server, context, self._server_name)
         return self._http1
@@ -169,17 +166,7 @@ class OverHttp:
         return self._token
 
     def _context(self) -> ssl.SSLContext:
-        """Return what TLS needs to know; raises ssl.SSLError for what is no certificate."""
-        context = ssl.create_default_context(cadata=self._ca.decode() if self._ca else None)
-        if self._is_insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self._credentials.certificate:
-            # OpenSSL takes a client's pair from files alone.
-            with tempfile.TemporaryDirectory() as folder:
-                cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-                cert.write_bytes(self._credentials.certificate)
-                key.touch(mode=0o600)
-                key.write_bytes(self._credentials.key)
-                context.load_cert_chain(cert, key)
-        return context
+        """Return what TLS needs to know; raises ValueError for what is no certificate."""
+        given = self._credentials
+        shown = KeyPair(given.certificate, given.key)
+        return client_context(self._ca, cert=shown, insecure=self._is_insecure)

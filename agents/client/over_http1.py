@@ -1,44 +1,49 @@
-"""Requests over HTTP/1.1, with or without TLS: aiohttp keeps connections and uses them again."""
+"""Requests over HTTP/1.1, with or without TLS: connections are kept and used again."""
 
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-import aiohttp
-from yarl import URL
-
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.component.http.answers import ANY_SIZE, AnswerError
+from kvstack.component.http.client import HttpClient
+from kvstack.component.http.request_head import UrlError, head_lines
+from kvstack.component.http.streamed_answer import StreamedAnswer
 
 _CONNECTIONS_MAX: Final = 100
 
 
 class _Response:
-    """An answer of aiohttp."""
+    """An answer, in the words of a transport."""
 
-    __slots__ = ("_response", "status")
+    __slots__ = ("_answer", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
+    def __init__(self, answer: StreamedAnswer) -> None:
+        self._answer = answer
+        self.status = answer.code
 
     def header(self, name: str) -> str:
-        return self._response.headers.get(name, "")
+        return self._answer.header(name.lower())
 
     async def read(self) -> bytes:
         try:
-            return await self._response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return await self._answer.body(ANY_SIZE)
+        except (AnswerError, OSError) as error:
             raise UnreachableError(_text(error)) from error
+        finally:
+            self._answer.close()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in self._response.content.iter_any():
+            async for piece in self._answer.pieces():
                 yield piece
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (AnswerError, OSError) as error:
             raise UnreachableError(_text(error)) from error
+        finally:
+            self._answer.close()
 
     def close(self) -> None:
-        self._response.close()
+        self._answer.close()
 
 
 class OverHttp1:
@@ -47,36 +52,30 @@ class OverHttp1:
     def __init__(self, server: str, context: ssl.SSLContext | None, server_name: str) -> None:
         """Connect to nothing yet; context: None for http; server_name: empty: that of the URL."""
         self._server = server
-        self._server_name = server_name or None
-        # The headers are the caller's alone, and bodies come as they are.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS_MAX, ssl=context or False),
-            timeout=aiohttp.ClientTimeout(total=None),
-            skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=1 << 20,
-        )
+        self._context = context
+        self._server_name = server_name
+        self._client = HttpClient(connections_max=_CONNECTIONS_MAX)
 
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes
     ) -> _Response:
         """Send a request; return once the head of the answer is there. Raises UnreachableError."""
         try:
-            response = await self._session.request(
+            answer = await self._client.open(
                 method,
-                URL(self._server + target, encoded=True),
-                headers=headers,
-                data=body or None,
-                allow_redirects=False,
-                server_hostname=self._server_name,
+                self._server + target,
+                head_lines(headers),
+                body or None,
+                context=self._context,
+                server_name=self._server_name,
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except (AnswerError, OSError, UrlError) as error:
             raise UnreachableError(_text(error)) from error
-        return _Response(response)
+        return _Response(answer)
 
     async def close(self) -> None:
         """Give up all connections."""
-        await self._session.close()
+        self._client.close()
 
 
 def _text(error: BaseException) -> str:

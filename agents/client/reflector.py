@@ -19,8 +19,8 @@ from kvstack.agents.client.back_off import RetryBackOff
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 

@@ -6,25 +6,27 @@
 
 An event is repeated when type, reason, action and object are the same, whatever its note, and the
 last was less than six minutes ago. The second time makes it a series. Later times are only counted
-here; the server is told every half hour, and when the series is over. Nobody waits for an event;
-the newest are dropped when thousands wait.
+here; the server is told every half hour, and when the series is over. Six minutes after the last
+time an event is forgotten. Nobody waits for an event; the newest are dropped when thousands wait.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NEW_EVENTS
 from kvstack.agents.client.event_recorder import reference_to
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.json_text import exact
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
-Key: TypeAlias = tuple[str, ...]
 
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096
@@ -32,22 +34,27 @@ _SERIES_S: Final = 360.0
 _TOLD_S: Final = 1800.0
 _WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
-_NOT_FOUND: Final = 404
 
 
 class _Series:
     """An event, how often it happened, and how much of that the server was told."""
 
-    __slots__ = ("count", "event", "is_due", "is_written", "last_s", "told", "told_s")
+    __slots__ = ("_packed", "count", "is_due", "is_written", "last_s", "told", "told_s")
 
     def __init__(self, event: Object, last_s: float) -> None:
-        self.event = event
+        # Most are never needed again; parsed, each would be four times as large.
+        self._packed: Final = exact(orjson.dumps(event))
         self.count = 1
         self.last_s = last_s
         self.told = 0
         self.told_s = last_s
         self.is_written = False  # just now
         self.is_due = False  # once more, after that
+
+    def event(self) -> Object:
+        """Return the event as it was first written."""
+        event: Object = orjson.loads(self._packed)
+        return event
 
 
 class SeriesRecorder:
@@ -62,11 +69,15 @@ class SeriesRecorder:
         self._instance = instance
         self._clock = clock
         self._logger = logger
-        self._series: OrderedDict[Key, _Series] = OrderedDict()
+        self._series: OrderedDict[str, _Series] = OrderedDict()
         self._waiting: deque[_Series] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ns = 0
         self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return how many events are remembered."""
+        return len(self._series)
 
     def record(self, about: Object, type_: str, reason: str, action: str, note: str) -> None:
         """Record an event about an object."""
@@ -75,7 +86,7 @@ class SeriesRecorder:
             return
         now_s = self._clock.now_s()
         regarding = reference_to(about)
-        key = (type_, reason, action, *map(str, regarding.values()))
+        key = "\n".join((type_, reason, action, *map(str, regarding.values())))
         series = self._series.get(key)
         if series is not None and now_s - series.last_s >= _SERIES_S:
             if series.count > series.told:
@@ -92,9 +103,9 @@ class SeriesRecorder:
             series.last_s = now_s
             if series.count == 2:
                 self._write_soon(series)
-            elif self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
         self._series.move_to_end(key)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
 
     def _write_soon(self, series: _Series) -> None:
         self._waiting.append(series)
@@ -104,22 +115,20 @@ class SeriesRecorder:
             task.add_done_callback(self._tasks.discard)
 
     def _sweep(self) -> None:
-        """Tell of the series that are over, and of those that were not told of for long."""
+        """Tell of the series that are over, and of those that were not told of for long.
+
+        Those that are over are forgotten.
+        """
         now_s = self._clock.now_s()
-        is_any_left = False
         for key, series in list(self._series.items()):
             is_over = now_s - series.last_s >= _SERIES_S
             is_behind = series.count > series.told
             if is_behind and (is_over or now_s - series.told_s >= _TOLD_S):
                 self._write_soon(series)
-            elif is_behind:
-                is_any_left = True
             if is_over:
                 del self._series[key]
-            elif series.count > 1:
-                is_any_left = True
         self._timer = None
-        if is_any_left:
+        if self._series:
             self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
 
     async def flushed(self) -> None:
@@ -170,7 +179,7 @@ class SeriesRecorder:
             try:
                 await self._write(series)
             except (ApiError, UnreachableError) as error:
-                reason = series.event["reason"]
+                reason = series.event()["reason"]
                 self._logger.warning("an event was refused", reason=reason, error=str(error))
             series.is_written = False
             if series.is_due:
@@ -178,7 +187,7 @@ class SeriesRecorder:
                 self._waiting.append(series)
 
     async def _write(self, series: _Series) -> None:
-        event = series.event
+        event = series.event()
         meta = event["metadata"]
         is_first = not series.told
         series.told, series.told_s = series.count, self._clock.now_s()
@@ -196,7 +205,7 @@ class SeriesRecorder:
                 STRATEGIC_MERGE_PATCH,
             )
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             await self._api.create(NEW_EVENTS, meta["namespace"], {**event, "series": counted})
 

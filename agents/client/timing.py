@@ -4,7 +4,7 @@ import time
 from functools import lru_cache
 from typing import Protocol
 
-from kvstack.apiserver.objects.times import Moment, format_micro_time, format_time
+from kvstack.apimachinery.objects.times import Moment, format_micro_time, format_time
 
 
 class Clock(Protocol):

@@ -47,6 +47,8 @@ class VolumeOptions:
     """How often claims that wait are looked at."""
     provisions: bool = True
     """Whether provisioners are asked for volumes."""
+    forces_detach: bool = True
+    """Whether what an unready node has mounted is detached after six minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.reconcile.plan import ForeseenError, Get, Outcome, Patch, Step, View, do
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import Selector
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -112,8 +112,8 @@ def label_selector(owner: Object) -> Selector:
 class SharedLabels:
     """Tests labels of many objects, each different map of labels once.
 
-    Objects of one template have one map in common (`client.sharing`). What is tested must live as
-    long as this.
+    Objects of one template have one map in common (`client.structural_sharing`). What is tested
+    must live as long as this.
     """
 
     def __init__(self, test: Callable[[Mapping[str, str]], bool]) -> None:
@@ -166,8 +166,10 @@ class OwnerKeys:
 
 
 def _is_same_orphan(old: Object | None, new: Object) -> bool:
-    """Whether an object that nobody controls was so before, with the same labels: who did not take
-    it then does not take it now."""
+    """Whether an object that nobody controls was so before, with the same labels.
+
+    A controller that did not adopt it then does not adopt it now.
+    """
     return (
         old is not None
         and controller_of(old) is None
@@ -228,7 +230,7 @@ def _adopt(what: Claim, objects: Sequence[Object]) -> Generator[Step, list[Outco
         )
         for obj in objects
     ]
-    return [outcome.result() for outcome in outcomes if outcome.code != 404]
+    return [outcome.result() for outcome in outcomes if not outcome.is_not_found]
 
 
 def _release(what: Claim, objects: Sequence[Object]) -> Generator[Step, list[Outcome], None]:

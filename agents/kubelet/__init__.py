@@ -1,8 +1,10 @@
 """The node's agent: it runs the pods that are bound to its node, and says how they are.
 
-    command ─► real_node ─► kubelet ─► pod_sync ─► runtime/   processes, or a container engine
-                   └► server/   └► static/  └► pods/       what is decided
+    command ─► real_node ─► kubelet ─► sync/ ─► runtime/   processes, or a container engine
+                   └► server/   ├► static/ └► pods/, images/, volumes/, lifecycle/
+                                └► node/, housekeeping ─► eviction/
     hollow/    nodes that only pretend, thousands in one process
 
-What decides is pure: a pod, what is known of its containers, and the time give what to do next.
+What decides (`pods`) is pure: a pod, what is known of its containers, and the time give what to do
+next.
 """

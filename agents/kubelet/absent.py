@@ -13,16 +13,44 @@ ABSENT: Final = (
         "volumes of CSI drivers, of networks (`nfs`, `iscsi`, `fc`) and of clouds; block devices",
         "the pod is refused, or waits with an event if a claim is bound to such a volume",
     ),
-    Absent("device plugins, resource claims (DRA)", "the pod is refused"),
+    Absent("resource claims (DRA)", "the pod is refused"),
+    Absent(
+        "device plugins on the node of `kvstack up`; elsewhere what they say of topology and of the"
+        " health of devices in use, devices by names of CDI without a container engine, the socket"
+        " `pod-resources`",
+        "there they cannot register; elsewhere pods get any healthy devices, or those that the"
+        " plugin prefers, and a container with a name of CDI waits with an error",
+    ),
     Absent("`emptyDir` on huge pages", "the pod is refused"),
     Absent(
-        "`runtimeClassName`, `hostUsers: false`, SELinux, AppArmor and seccomp profiles of files,"
-        " `procMount`, limits of huge pages",
+        "`runtimeClassName`, AppArmor and seccomp profiles of files, `procMount`, limits of huge"
+        " pages",
         "refused by a node of processes; with a container engine they are the engine's affair",
     ),
-    Absent("resize of running pods (`pods/resize`)", "the new amounts are stored, not applied"),
+    Absent(
+        "`seLinuxOptions` on a machine with SELinux",
+        "the pod is refused; without SELinux they are ignored, as upstream",
+    ),
+    Absent(
+        "`hostUsers: false` with a container engine, or where the kernel or the file system of the"
+        " node's directory has no idmapped mounts",
+        "the pod is refused",
+    ),
+    Absent(
+        "pods that say nothing of seccomp, on a node of processes",
+        "they run with `RuntimeDefault`, also without `seccompDefault`; upstream with `Unconfined`",
+    ),
+    Absent(
+        "resize of what a pod itself names (`spec.resources`), of init containers that are no"
+        " sidecars, of volumes in memory",
+        "the API server refuses it: the node does not declare these features",
+    ),
     Absent("addresses of two families a node", "the first family counts"),
-    Absent("graceful shutdown of the node", "pods end as the machine ends them"),
+    Absent(
+        "a lock of logind that holds a shutdown up (D-Bus)",
+        "systemd stops the kubelet first, which ends the pods in their order then (`--end-pods`);"
+        " the time is `TimeoutStopSec` of its unit",
+    ),
     Absent("a node without an API server", "`--kubeconfig` is required"),
     Absent(
         "credential plugins, `KubeletEnsureSecretPulledImages`",
@@ -32,6 +60,11 @@ ABSENT: Final = (
     Absent(
         "with a container engine: control groups of pods, `podPidsLimit`",
         "limits are those of containers",
+    ),
+    Absent(
+        "devices by control groups alone",
+        "containers of processes can open devices in /dev only (`nodev` everywhere else), and have "
+        "that which is itself a `hostPath`, privileged or not",
     ),
     Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not told"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),

@@ -9,6 +9,8 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -16,10 +18,13 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from kvstack.agents.client.api import Api, Options
-from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.event_recorder import EventRecorder
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.client.over_http import OverHttp
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import resolv_conf
+from kvstack.agents.kubelet import host_root
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
     ConfigurationFileError,
@@ -30,52 +35,85 @@ from kvstack.agents.kubelet.configuration import (
     without_effect,
 )
 from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
-from kvstack.agents.kubelet.housekeeping import KeepingOptions
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, Rotation
-from kvstack.agents.kubelet.image_garbage import ImageOptions
-from kvstack.agents.kubelet.node import label_problem
-from kvstack.agents.kubelet.node_status import StatusOptions
-from kvstack.agents.kubelet.options import KubeletOptions
+from kvstack.agents.kubelet.images.image_garbage import ImageOptions
+from kvstack.agents.kubelet.node.node import label_problem
+from kvstack.agents.kubelet.node.node_status import StatusOptions
+from kvstack.agents.kubelet.node_shutdown import (
+    ALWAYS,
+    SHUTDOWN,
+    WHEN,
+    ShutdownPeriod,
+    machine_stops,
+    periods_of,
+)
+from kvstack.agents.kubelet.options import KeepingOptions, KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
+from kvstack.agents.kubelet.routes.plan import AUTOMATIC as AUTO_ROUTES
+from kvstack.agents.kubelet.routes.plan import MODES, NONE
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
-from kvstack.apiserver.server.program import (
-    FAILED,
-    is_done_before,
-    keep_log_of_loop,
-    run,
-    settle,
-    stop_event,
-)
-from kvstore.errors import ConfigError
-from kvstore.runtime.log.line_logger import LEVELS, LineLogger, open_logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import LEVELS, LineLogger
+from kvstack.component.net import resolv_conf
+from kvstack.component.process.command import Work, run_work
+from kvstack.component.process.program import is_done_before, settle, stop_event
 
 Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack kubelet"
 _OWN: Final = {
     # Name: default and meaning.
-    "kubeconfig": ("", "how the API server is reached, and as whom"),
-    "bootstrap-kubeconfig": ("", "how a certificate is asked for, if --kubeconfig is not there"),
-    "config": ("", "a file: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration"),
-    "config-dir": ("", "a directory of *.conf files that are laid over it"),
-    "hostname-override": ("", "name of the node (default: of the machine)"),
-    "node-ip": ("", "address of the node, and of pods without one of their own"),
+    "kubeconfig": ("", "kubeconfig of the API server and the node's user"),
+    "bootstrap-kubeconfig": (
+        "",
+        "kubeconfig used to request a client certificate if --kubeconfig does not exist",
+    ),
+    "config": ("", "configuration file: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration"),
+    "config-dir": ("", "directory of *.conf files that override --config"),
+    "hostname-override": ("", "name of the node (default: host name)"),
+    "node-ip": ("", "address of the node, and of pods that have none of their own"),
     "node-labels": ("", "more labels: a=b,c=d"),
     "root-dir": (
         "/var/lib/kvstack-node",
-        "volumes, layers, certificates, and the folder of images",
+        "directory of volumes, layers, certificates and images",
     ),
-    "cert-dir": ("", "of certificates (default: pki in --root-dir)"),
+    "cert-dir": ("", "directory of certificates (default: pki in --root-dir)"),
     "pod-network": (
         "auto",
         "of a node of processes: bridge (each pod has an address of the node's podCIDR), host "
-        "(pods share the node's), or auto: bridge once there is a podCIDR",
+        "(pods share the node's), or auto: bridge if there is a podCIDR within 10 s, and from then "
+        "on",
+    ),
+    "network-policy": (
+        "true",
+        "whether NetworkPolicies are enforced on pods that have addresses of the node's podCIDR",
+    ),
+    "cluster-cidr": (
+        "",
+        "range of the pods of all nodes, to which pods send from their own address (default: of "
+        "this node alone)",
+    ),
+    "network": (
+        "",
+        "how pods of other nodes are reached: host-gw (their node is a gateway), vxlan (a tunnel), "
+        "none, or auto: host-gw where the node is on a network of this machine, else vxlan "
+        "(default: auto with --cluster-cidr, else none)",
     ),
     "image-dir": ("", "images of a node of processes (default: images in --root-dir)"),
     "host-image": ("false", "whether host:latest, the machine's own files, is an image"),
+    "host-root-namespaces": (
+        "",
+        "namespaces whose pods of host:latest may be root of the machine, if they say so: a,b",
+    ),
+    "end-pods": (
+        SHUTDOWN,
+        "when the end of the command ends the pods, in the order of shutdownGracePeriod: shutdown "
+        "(of the machine, as systemd says), always or never",
+    ),
     "ignore-limits": ("false", "take pods with limits where none can be enforced"),
     "log-level": ("warn", "debug, info, warn or error"),
 }
@@ -89,30 +127,23 @@ _TAKEN_NAMES: Final = """
 _TAKEN: Final = frozenset(_TAKEN_NAMES.split())
 
 
-class FlagError(Exception):
+class FlagError(ConfigError):
     """A flag cannot be meant."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
+    return run_work(lambda: _prepare(arguments))
+
+
+def _prepare(arguments: Sequence[str]) -> Work | None:
     if any(each in ("-h", "--help") for each in arguments):
         sys.stdout.write(help_text())
-        return 0
-    try:
-        own, flags, taken = split_flags(arguments)
-        configuration, ignored = _configuration(own, flags)
-    except (FlagError, ConfigurationFileError) as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    log = open_logger(("default",), own["log-level"], "json")
-    for each in (*taken, *ignored):
-        log.warning("a setting has no effect", name=each)
-    try:
-        options = node_options(own, configuration)
-        return run(lambda: _serve(own, options, log), log)
-    except (KubeconfigError, ConfigError) as error:
-        log.fatal("command failed", error=str(error))
-        return FAILED
+        return None
+    own, flags, taken = split_flags(arguments)
+    configuration, ignored = read(own, flags)
+    options = node_options(own, configuration)
+    return Work(lambda log: serve(own, options, log), own["log-level"], (*taken, *ignored))
 
 
 def help_text() -> str:
@@ -152,6 +183,18 @@ def split_flags(
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
     if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
         raise FlagError(f"--pod-network {own['pod-network']}: {AUTOMATIC}, {BRIDGE} or {SHARED}")
+    if own["network"] not in ("", *MODES):
+        raise FlagError(f"--network {own['network']}: one of {', '.join(MODES)}")
+    if own["end-pods"] not in WHEN:
+        raise FlagError(f"--end-pods {own['end-pods']}: one of {', '.join(WHEN)}")
+    try:
+        host_root.parse(own[host_root.FLAG])
+    except ValueError as error:
+        raise FlagError(str(error)) from error
+    if _cluster_range(own) is None and own["network"] not in ("", NONE):
+        raise FlagError(f"--network {own['network']}: --cluster-cidr is needed, too")
+    if own["network-policy"] not in ("true", "false"):
+        raise FlagError(f"--network-policy {own['network-policy']}: true or false")
     for label in own["node-labels"].split(","):
         if problem := label_problem(label.partition("=")[0]):
             raise FlagError(problem)
@@ -160,8 +203,32 @@ def split_flags(
     return own, flags, taken
 
 
-def _configuration(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]:
-    """Return the configuration, and the names of what has no effect."""
+def _cluster_range(own: dict[str, str]) -> IPv4Network | None:
+    """Return what --cluster-cidr says, of two families the range of IPv4; FlagError."""
+    found: list[IPv4Network] = []
+    for text in filter(None, map(str.strip, own["cluster-cidr"].split(","))):
+        try:
+            network = ip_network(text)
+        except ValueError as error:
+            raise FlagError(f"--cluster-cidr {text}: {error}") from error
+        if isinstance(network, IPv4Network):
+            found.append(network)
+    return found[0] if found else None
+
+
+def route_options(own: dict[str, str], options: RealNodeOptions) -> RouteOptions | None:
+    """Return how pods of other nodes are reached; None: that is left to others."""
+    whole, mode = options.cluster_range, own["network"] or AUTO_ROUTES
+    # An engine's pods have networks of their engine's making: that it is ours is to be said.
+    is_engines = bool(options.runtime_endpoint)
+    is_left = not own["network"] if is_engines else options.network == SHARED
+    if whole is None or is_left:
+        return None
+    return RouteOptions(options.name, whole, mode, ends_with_node=options.ends_with_node)
+
+
+def read(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]:
+    """Return the configuration, and the names of what has no effect; ConfigurationFileError."""
     files = [Path(own["config"])] if own["config"] else []
     if own["config-dir"]:
         files += sorted(Path(own["config-dir"]).glob("*.conf"))
@@ -188,6 +255,8 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         configuration["port"],
         kubelet.root,
         has_host_image=own["host-image"] == "true",
+        host_root_namespaces=host_root.parse(own[host_root.FLAG]),
+        hidden=_credentials(own),
         images=Path(own["image-dir"]) if own["image-dir"] else None,
         ends_with_node=False,
         kubelet=kubelet,
@@ -197,7 +266,15 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
         network=own["pod-network"],
+        cluster_range=_cluster_range(own),
+        enforces_policies=own["network-policy"] == "true",
     )
+
+
+def _credentials(own: dict[str, str]) -> list[Path]:
+    """Return the files by which the API server is reached."""
+    names = ("kubeconfig", "bootstrap-kubeconfig")
+    return [Path(own[name]) for name in names if own[name]]
 
 
 def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptions:
@@ -223,8 +300,21 @@ def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptio
         _keeping_options(configuration),
         log_links=logs.parent / "containers",
         allowed_sysctls=configuration["allowedUnsafeSysctls"],
+        device_plugins=Path(own["root-dir"]) / "device-plugins",
+        shutdown=_shutdown_periods(configuration),
         lease_s=configuration["nodeLeaseDurationSeconds"],
     )
+
+
+def _shutdown_periods(configuration: Object) -> Sequence[ShutdownPeriod]:
+    if given := configuration["shutdownGracePeriodByPodPriority"]:
+        return tuple(
+            ShutdownPeriod(each["priority"], float(each["shutdownGracePeriodSeconds"]))
+            for each in given
+        )
+    names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
+    whole_s, critical_s = (seconds(configuration, each) for each in names)
+    return periods_of(whole_s, critical_s)
 
 
 def _status_options(own: dict[str, str], configuration: Object) -> StatusOptions:
@@ -289,9 +379,15 @@ def node_names(configuration: Object) -> NodeNames:
     )
 
 
-async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger) -> None:
+Beside: TypeAlias = Callable[[Api, Informers], AbstractAsyncContextManager[object]]
+"""What else works on a node: it is given the API as the node's user."""
+
+
+async def serve(
+    own: dict[str, str], options: RealNodeOptions, log: LineLogger, beside: Beside | None = None
+) -> None:
+    """Run a node until a signal comes; beside: what else, from its registration on."""
     end = asyncio.ensure_future(stop_event().wait())
-    keep_log_of_loop(log)
     settle()  # it may wait for an API server for days
     clock, chance = SystemClock(), random.SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
@@ -303,7 +399,9 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
     transport = connect(load(kubeconfig))
     api = Api(transport, Options(user_agent="kvstack-kubelet"))
     node = RealNode(api, clock, chance, log, options)
+    informers = Informers(api, clock, chance, log)
     rotation: asyncio.Task[None] | None = None
+    besides = AsyncExitStack()
     try:
         if options.configuration["rotateCertificates"]:
             use = used_by(transport)
@@ -314,14 +412,28 @@ async def _serve(own: dict[str, str], options: RealNodeOptions, log: LineLogger)
             rotation = asyncio.create_task(work, name="rotation of the client certificate")
         if await is_done_before(end, node.start()):
             log.info("the node is ready", name=options.name)
+            if (wanted := route_options(own, options)) is not None:
+                recorder = EventRecorder(api, "kubelet", clock, chance, log, host=options.name)
+                besides.push_async_callback(recorder.close)
+                routes = NodeRoutes(informers.of(NODES), recorder, log, wanted)
+                await routes.start()
+                besides.push_async_callback(routes.stop)
+            if beside is not None:
+                await besides.enter_async_context(beside(api, informers))
             settle()
             await end
+            when = own["end-pods"]
+            if when == ALWAYS or (when == SHUTDOWN and await asyncio.to_thread(machine_stops)):
+                await node.kubelet.shut_down()
     finally:
         if rotation is not None:
             rotation.cancel()
             await asyncio.gather(rotation, return_exceptions=True)
-        await node.stop()
-        await api.close()
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(api.close)
+            ends.push_async_callback(informers.close)
+            ends.push_async_callback(besides.aclose)
+            ends.push_async_callback(node.stop)
 
 
 def used_by(transport: OverHttp) -> Callable[[Path], Awaitable[None]]:

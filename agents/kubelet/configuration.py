@@ -10,11 +10,12 @@ it); one that nobody knows is an error.
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, amount_of
+from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, LOCAL_STORAGE, amount_of
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUP_DRIVERS, CGROUPFS
-from kvstack.apiserver.objects.durations import DurationError, parse
-from kvstack.apiserver.server.settings.flag_reader import TLS_VERSIONS
+from kvstack.apimachinery.objects.durations import DurationError, parse
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.flag_reader import TLS_VERSIONS
 
 Object: TypeAlias = dict[str, Any]
 
@@ -87,6 +88,9 @@ DEFAULTS: Final[Object] = {
     "tlsMinVersion": "",
     "tlsCipherSuites": [],
     "crashLoopBackOff": {"maxContainerRestartPeriod": "5m0s"},
+    "shutdownGracePeriod": "0s",
+    "shutdownGracePeriodCriticalPods": "0s",
+    "shutdownGracePeriodByPodPriority": [],
 }
 """What has an effect here."""
 
@@ -106,7 +110,6 @@ _IGNORED_NAMES: Final = """
     containerLogMaxWorkers containerLogMonitorInterval
     configMapAndSecretChangeDetectionStrategy volumePluginDir
     kernelMemcgNotification logging enableSystemLogHandler enableSystemLogQuery
-    shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority
     reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
     memoryReservationPolicy localStorageCapacityIsolation tracing
     userNamespaces failCgroupV1 enforceNodeAllocatable reservedSystemCPUs
@@ -175,7 +178,7 @@ _DURATIONS: Final = frozenset(
 )
 
 
-class ConfigurationFileError(Exception):
+class ConfigurationFileError(ConfigError):
     """A configuration that cannot be meant."""
 
 
@@ -273,7 +276,7 @@ def _check_evictions(found: Object) -> None:
     """Check thresholds: signals, amounts, and that soft ones have a time; raises."""
     for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
         for signal, text in found[name].items():
-            if signal not in CONDITIONS:
+            if signal not in CONDITIONS or signal == LOCAL_STORAGE:
                 raise ConfigurationFileError(f'{name}: unsupported eviction signal "{signal}"')
             try:
                 amount = amount_of(str(text), 100)
@@ -304,6 +307,35 @@ def _check_back_off(found: Object) -> None:
         )
 
 
+def _check_shutdown(found: Object) -> None:
+    """Check how long pods have to end with their node; raises."""
+    names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
+    whole_s, critical_s = (seconds(found, each) for each in names)
+    for name, period_s in zip(names, (whole_s, critical_s), strict=True):
+        if 0 < period_s < 1 or period_s < 0:
+            text = f"{name} {found[name]} must be either zero or otherwise >= 1 sec"
+            raise ConfigurationFileError(text)
+    if critical_s > whole_s:
+        values = [f"{each} {found[each]}" for each in names]
+        raise ConfigurationFileError(f"{values[1]} must be <= {values[0]}")
+    name = "shutdownGracePeriodByPodPriority"
+    given = found[name]
+    if given and whole_s:
+        text = f"cannot specify both {name} and {names[0]} at the same time"
+        raise ConfigurationFileError(text)
+    if not isinstance(given, list):
+        raise ConfigurationFileError(f"{name}: {given!r}: a list")
+    for number, each in enumerate(given):
+        members = each if isinstance(each, dict) else {}
+        if set(members) != {"priority", "shutdownGracePeriodSeconds"} or not all(
+            type(value) is int for value in members.values()
+        ):
+            text = f"{name}[{number}]: {each!r}: priority and shutdownGracePeriodSeconds, numbers"
+            raise ConfigurationFileError(text)
+        if members["shutdownGracePeriodSeconds"] < 0:
+            raise ConfigurationFileError(f"{name}[{number}]: {each!r}: no time below 0")
+
+
 def _check(found: Object) -> None:
     _check_back_off(found)
     _check_evictions(found)
@@ -316,6 +348,7 @@ def _check(found: Object) -> None:
             parse(str(found[name]))
         except DurationError as error:
             raise ConfigurationFileError(f"{name}: {error}") from error
+    _check_shutdown(found)
     if found["cgroupDriver"] not in CGROUP_DRIVERS:
         known = ", ".join(CGROUP_DRIVERS)
         raise ConfigurationFileError(f"cgroupDriver: {found['cgroupDriver']}: one of {known}")

@@ -1,7 +1,8 @@
 """What a node does besides its pods: it renews volumes, rotates logs, cleans up, and evicts.
 
+every 1 s     the disk of pods (evictions)
 every 10 s    logs that are too long, what is short (evictions), disks of pods
-every 60 s    ended containers but the newest, volumes whose contents the API holds
+every 60 s    ended containers but the newest, volumes of config maps, secrets and tokens
 every 300 s   images that nobody uses, while their disk is full; logs of pods that are gone
 """
 
@@ -9,8 +10,7 @@ import asyncio
 import gzip
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,35 +20,24 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S, EvictionManager
 from kvstack.agents.kubelet.eviction.measures import measures
-from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
-from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
+from kvstack.agents.kubelet.images.image_garbage import ImageGarbage
+from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.sandboxes import NodeSettings, image_volumes
-from kvstack.agents.kubelet.pods.worker import is_ended
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
-    from kvstack.agents.kubelet.kubelet import Kubelet
     from kvstack.agents.kubelet.runtime.runtime import Container
 
 Object: TypeAlias = dict[str, Any]
 
-_TICK_S: Final = 10.0
+_TICK_S: Final = 10
 _EACH_MINUTE: Final = 6
 _EACH_FIVE_MINUTES: Final = 30
-
-
-@dataclass(frozen=True, slots=True)
-class KeepingOptions:
-    """How a node cleans up."""
-
-    evictions: EvictionOptions = field(default_factory=EvictionOptions)
-    images: ImageOptions = field(default_factory=ImageOptions)
-    log_bytes_max: int = 10 << 20
-    log_files_max: int = 5
 
 
 class Housekeeping:
@@ -56,7 +45,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        kubelet: "Kubelet",
+        kubelet: NodePods,
         settings: NodeSettings,
         clock: Clock,
         chance: Callable[[], float],
@@ -75,7 +64,12 @@ class Housekeeping:
             kubelet.runtime, clock, self._options.images, self._mounted_images
         )
         self._evictions = EvictionManager(
-            kubelet, self._options.evictions, self._images, clock, recorder
+            kubelet,
+            self._options.evictions,
+            self._images,
+            lambda: self.remove_ended(keeps=0),
+            clock,
+            recorder,
         )
 
     def _mounted_images(self) -> set[str]:
@@ -91,10 +85,15 @@ class Housekeeping:
         """Clean up until cancelled."""
         # Nodes that start together do not all do it at once.
         number = int(self._chance() * _EACH_MINUTE)
+        seconds = 0
         while True:
-            await asyncio.sleep(_TICK_S)
-            number += 1
+            await asyncio.sleep(1.0)
+            seconds += 1
             try:
+                if seconds % _TICK_S:
+                    await self._evictions.relieve_disk()
+                    continue
+                number += 1
                 await self.tick(number)
             except (ApiError, UnreachableError, OSError) as error:
                 self._logger.warning("the node was not cleaned up", error=str(error))
@@ -182,15 +181,14 @@ class Housekeeping:
         """Remove the logs of pods that are gone."""
         known = {each["metadata"]["uid"] for each in self._kubelet.pods()}
         known |= set(self._kubelet.runtime.pod_uids())
-        for directory in await asyncio.to_thread(_entries, Path(self._settings.logs)):
-            if directory.name.rpartition("_")[2] not in known:
-                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        logs = Path(self._settings.logs)
+        await asyncio.to_thread(self._kubelet.logs.remove_others, logs, known)
         await asyncio.to_thread(self._kubelet.links.clean)
 
     async def _remove_images(self) -> None:
         """Remove images that nobody uses, as far as that is due."""
-        place = await self._kubelet.runtime.image_place() or self._kubelet.options.root
-        found = await asyncio.to_thread(measures, self._kubelet.options.root, place)
+        directory = await self._kubelet.runtime.image_directory() or self._kubelet.options.root
+        found = await asyncio.to_thread(measures, self._kubelet.options.root, directory)
         if not await self._images.collect(found["imagefs.available"]):
             text = "Failed to garbage collect required amount of images."
             self._recorder.record(self._kubelet.node.object, "Warning", "FreeDiskSpaceFailed", text)
@@ -220,10 +218,6 @@ def _disk_usage(directory: Path, pod: Object) -> tuple[dict[str, int], dict[str,
         for each in pod["spec"]["containers"]
     }
     return volumes, layers
-
-
-def _entries(directory: Path) -> Sequence[Path]:
-    return list(directory.iterdir()) if directory.is_dir() else []
 
 
 def _compress_older(log: Path) -> None:

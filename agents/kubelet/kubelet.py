@@ -13,9 +13,9 @@ cleans up after its pods.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
@@ -25,33 +25,40 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
-from kvstack.agents.kubelet import node
 from kvstack.agents.kubelet.housekeeping import Housekeeping
-from kvstack.agents.kubelet.image_manager import ImageManager
-from kvstack.agents.kubelet.leases import Leases
-from kvstack.agents.kubelet.log_links import LogLinks
-from kvstack.agents.kubelet.node_status import NodeStatus
+from kvstack.agents.kubelet.images.image_manager import ImageManager
+from kvstack.agents.kubelet.lifecycle.prober import Prober
+from kvstack.agents.kubelet.logs.log_links import LogLinks
+from kvstack.agents.kubelet.logs.pod_logs import PodLogs
+from kvstack.agents.kubelet.node import node
+from kvstack.agents.kubelet.node.leases import Leases
+from kvstack.agents.kubelet.node.node_status import NodeStatus
+from kvstack.agents.kubelet.node_shutdown import NodeShutdown
 from kvstack.agents.kubelet.options import KubeletOptions
-from kvstack.agents.kubelet.pod_admission import PodAdmission
-from kvstack.agents.kubelet.pod_sync import PodRecord, PodSync, Tools
-from kvstack.agents.kubelet.pods.environment import Addresses
+from kvstack.agents.kubelet.pods.environment import Addresses, ConfigurationError
 from kvstack.agents.kubelet.pods.lost import lost_containers
 from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
 from kvstack.agents.kubelet.pods.status import refused_status
-from kvstack.agents.kubelet.pods.worker import is_ended
-from kvstack.agents.kubelet.preparation import Preparation
-from kvstack.agents.kubelet.prober import Prober
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.runtime import Runtime
-from kvstack.agents.kubelet.runtime_classes import RuntimeClasses
+from kvstack.agents.kubelet.runtime.runtime import NO_DEVICES, DeviceNeeds, Runtime
 from kvstack.agents.kubelet.static.mirrors import Mirrors
 from kvstack.agents.kubelet.static.pages import page
 from kvstack.agents.kubelet.static.static_pods import StaticPods, is_mirror
-from kvstack.agents.kubelet.status_writer import StatusWriter
+from kvstack.agents.kubelet.sync.allocations import Allocations
+from kvstack.agents.kubelet.sync.pod_admission import PodAdmission
+from kvstack.agents.kubelet.sync.pod_sync import PodRecord, PodSync, Tools
+from kvstack.agents.kubelet.sync.preparation import Preparation
+from kvstack.agents.kubelet.sync.runtime_classes import RuntimeClasses
+from kvstack.agents.kubelet.sync.status_writer import StatusWriter
 from kvstack.agents.kubelet.volumes import directories
-from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.kubelet.device_plugins.devices import Devices
+    from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
 
 Object: TypeAlias = dict[str, Any]
 
@@ -78,8 +85,12 @@ class Kubelet:
         chance: Callable[[], float],
         logger: Logger,
         options: KubeletOptions,
+        isolate: Callable[[Object], Awaitable[None]] | None = None,
     ) -> None:
-        """Run nothing yet; `container_ended` is to be told of containers that end."""
+        """Run nothing yet; `container_ended` is to be told of containers that end.
+
+        isolate: puts the policies of a pod in place, before anything of it runs; StartError.
+        """
         self.options: Final = options
         self.runtime: Final = runtime
         self.machine: Final = machine
@@ -97,15 +108,27 @@ class Kubelet:
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
         self.prober: Final = Prober(runtime, clock, chance, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
-        self._volumes = PodVolumes(api, clock, chance, allocatable)
         self.links: Final = LogLinks(options.log_links)
+        self.logs: Final = PodLogs(options.root / "pod-logs")
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
-        self._sync = PodSync(self._tools(settings, allocatable))
+        self._volumes = PodVolumes(
+            api,
+            clock,
+            chance,
+            logger,
+            allocatable,
+            lambda: self.node.object,
+            self._queue.add,
+        )
+        self._sync = PodSync(self._tools(settings, allocatable, isolate or _isolate_nothing))
         self._writer = StatusWriter(api)
         self._mirrors = Mirrors(api, self._informer.store, self._writer, logger)
         self._admission = PodAdmission(self, self._recorder)
+        self._allocations = Allocations(
+            self, self._admission, self._recorder, clock, logger, settings, self._queue.add
+        )
         self.keeping: Final = Housekeeping(self, settings, clock, chance, logger, self._recorder)
-        self.node: Final = NodeStatus(
+        self.node: Final[NodeStatus] = NodeStatus(
             api,
             runtime,
             machine,
@@ -119,13 +142,21 @@ class Kubelet:
             api, clock, chance, logger, options.lease_s * _LEASE_PART, options.lease_s
         )
         self._records: dict[str, PodRecord] = {}  # by uid
+        self._devices: Devices | None = None
+        self._plugins: DevicePlugins | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._knows_all = False
         """Whether it is known which pods the API has; before, none is unwanted."""
+        self._shutdown = NodeShutdown(self, self._recorder, clock, logger, options.shutdown)
         self.port = options.port
         self.started_s = clock.now_s()
 
-    def _tools(self, settings: NodeSettings, allocatable: Mapping[str, str]) -> Tools:
+    def _tools(
+        self,
+        settings: NodeSettings,
+        allocatable: Mapping[str, str],
+        isolate: Callable[[Object], Awaitable[None]],
+    ) -> Tools:
         """Return with what pods are brought forward."""
         return Tools(
             self.runtime,
@@ -141,7 +172,32 @@ class Kubelet:
             self._queue.add,
             RuntimeClasses(self._api).handler,
             self.links,
+            self.logs,
+            self._device_needs,
+            isolate,
         )
+
+    async def _device_needs(self, uid: str, name: str) -> DeviceNeeds:
+        return NO_DEVICES if self._devices is None else await self._devices.needs(uid, name)
+
+    async def _open_devices(self) -> None:
+        """Let plugins of devices register, if the options say where."""
+        if self.options.device_plugins is None:
+            return
+        # Here, since only nodes that take plugins need gRPC.
+        from kvstack.agents.kubelet.device_plugins.devices import Devices
+        from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
+
+        plugins = DevicePlugins(
+            self.options.device_plugins, self._logger, lambda: self.node.look_again()
+        )
+        self._devices = Devices(plugins, self.pod_directory, self._logger)
+        pods = self.options.root / "pods"
+        uids = [each.name for each in pods.iterdir()] if pods.is_dir() else []
+        await asyncio.to_thread(self._devices.find, uids)
+        await plugins.start()
+        self._plugins = plugins
+        self.node.extended = plugins.amounts
 
     async def start(self, port: int = 0) -> None:
         """Register the node, and return once it is ready and its pods are known.
@@ -161,6 +217,7 @@ class Kubelet:
             options.keeping.evictions.hard,
         )
         spawn = asyncio.get_running_loop().create_task
+        await self._open_devices()
         if self._static.is_used:  # which run also while there is no API server: it may be one
             await self._read_static()
             self._begin_work()
@@ -193,6 +250,15 @@ class Kubelet:
         spawn = asyncio.get_running_loop().create_task
         self._tasks += [spawn(self._work(), name=f"pods {number}") for number in range(_WORKERS)]
 
+    @property
+    def is_shutting_down(self) -> bool:
+        """Whether its pods end with it, and no others are taken."""
+        return self._shutdown.has_begun
+
+    async def shut_down(self) -> None:
+        """End all pods in order, as the options say; nothing of them is taken away."""
+        await self._shutdown.run()
+
     async def stop(self) -> None:
         """Let everything be; whether containers go on is their runtime's decision."""
         self._queue.close()
@@ -203,7 +269,10 @@ class Kubelet:
         for done in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(done, BaseException) and not isinstance(done, asyncio.CancelledError):
                 raise done
+        if self._plugins is not None:
+            await self._plugins.stop()
         await self._sync.close()
+        await self._volumes.close()
         await self.prober.stop()
         await self._recorder.close()
 
@@ -264,6 +333,9 @@ class Kubelet:
         status = pod.get("status") or {}
         addresses = Addresses(self.options.ip, status.get("podIP", ""))
         await self._volumes.renew(pod, self.pod_directory(meta["uid"]), addresses)
+        now = self.pod_of(meta["uid"])
+        if now is not None and self._volumes.is_stale(now):
+            self._queue.add(meta["uid"])  # it changed meanwhile
 
     # Pods.
 
@@ -294,7 +366,7 @@ class Kubelet:
                 is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
                 say = self._logger.debug if is_usual else self._logger.warning
                 say("a pod was not synced", pod=uid, error=str(error))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on
                 self._queue.add_rate_limited(uid)
                 self._logger.error("a pod was not synced", pod=uid, error=repr(error))
             finally:
@@ -307,7 +379,7 @@ class Kubelet:
             if self._knows_all:
                 await self._clear(uid, record)
             return
-        if record is None and self._takes_place(pod):
+        if record is None and self._replaces_static_pod(pod):
             self._queue.add_after(uid, _PLACE_S)
             return
         shown: Object | None = pod
@@ -317,24 +389,42 @@ class Kubelet:
                 self._queue.add_after(uid, _MIRROR_S)
         if record is None:
             record = await self._admit(pod)
+        if not record.is_refused:
+            pod = await self._allocations.look(pod, record)
         record.pod = pod
         if record.is_refused:
             await self._look_at_refused(shown, record)
             return
         if record.told is None:
             await self._tell(pod, shown, record)
+        await self._renew_stale(pod, record)
         next_s = await self._sync.run(pod, record)
+        retry_s = await self._allocations.apply(pod, record)
+        next_s = min((each for each in (next_s, retry_s) if each is not None), default=None)
         await self._tell(pod, shown, record)
         if record.is_over:
             # Before its object goes, so that nothing of a pod outlives it.
             await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
             self._volumes.forget(uid)
+            self._allocations.forget(uid)
+            if self._devices is not None:
+                self._devices.take_back(uid)
             if pod["metadata"].get("deletionTimestamp"):
                 await self._writer.finish(pod)
         elif next_s is not None:
             self._queue.add_after(uid, next_s)
 
-    def _takes_place(self, pod: Object) -> bool:
+    async def _renew_stale(self, pod: Object, record: PodRecord) -> None:
+        """Let the volumes of a pod that runs show what they are of as it is now."""
+        is_running = record.memory.has_sandbox and not record.ending.is_set()
+        if not is_running or not self._volumes.is_stale(pod):
+            return
+        try:
+            await self.renew_volumes(pod)
+        except (VolumeError, ConfigurationError) as error:
+            self._recorder.record(pod, "Warning", "FailedMount", str(error))
+
+    def _replaces_static_pod(self, pod: Object) -> bool:
         """Whether a static pod is still ending whose place another one takes."""
         meta = pod["metadata"]
         if meta["uid"] not in self._static.pods:
@@ -361,6 +451,8 @@ class Kubelet:
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
             refused = await self._admission.refusal(pod)
+            if refused is None and self._devices is not None:
+                refused = await self._devices.give(pod)
         self._records[uid] = record
         if refused is not None:
             record.is_refused = True
@@ -392,8 +484,12 @@ class Kubelet:
         await self.runtime.remove_pod(uid)
         await asyncio.to_thread(directories.remove, self.pod_directory(uid))
         self._volumes.forget(uid)
+        self._allocations.forget(uid)
+        if self._devices is not None:
+            self._devices.take_back(uid)
         self._images.forget(uid)
         self._writer.forget(uid)
+        self.prober.forget(uid)
         self._records.pop(uid, None)
 
     # Static pods.
@@ -429,3 +525,7 @@ class Kubelet:
 
     def _event(self, pod: Object, name: str, type_: str, reason: str, text: str) -> None:
         self._sync.event(pod, name, type_, reason, text)
+
+
+async def _isolate_nothing(_pod: Object) -> None:
+    """Put no policy in place: others do, or nobody."""

@@ -4,12 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvstack.agents.kubelet.housekeeping import KeepingOptions
-from kvstack.agents.kubelet.leases import DURATION_S
-from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
+from kvstack.agents.kubelet.images.image_garbage import ImageOptions
+from kvstack.agents.kubelet.node.leases import DURATION_S
+from kvstack.agents.kubelet.node.node_status import StatusOptions
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, NodeSettings
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingOptions:
+    """How a node cleans up."""
+
+    evictions: EvictionOptions = field(default_factory=EvictionOptions)
+    images: ImageOptions = field(default_factory=ImageOptions)
+    log_bytes_max: int = 10 << 20
+    log_files_max: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,10 @@ class KubeletOptions:
     """Where all logs are linked to; None: nowhere."""
     allowed_sysctls: Sequence[str] = ()
     """Besides those that are safe."""
+    device_plugins: Path | None = None
+    """Where plugins of devices register; None: nowhere."""
+    shutdown: Sequence[tuple[int, float]] = ()
+    """Priorities of pods, and seconds in which those of each end with the node; none: they stay."""
     lease_s: int = DURATION_S
     """How long the node counts as alive after its last renewal."""
 

@@ -11,7 +11,7 @@ import datetime as dt
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,30 +24,36 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.api import Api
+from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet import node, resolv_conf
+from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
+from kvstack.agents.kubelet.isolation import Isolation
 from kvstack.agents.kubelet.kubelet import Kubelet
-from kvstack.agents.kubelet.node_status import StatusOptions
-from kvstack.agents.kubelet.options import KubeletOptions
+from kvstack.agents.kubelet.node import node
+from kvstack.agents.kubelet.node.node_status import StatusOptions
+from kvstack.agents.kubelet.options import KeepingOptions, KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS
-from kvstack.agents.kubelet.runtime.process import presence
+from kvstack.agents.kubelet.runtime.process import node_lock
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.options import SHARED, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Limits, Runtime
+from kvstack.agents.kubelet.server import metrics
 from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
-from kvstore.errors import ConfigError
+from kvstack.agents.kubelet.server.stats import Sampler
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.net import resolv_conf
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import KeyPair, Listener
 from kvstore.http.serving.request import Request
 from kvstore.http.serving.server import HttpServer
-from kvstore.logger import Logger
 
 _LIFETIME: Final = dt.timedelta(days=365)
 _RENEWED_BEFORE: Final = dt.timedelta(days=30)
@@ -69,6 +75,10 @@ class RealNodeOptions:
     labels: dict[str, str] = field(default_factory=dict)
     has_host_image: bool = False
     """Whether `host:latest`, the node's own files, is an image."""
+    host_root_namespaces: Sequence[str] = ()
+    """Of the API: whose pods of `host:latest` may be root of the machine, if they ask for it."""
+    hidden: Sequence[Path] = ()
+    """What pods of `host:latest` do not see, besides `root` and the secrets of the machine."""
     images: Path | None = None
     """The folder of images; None: in the root."""
     ends_with_node: bool = True
@@ -87,8 +97,18 @@ class RealNodeOptions:
     """Of certificates; None: in the root."""
     network: str = SHARED
     """How pods that are processes are connected (`options` of their runtime)."""
+    cluster_range: ipaddress.IPv4Network | None = None
+    """Of the pods of all nodes, to which pods of this one send from their own address."""
+    evictions: EvictionOptions = field(default_factory=EvictionOptions)
+    reserved: dict[str, str] = field(default_factory=dict)
+    """For the system; as the evictions, where `kubelet` is None."""
+    cluster_dns: Sequence[str] = ()
+    """Of the cluster, where `kubelet` is None; empty: pods resolve names as their node does."""
+    cluster_domain: str = "cluster.local"
     port_may_differ: bool = False
     """Whether any port will do where the wanted one is taken."""
+    enforces_policies: bool = True
+    """Whether NetworkPolicies are enforced, where they can be."""
 
 
 class RealNode:
@@ -101,13 +121,19 @@ class RealNode:
         chance: Callable[[], float],
         logger: Logger,
         options: RealNodeOptions,
+        informers: Informers | None = None,
     ) -> None:
-        """Put the parts together; the API is asked as a user that may what kubelets may."""
+        """Put the parts together; the API is asked as a user that may what kubelets may.
+
+        informers: of all objects, which this process has anyway; None: policies take their own.
+        """
         self._options = options
         self._clock = clock
         self._api = api
         self._logger = logger
         self.runtime: Final[Runtime] = self._make_runtime()
+        name = options.kubelet.name if options.kubelet else options.name
+        self._isolation = Isolation(api, clock, chance, logger, name, informers)
         self.kubelet: Final = Kubelet(
             api,
             self.runtime,
@@ -121,10 +147,13 @@ class RealNode:
                 options.ip,
                 options.root,
                 options.port,
-                names=_names(),
+                names=_names(options),
                 status=StatusOptions(labels=options.labels),
                 ignores_limits=options.ignores_limits,
+                reserved=options.reserved,
+                keeping=KeepingOptions(evictions=options.evictions),
             ),
+            self._isolation.isolate,
         )
         authentication = options.configuration.get("authentication") or {}
         mode = (options.configuration.get("authorization") or {}).get("mode", "Webhook")
@@ -136,6 +165,7 @@ class RealNode:
             reviews_tokens=(authentication.get("webhook") or {}).get("enabled", True),
             allows_all=mode == "AlwaysAllow",
         )
+        self._sampler = Sampler(self.kubelet, clock)
         self._chance = chance
         self._server: KubeletServer | None = None
         self._signed = asyncio.Event()
@@ -165,10 +195,19 @@ class RealNode:
             ends_with_node=options.ends_with_node,
             node_ip=options.ip,
             network=options.network,
+            cluster_range=options.cluster_range,
             cgroup=cgroup,
             limits=self._enforced(),
+            host_root_namespaces=options.host_root_namespaces,
+            hidden=(*options.hidden, *self._own_secrets()),
         )
         return ProcessRuntime(settings, images, self._clock, self._ended)
+
+    def _own_secrets(self) -> list[Path]:
+        """Return where this node has keys and other pods' logs outside of its root."""
+        options = self._options
+        logs = options.kubelet.logs if options.kubelet else None
+        return [each for each in (options.pki, logs) if each is not None]
 
     def _enforced(self) -> Limits | None:
         """Return what all pods together may use, if the node keeps some of it for the system."""
@@ -188,9 +227,11 @@ class RealNode:
         options.root.mkdir(mode=0o750, parents=True, exist_ok=True)
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
-        for problem in await asyncio.to_thread(presence.clean, STATE, Cgroups()):
+        for problem in await asyncio.to_thread(node_lock.clean, STATE, Cgroups()):
             self._logger.warning("what another node left cannot be taken away", problem=problem)
         await self.runtime.open()
+        self._tell_enforced()
+        await self._isolation.start(self.runtime, is_asked_for=options.enforces_policies)
         given = options.configuration
         if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):
             await self._serve_signed(url)
@@ -208,6 +249,15 @@ class RealNode:
             await self._health.start()
         port = urlsplit(self._server.urls[0]).port if self._server else None
         await self.kubelet.start(port or options.port)
+
+    def _tell_enforced(self) -> None:
+        """Write to the log what this node enforces, if that is for it to do."""
+        if not isinstance(self.runtime, ProcessRuntime):
+            return
+        summary, lacking = self.runtime.enforced()
+        self._logger.info("what this node enforces", features=summary)
+        for each in lacking:
+            self._logger.warning("what this node does not enforce", consequence=each)
 
     async def _serve_signed(self, url: str) -> None:
         """Serve with a certificate that the cluster signs; nobody is served until it does.
@@ -269,13 +319,27 @@ class RealNode:
         await server.start()
         self._server = server
 
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.kubelet.options.name
+
+    async def resource_page(self) -> str:
+        """Return what /metrics/resource shows."""
+        return metrics.resource_metrics(await self._sampler.take())
+
     async def stop(self) -> None:
         """End everything; containers, too, if they end with the node."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        ends_pods = self._options.ends_with_node
         async with AsyncExitStack() as ends:  # the later ones even if an earlier one fails
+            if ends_pods:  # they are isolated to their end
+                ends.push_async_callback(self._isolation.close, leaves_rules=False)
             ends.push_async_callback(self.runtime.close)
+            if not ends_pods:
+                ends.push_async_callback(self._isolation.close, leaves_rules=True)
             ends.push_async_callback(self.kubelet.stop)
             for server in (self._server, self._health):
                 if server is not None:
@@ -285,10 +349,17 @@ class RealNode:
         self.kubelet.container_ended(uid)
 
 
-def _names() -> NodeNames:
-    """Return how pods resolve names where nothing is said of it: as their node does."""
+def _names(options: RealNodeOptions) -> NodeNames:
+    """Return how pods resolve names: by the cluster's DNS, if it has one, or as their node does."""
     found = resolv_conf.for_pods()
-    return NodeNames(servers=found.servers, searches=found.searches, options=found.options)
+    domain = options.cluster_domain if options.cluster_dns else ""
+    return NodeNames(
+        options.cluster_dns,
+        domain,
+        servers=found.servers,
+        searches=found.searches,
+        options=found.options,
+    )
 
 
 def _existing(path: Path) -> Path:

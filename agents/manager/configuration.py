@@ -8,9 +8,9 @@ structs. What upstream keeps there and no flag says is left out.
 
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.objects import durations
-from kvstack.apiserver.server.settings.command_line import Given
-from kvstack.apiserver.server.settings.flag_table import Kind
+from kvstack.apimachinery.objects import durations
+from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.flag_table import Kind
 
 Object: TypeAlias = dict[str, Any]
 

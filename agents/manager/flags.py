@@ -1,4 +1,4 @@
-"""Every flag of kube-controller-manager 1.37: name, type, default, what it does here, help.
+"""Every flag of kube-controller-manager 1.37: name, kind, default, what it does here, help.
 
 No checking across flags here; see `manager.settings`.
 """
@@ -13,14 +13,19 @@ from kvstack.agents.process.flag_rows import (
     leader_election,
     page_flags,
 )
-from kvstack.apiserver.server.settings.component_flags import SHORT
-from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
-
-_GENERIC: Final = "Generic"
-_NODES: Final = "Nodes"
-_SIGNING: Final = "Signing"
-_VOLUMES: Final = "Volumes"
-_AUTOSCALER: Final = "Autoscaler"
+from kvstack.component.flags.component_flags import SHORT
+from kvstack.component.flags.flag_table import (
+    BOOL,
+    DURATION,
+    FLOAT,
+    IGNORED,
+    INT,
+    LIST,
+    LIVE,
+    TEXT,
+    FlagTable,
+    flag_group,
+)
 
 WORKERS: Final = {
     "concurrent-cron-job-syncs": ("cronjob-controller", 5),
@@ -58,246 +63,113 @@ SIGNERS: Final = {
 """What flags call a signer → its name."""
 
 
-def _live(name: str, group: str, kind: Kind, default: str, told: str) -> Flag:
-    return Flag(name, group, kind, default, Effect.LIVE, told)
+_GENERIC_FLAGS: Final = flag_group(
+    "Generic",
+    ("controllers", LIST, "*", LIVE, "*: all that are on by default; name or +name: this one; -name: not this one"),
+    ("kube-api-qps", FLOAT, "20", LIVE, "requests a second of each controller"),
+    ("kube-api-burst", INT, "30", LIVE, "and so many at once"),
+    ("use-service-account-credentials", BOOL, "false", LIVE, "each controller is a service account of its own"),
+    ("kube-api-content-type", TEXT, "application/vnd.kubernetes.protobuf", IGNORED, ""),
+    ("controller-start-interval", DURATION, "0s", IGNORED, ""),
+    ("enable-leader-migration", BOOL, "false", IGNORED, ""),
+    ("leader-migration-config", TEXT, "", IGNORED, ""),
+    ("min-resync-period", DURATION, "12h0m0s", IGNORED, ""),
+    ("cluster-name", TEXT, "kubernetes", IGNORED, ""),
+    ("allow-untagged-cloud", BOOL, "false", IGNORED, ""),
+    ("cloud-config", TEXT, "", IGNORED, ""),
+    ("cloud-provider", TEXT, "", IGNORED, ""),
+    ("configure-cloud-routes", BOOL, "true", IGNORED, ""),
+    ("external-cloud-volume-plugin", TEXT, "", IGNORED, ""),
+    ("route-reconciliation-period", DURATION, "10s", IGNORED, ""),
+)  # fmt: skip
 
+_NODE_FLAGS: Final = flag_group(
+    "Nodes",
+    ("allocate-node-cidrs", BOOL, "false", LIVE, "give every node a range of pod addresses"),
+    ("cluster-cidr", TEXT, "", LIVE, "ranges of all pod addresses, comma-separated"),
+    ("service-cluster-ip-range", TEXT, "", LIVE, "ranges of cluster IPs, which nodes are not given"),
+    ("node-cidr-mask-size", INT, "0", LIVE, "of a node's range; default 24 or 64"),
+    ("node-cidr-mask-size-ipv4", INT, "0", LIVE, "of a node's range; default 24"),
+    ("node-cidr-mask-size-ipv6", INT, "0", LIVE, "of a node's range; default 64"),
+    ("cidr-allocator-type", TEXT, "RangeAllocator", IGNORED, ""),
+    ("node-monitor-period", DURATION, "5s", LIVE, "how often nodes are looked at"),
+    ("node-monitor-grace-period", DURATION, "50s", LIVE, "how long a node may be silent"),
+    ("node-startup-grace-period", DURATION, "1m0s", LIVE, "how long a new node may be silent"),
+    ("node-eviction-rate", FLOAT, "0.1", LIVE, "silent nodes of a zone that are emptied a second"),
+    ("secondary-node-eviction-rate", FLOAT, "0.01", LIVE, "the same, where many nodes of a large zone are silent"),
+    ("large-cluster-size-threshold", INT, "50", LIVE, "nodes of a large zone"),
+    ("unhealthy-zone-threshold", FLOAT, "0.55", LIVE, "share of silent nodes from which a zone is unhealthy"),
+    ("terminated-pod-gc-threshold", INT, "12500", LIVE, "ended pods that are kept; 0 or less: all"),
+    ("node-sync-period", DURATION, "0s", IGNORED, ""),
+)  # fmt: skip
 
-def _ignored(name: str, group: str, kind: Kind, default: str = "") -> Flag:
-    return Flag(name, group, kind, default, Effect.IGNORED)
-
-
-_GENERIC_FLAGS: Final = (
-    _live(
-        "controllers",
-        _GENERIC,
-        Kind.LIST,
-        "*",
-        "*: all that are on by default; name or +name: this one; -name: not this one",
-    ),
-    _live("kube-api-qps", _GENERIC, Kind.FLOAT, "20", "requests a second of each controller"),
-    _live("kube-api-burst", _GENERIC, Kind.INT, "30", "and so many at once"),
-    _live(
-        "use-service-account-credentials",
-        _GENERIC,
-        Kind.BOOL,
-        "false",
-        "each controller is a service account of its own",
-    ),
-    _ignored("kube-api-content-type", _GENERIC, Kind.TEXT, "application/vnd.kubernetes.protobuf"),
-    _ignored("controller-start-interval", _GENERIC, Kind.DURATION, "0s"),
-    _ignored("enable-leader-migration", _GENERIC, Kind.BOOL, "false"),
-    _ignored("leader-migration-config", _GENERIC, Kind.TEXT),
-    _ignored("min-resync-period", _GENERIC, Kind.DURATION, "12h0m0s"),
-    _ignored("cluster-name", _GENERIC, Kind.TEXT, "kubernetes"),
-    _ignored("allow-untagged-cloud", _GENERIC, Kind.BOOL, "false"),
-    _ignored("cloud-config", _GENERIC, Kind.TEXT),
-    _ignored("cloud-provider", _GENERIC, Kind.TEXT),
-    _ignored("configure-cloud-routes", _GENERIC, Kind.BOOL, "true"),
-    _ignored("external-cloud-volume-plugin", _GENERIC, Kind.TEXT),
-    _ignored("route-reconciliation-period", _GENERIC, Kind.DURATION, "10s"),
-)
-
-_NODE_FLAGS: Final = (
-    _live(
-        "allocate-node-cidrs",
-        _NODES,
-        Kind.BOOL,
-        "false",
-        "give every node a range of pod addresses",
-    ),
-    _live("cluster-cidr", _NODES, Kind.TEXT, "", "ranges of all pod addresses, comma-separated"),
-    _live(
-        "service-cluster-ip-range",
-        _NODES,
-        Kind.TEXT,
-        "",
-        "ranges of cluster IPs, which nodes are not given",
-    ),
-    _live("node-cidr-mask-size", _NODES, Kind.INT, "0", "of a node's range; default 24 or 64"),
-    _live("node-cidr-mask-size-ipv4", _NODES, Kind.INT, "0", "of a node's range; default 24"),
-    _live("node-cidr-mask-size-ipv6", _NODES, Kind.INT, "0", "of a node's range; default 64"),
-    _ignored("cidr-allocator-type", _NODES, Kind.TEXT, "RangeAllocator"),
-    _live("node-monitor-period", _NODES, Kind.DURATION, "5s", "how often nodes are looked at"),
-    _live(
-        "node-monitor-grace-period",
-        _NODES,
-        Kind.DURATION,
-        "50s",
-        "how long a node may be silent",
-    ),
-    _live(
-        "node-startup-grace-period",
-        _NODES,
-        Kind.DURATION,
-        "1m0s",
-        "how long a new node may be silent",
-    ),
-    _live(
-        "node-eviction-rate",
-        _NODES,
-        Kind.FLOAT,
-        "0.1",
-        "silent nodes of a zone that are emptied a second",
-    ),
-    _live(
-        "secondary-node-eviction-rate",
-        _NODES,
-        Kind.FLOAT,
-        "0.01",
-        "the same, where many nodes of a large zone are silent",
-    ),
-    _live("large-cluster-size-threshold", _NODES, Kind.INT, "50", "nodes of a large zone"),
-    _live(
-        "unhealthy-zone-threshold",
-        _NODES,
-        Kind.FLOAT,
-        "0.55",
-        "share of silent nodes from which a zone is unhealthy",
-    ),
-    _live(
-        "terminated-pod-gc-threshold",
-        _NODES,
-        Kind.INT,
-        "12500",
-        "ended pods that are kept; 0 or less: all",
-    ),
-    _ignored("node-sync-period", _NODES, Kind.DURATION, "0s"),
-)
-
-_SIGNING_FLAGS: Final = (
-    _live("root-ca-file", _SIGNING, Kind.TEXT, "", "authorities that pods are to believe"),
-    _live(
-        "service-account-private-key-file",
-        _SIGNING,
-        Kind.TEXT,
-        "",
-        "key of the tokens in Secrets; empty: none are made",
-    ),
-    _live("cluster-signing-cert-file", _SIGNING, Kind.TEXT, "", "authority of all signers"),
-    _live("cluster-signing-key-file", _SIGNING, Kind.TEXT, "", "key of that authority"),
+_SIGNING_FLAGS: Final = flag_group(
+    "Signing",
+    ("root-ca-file", TEXT, "", LIVE, "authorities that pods are to believe"),
+    ("service-account-private-key-file", TEXT, "", LIVE, "key of the tokens in Secrets; empty: none are made"),
+    ("cluster-signing-cert-file", TEXT, "", LIVE, "authority of all signers"),
+    ("cluster-signing-key-file", TEXT, "", LIVE, "key of that authority"),
     *(
-        _live(
-            f"cluster-signing-{signer}-{part}-file",
-            _SIGNING,
-            Kind.TEXT,
-            "",
-            f"{told} of the signer {name} alone",
-        )
+        (f'cluster-signing-{signer}-{part}-file', TEXT, "", LIVE, f'{told} of the signer {name} alone')
         for signer, name in SIGNERS.items()
-        for part, told in (("cert", "authority"), ("key", "key of the authority"))
+        for part, told in (('cert', 'authority'), ('key', 'key of the authority'))
     ),
-    _live(
-        "cluster-signing-duration",
-        _SIGNING,
-        Kind.DURATION,
-        "8760h0m0s",
-        "how long certificates last at most",
-    ),
-    _live(
-        "legacy-service-account-token-clean-up-period",
-        _SIGNING,
-        Kind.DURATION,
-        "8760h0m0s",
-        "how long tokens in Secrets are kept that nobody uses",
-    ),
-)
+    ("cluster-signing-duration", DURATION, "8760h0m0s", LIVE, "how long certificates last at most"),
+    ("legacy-service-account-token-clean-up-period", DURATION, "8760h0m0s", LIVE, "how long tokens in Secrets are kept that nobody uses"),
+)  # fmt: skip
 
 _OTHER_FLAGS: Final = (
-    _live(
-        "enable-garbage-collector",
-        _GENERIC,
-        Kind.BOOL,
-        "true",
-        "delete what belongs to objects that are gone",
+    *flag_group(
+        "Generic",
+        ("enable-garbage-collector", BOOL, "true", LIVE, "delete what belongs to objects that are gone"),
+        ("resource-quota-sync-period", DURATION, "5m0s", LIVE, "how often quotas are counted anew"),
     ),
-    _live(
-        "resource-quota-sync-period",
-        _GENERIC,
-        Kind.DURATION,
-        "5m0s",
-        "how often quotas are counted anew",
-    ),
-    _live("max-endpoints-per-slice", "Services", Kind.INT, "100", "endpoints of a slice"),
-    _live(
-        "mirroring-max-endpoints-per-subset",
+    *flag_group(
         "Services",
-        Kind.INT,
-        "1000",
-        "endpoints of a subset that are mirrored",
+        ("max-endpoints-per-slice", INT, "100", LIVE, "endpoints of a slice"),
+        ("mirroring-max-endpoints-per-subset", INT, "1000", LIVE, "endpoints of a subset that are mirrored"),
+        ("endpoint-updates-batch-period", DURATION, "0s", IGNORED, ""),
+        ("endpointslice-updates-batch-period", DURATION, "0s", IGNORED, ""),
+        ("mirroring-endpointslice-updates-batch-period", DURATION, "0s", IGNORED, ""),
     ),
-    _ignored("endpoint-updates-batch-period", "Services", Kind.DURATION, "0s"),
-    _ignored("endpointslice-updates-batch-period", "Services", Kind.DURATION, "0s"),
-    _ignored("mirroring-endpointslice-updates-batch-period", "Services", Kind.DURATION, "0s"),
-    _live(
-        "horizontal-pod-autoscaler-sync-period",
-        _AUTOSCALER,
-        Kind.DURATION,
-        "15s",
-        "how often targets are looked at",
+    *flag_group(
+        "Autoscaler",
+        ("horizontal-pod-autoscaler-sync-period", DURATION, "15s", LIVE, "how often targets are looked at"),
+        ("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", LIVE, "how long the highest recommendation is remembered"),
+        ("horizontal-pod-autoscaler-tolerance", FLOAT, "0.1", LIVE, "difference that changes nothing"),
+        ("horizontal-pod-autoscaler-cpu-initialization-period", DURATION, "5m0s", LIVE, "how long CPU samples of new pods may be left out"),
+        ("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", LIVE, "how long a change of readiness counts as the first"),
     ),
-    _live(
-        "horizontal-pod-autoscaler-downscale-stabilization",
-        _AUTOSCALER,
-        Kind.DURATION,
-        "5m0s",
-        "how long the highest recommendation is remembered",
+    *flag_group(
+        "Generic",
+        ("namespace-sync-period", DURATION, "5m0s", IGNORED, ""),
     ),
-    _live(
-        "horizontal-pod-autoscaler-tolerance",
-        _AUTOSCALER,
-        Kind.FLOAT,
-        "0.1",
-        "difference that changes nothing",
+    *flag_group(
+        "Volumes",
+        ("attach-detach-reconcile-sync-period", DURATION, "1m0s", IGNORED, ""),
+        ("disable-attach-detach-reconcile-sync", BOOL, "false", IGNORED, ""),
+        ("disable-force-detach-on-timeout", BOOL, "false", LIVE, "volumes that an unready node has mounted stay attached to it"),
+        ("enable-dynamic-provisioning", BOOL, "true", LIVE, "provisioners are asked for the volumes of claims"),
+        ("enable-hostpath-provisioner", BOOL, "false", IGNORED, ""),
+        ("flex-volume-plugin-dir", TEXT, "", IGNORED, ""),
+        ("pv-recycler-increment-timeout-nfs", INT, "30", IGNORED, ""),
+        ("pv-recycler-minimum-timeout-hostpath", INT, "60", IGNORED, ""),
+        ("pv-recycler-minimum-timeout-nfs", INT, "300", IGNORED, ""),
+        ("pv-recycler-pod-template-filepath-hostpath", TEXT, "", IGNORED, ""),
+        ("pv-recycler-pod-template-filepath-nfs", TEXT, "", IGNORED, ""),
+        ("pv-recycler-timeout-increment-hostpath", INT, "30", IGNORED, ""),
+        ("pvclaimbinder-sync-period", DURATION, "15s", LIVE, "how often claims that wait are looked at"),
     ),
-    _live(
-        "horizontal-pod-autoscaler-cpu-initialization-period",
-        _AUTOSCALER,
-        Kind.DURATION,
-        "5m0s",
-        "how long CPU samples of new pods may be left out",
-    ),
-    _live(
-        "horizontal-pod-autoscaler-initial-readiness-delay",
-        _AUTOSCALER,
-        Kind.DURATION,
-        "30s",
-        "how long a change of readiness counts as the first",
-    ),
-    _ignored("namespace-sync-period", _GENERIC, Kind.DURATION, "5m0s"),
-    _ignored("attach-detach-reconcile-sync-period", _VOLUMES, Kind.DURATION, "1m0s"),
-    _ignored("disable-attach-detach-reconcile-sync", _VOLUMES, Kind.BOOL, "false"),
-    _ignored("disable-force-detach-on-timeout", _VOLUMES, Kind.BOOL, "false"),
-    _live(
-        "enable-dynamic-provisioning",
-        _VOLUMES,
-        Kind.BOOL,
-        "true",
-        "provisioners are asked for the volumes of claims",
-    ),
-    _ignored("enable-hostpath-provisioner", _VOLUMES, Kind.BOOL, "false"),
-    _ignored("flex-volume-plugin-dir", _VOLUMES, Kind.TEXT),
-    _ignored("pv-recycler-increment-timeout-nfs", _VOLUMES, Kind.INT, "30"),
-    _ignored("pv-recycler-minimum-timeout-hostpath", _VOLUMES, Kind.INT, "60"),
-    _ignored("pv-recycler-minimum-timeout-nfs", _VOLUMES, Kind.INT, "300"),
-    _ignored("pv-recycler-pod-template-filepath-hostpath", _VOLUMES, Kind.TEXT),
-    _ignored("pv-recycler-pod-template-filepath-nfs", _VOLUMES, Kind.TEXT),
-    _ignored("pv-recycler-timeout-increment-hostpath", _VOLUMES, Kind.INT, "30"),
-    _live(
-        "pvclaimbinder-sync-period",
-        _VOLUMES,
-        Kind.DURATION,
-        "15s",
-        "how often claims that wait are looked at",
-    ),
-)
+)  # fmt: skip
 
-_WORKER_FLAGS: Final = (
+_WORKER_FLAGS: Final = flag_group(
+    "Workers",
     *(
-        _live(name, "Workers", Kind.INT, str(default), f"keys of the {controller} at once")
+        (name, INT, str(default), LIVE, f'keys of the {controller} at once')
         for name, (controller, default) in WORKERS.items()
     ),
-    _ignored("concurrent-device-taint-eviction-syncs", "Workers", Kind.INT, "8"),
-)
+    ("concurrent-device-taint-eviction-syncs", INT, "8", IGNORED, ""),
+)  # fmt: skip
 
 TABLE: Final = FlagTable(
     (

@@ -3,7 +3,7 @@
 from typing import Final
 
 from kvstack.agents.reconcile.manager import Manager
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 
 _MANAGER: Final = "kube-controller-manager"
 

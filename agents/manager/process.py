@@ -6,7 +6,6 @@ Exit code 0: ended as asked; 1: flags or files cannot be used, or the lease was 
 """
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Final
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
+from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
 from kvstack.agents.client.timing import Clock, SystemClock
@@ -35,27 +34,13 @@ from kvstack.agents.process.leading import (
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.reconcile.manager import Manager, Users
-from kvstack.agents.reconcile.runner import Surroundings
+from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
-from kvstack.apiserver.policy.service_accounts.keys import UnusableKeyError
-from kvstack.apiserver.server.program import (
-    FAILED,
-    keep_log_of_loop,
-    run,
-    settle,
-    stop_event,
-    version_text,
-)
-from kvstack.apiserver.server.settings.command_line import (
-    Given,
-    UsageError,
-    help_text,
-    read_command_line,
-)
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.log.line_logger import open_logger
-from kvstore.server.metrics.exposition import render
+from kvstack.component.flags.command_line import Given
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import render
+from kvstack.component.process.command import Command, Work, run_command
+from kvstack.component.process.program import settle, stop_event
 
 COMMAND: Final = "kvstack controller-manager"
 ABOUT: Final = "The controllers of a cluster. Flags are kube-controller-manager's."
@@ -67,27 +52,18 @@ _FASTER: Final = {"namespace-controller": (20, 100), "generic-garbage-collector"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    try:
-        given = read_command_line(arguments, COMMAND, TABLE)
-        if given.values.get("help"):
-            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
-            return 0
-        if given.values.get("version"):
-            sys.stdout.write(version_text())
-            return 0
-        settings = manager_settings(given)
-        cluster = cluster_of(settings.process.kubeconfig, settings.process.master)
-    except (UsageError, ConfigError, KubeconfigError) as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    log = open_logger(("default",), settings.process.log_level, "json")
-    if settings.process.without_effect:
-        log.warning("these flags have no effect here", flags=list(settings.process.without_effect))
-    try:
-        return run(lambda: serve(cluster, settings, given, log), log)
-    except (ConfigError, KubeconfigError, UnusableKeyError) as error:
-        log.fatal("command failed", error=str(error))
-        return FAILED
+    return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
+
+
+def _prepare(given: Given) -> Work:
+    settings = manager_settings(given)
+    process = settings.process
+    cluster = cluster_of(process.kubeconfig, process.master)
+    return Work(
+        lambda log: serve(cluster, settings, given, log),
+        process.log_level,
+        process.without_effect,
+    )
 
 
 @dataclass(slots=True)
@@ -103,7 +79,6 @@ async def serve(cluster: Cluster, settings: ManagerSettings, given: Given, log: 
     given: the command line that the settings are of.
     """
     stop = stop_event()
-    keep_log_of_loop(log)
     clock, chance = SystemClock(), SystemRandom().random
     running = _Running()
     async with AsyncExitStack() as stack:
@@ -131,12 +106,12 @@ async def serve(cluster: Cluster, settings: ManagerSettings, given: Given, log: 
 
         async def lead() -> None:
             async with Informers(shared, clock, chance, log) as informers:
-                surroundings = Surroundings(informers, clock, chance, log, settings.workers)
+                environment = Environment(informers, clock, chance, log, settings.workers)
                 options = settings.controllers
                 if not options.root_ca and cluster.ca:
                     options = replace(options, root_ca=cluster.ca.decode("utf-8", "replace"))
                 chosen = controllers(options, settings.chosen)
-                running.manager = manager = Manager(chosen, users, surroundings)
+                running.manager = manager = Manager(chosen, users, environment)
                 try:
                     await manager.start()
                     for runner in manager.runners:

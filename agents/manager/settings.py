@@ -18,8 +18,8 @@ from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.manager.flags import SIGNERS, WORKERS
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
-from kvstack.apiserver.server.settings.command_line import Given
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
+from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.flag_reader import FlagReader
 
 _MASKS: Final = {4: 24, 6: 64}
 _MASK_SPAN_MAX: Final = 16
@@ -105,6 +105,7 @@ def _options(reader: FlagReader) -> Options:
         volumes=VolumeOptions(
             reader.seconds("pvclaimbinder-sync-period"),
             reader.flag("enable-dynamic-provisioning"),
+            not reader.flag("disable-force-detach-on-timeout"),
         ),
         node_ranges=_node_ranges(reader),
         terminated_pods_max=reader.int("terminated-pod-gc-threshold"),

@@ -3,9 +3,10 @@
     access = Access(tokens, reviews, clock, settings)
     refusal = await access.refusal(request, "/metrics")      None: it may be answered
 
-A client certificate that the authorities verify names a user, or else a bearer token, which a
-TokenReview is asked about; who shows neither is system:anonymous. What a user may is asked by a
-SubjectAccessReview for the path. Members of system:masters may everything, and some pages are for
+An API server that passes a request on tells the user (`front_proxy`), or a client certificate that
+the authorities verify names one, or else a bearer token, which a TokenReview is asked about; who
+shows none is system:anonymous. What a user may is asked by a SubjectAccessReview, for the path or
+for the resource that it leads to. Members of system:masters may everything, and some pages are for
 everybody. Answers are believed for a while.
 """
 
@@ -20,18 +21,24 @@ from kvstack.agents.client.built_in import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.process.front_proxy import AUTHORITY, FrontProxy
 from kvstack.agents.process.settings import PageSettings
-from kvstack.apiserver.objects import status as statuses
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import (
+from kvstack.apimachinery.attributes import (
     ANONYMOUS,
     AUTHENTICATED,
     PRIVILEGED,
     UNAUTHENTICATED,
 )
+from kvstack.apimachinery.objects import status as statuses
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.request_info import Query, RequestInfo, request_info
+from kvstack.apimachinery.objects.status import ApiError
 from kvstore.http.serving.request import Request
 
 Object: TypeAlias = dict[str, Any]
+
+CLIENTS: Final = "clients"
+"""The name of the authorities of client certificates at a listener."""
 
 _BEARER: Final = "Bearer "
 _KEPT_MAX: Final = 1000
@@ -42,6 +49,7 @@ class _User(NamedTuple):
     name: str
     groups: tuple[str, ...]
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 _NOBODY: Final = _User(ANONYMOUS, (UNAUTHENTICATED,))
@@ -56,11 +64,15 @@ class Access:
         self._reviews = reviews
         self._clock = clock
         self._settings = settings
+        self.front_proxy: FrontProxy | None = None
+        """Who may tell users in headers; None: nobody."""
         self._users: dict[str, tuple[_User | None, float]] = {}
-        self._allowed: dict[tuple[_User, str, str], tuple[bool, float]] = {}
+        self._allowed: dict[tuple[_User, tuple[str, ...]], tuple[bool, float]] = {}
 
-    async def refusal(self, request: Request, path: str) -> ApiError | None:
-        """Return why a request is refused; None: it is not."""
+    async def refusal(
+        self, request: Request, path: str, query: Query | None = None
+    ) -> ApiError | None:
+        """Return why a request is refused; None: it is not. path: decoded."""
         if self._is_for_everybody(path):
             return None
         try:
@@ -69,12 +81,22 @@ class Access:
                 return statuses.unauthorized()
             if PRIVILEGED in user.groups:
                 return None
-            verb = _VERBS.get(request.method, "get")
-            if await self._may(user, verb, path):
+            info = request_info(request.method, path, query)
+            verb = info.verb if info.is_resource else _VERBS.get(request.method, "get")
+            if await self._may(user, verb, info):
                 return None
         except (ApiError, UnreachableError) as error:
             return statuses.service_unavailable(f"the API server was asked in vain: {error}")
-        return statuses.path_denied(user.name, verb, path)
+        if not info.is_resource:
+            return statuses.path_denied(user.name, verb, path)
+        return statuses.access_denied(
+            user.name,
+            verb,
+            GroupResource(info.group, info.resource),
+            name=info.name,
+            subresource=info.subresource,
+            namespace=info.namespace,
+        )
 
     def _is_for_everybody(self, path: str) -> bool:
         for each in self._settings.for_everybody:
@@ -84,7 +106,12 @@ class Access:
 
     async def _user(self, request: Request) -> _User | None:
         connection = request.connection
-        if connection.certificates and connection.verified_by:
+        if connection.certificates and AUTHORITY in connection.verified_by and self.front_proxy:
+            proxy = _of_certificate(connection.certificates[0])
+            told = None if proxy is None else self.front_proxy.user(request, proxy.name)
+            if told is not None:
+                return _User(*told)
+        if connection.certificates and CLIENTS in connection.verified_by:
             user = _of_certificate(connection.certificates[0])
             if user is not None:
                 return user
@@ -117,17 +144,17 @@ class Access:
             groups = (*groups, AUTHENTICATED)
         return _User(found.get("username", ""), groups, found.get("uid", ""))
 
-    async def _may(self, user: _User, verb: str, path: str) -> bool:
-        key = (user, verb, path)
+    async def _may(self, user: _User, verb: str, info: RequestInfo) -> bool:
+        asked = _asked(verb, info)
+        key = (user, tuple(asked.values()))
         now = self._clock.monotonic_s()
         known = self._allowed.get(key)
         if known is not None and known[1] > now:
             return known[0]
-        spec: Object = {
-            "user": user.name,
-            "groups": list(user.groups),
-            "nonResourceAttributes": {"path": path, "verb": verb},
-        }
+        attributes = "resourceAttributes" if info.is_resource else "nonResourceAttributes"
+        spec: Object = {"user": user.name, "groups": list(user.groups), attributes: asked}
+        if user.extra:
+            spec["extra"] = {key: list(values) for key, values in user.extra}
         if user.uid:
             spec["uid"] = user.uid
         review = {
@@ -140,6 +167,21 @@ class Access:
         ttl_s = self._settings.allowed_ttl_s if is_allowed else self._settings.denied_ttl_s
         _keep(self._allowed, key, (is_allowed, now + ttl_s))
         return is_allowed
+
+
+def _asked(verb: str, info: RequestInfo) -> dict[str, str]:
+    """Return what a review is asked about; always with the same members."""
+    if not info.is_resource:
+        return {"path": info.path, "verb": verb}
+    return {
+        "verb": verb,
+        "group": info.group,
+        "version": info.version,
+        "resource": info.resource,
+        "subresource": info.subresource,
+        "namespace": info.namespace,
+        "name": info.name,
+    }
 
 
 def _keep(memory: dict[Any, Any], key: object, value: object) -> None:

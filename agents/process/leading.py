@@ -18,9 +18,9 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.timing import Clock
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[], Awaitable[None]]

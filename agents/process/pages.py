@@ -14,22 +14,22 @@ Who may read which is `access`'s affair.
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from socket import gethostname
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
 import orjson
 
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.process.access import Access
+from kvstack.agents.process.access import CLIENTS, Access
 from kvstack.agents.process.settings import PageSettings
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.server.addresses import join_host_port
-from kvstack.apiserver.server.certs.certificates import Profile, issue, new_authority
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.certs.certificates import Profile, issue, new_authority
+from kvstack.component.metrics.exposition import CONTENT_TYPE
+from kvstack.component.net.hosts import join_host_port
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
 from kvstore.http.serving.request import Request
 from kvstore.http.serving.server import HttpServer
-from kvstore.server.metrics.exposition import CONTENT_TYPE
 
 Checks: TypeAlias = Mapping[str, Callable[[], bool]]
 
@@ -105,14 +105,27 @@ class Pages:
             answer.send(500, _TEXT, b"internal server error: reason withheld\n")
 
 
+class Handler(Protocol):
+    """What answers requests."""
+
+    async def handle(self, request: Request, answer: Answer) -> None:
+        """Answer one request."""
+        ...
+
+
 @asynccontextmanager
-async def serving(pages: Pages, settings: PageSettings) -> AsyncGenerator[None]:
-    """Serve the pages, if there are to be any."""
+async def serving(
+    pages: Handler, settings: PageSettings, authorities: Mapping[str, str] | None = None
+) -> AsyncGenerator[None]:
+    """Serve the pages, if there are to be any.
+
+    authorities: more of them that vouch for clients, files by name.
+    """
     if not settings.port:
         yield
         return
     url = f"https://{join_host_port(settings.bind_address, settings.port)}"
-    server = HttpServer([Listener(url, tls=_tls(settings))], pages.handle)
+    server = HttpServer([Listener(url, tls=_tls(settings, authorities or {}))], pages.handle)
     await server.start()
     try:
         yield
@@ -120,12 +133,13 @@ async def serving(pages: Pages, settings: PageSettings) -> AsyncGenerator[None]:
         await server.stop()
 
 
-def _tls(settings: PageSettings) -> ServerTls:
-    authorities = settings.client_ca_file
+def _tls(settings: PageSettings, more: Mapping[str, str]) -> ServerTls:
+    own = {CLIENTS: settings.client_ca_file} if settings.client_ca_file else {}
+    authorities = {**own, **more}
     return ServerTls(
         _pair(settings),
         client_auth=ClientAuth.REQUEST if authorities else ClientAuth.NONE,
-        authorities={"clients": authorities} if authorities else {},
+        authorities=authorities,
         min_version=settings.min_version,
         cipher_suites=settings.cipher_suites,
         http2=settings.http2,

@@ -13,11 +13,11 @@ from typing import Final
 from kvstack.agents.client.kubeconfig import Cluster, in_cluster, load
 from kvstack.agents.client.leader_election import LeaseName, Terms
 from kvstack.agents.client.over_http import Credentials
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.flag_reader import FlagReader
+from kvstack.component.process.command import level_of
 
 _PORT_MAX: Final = 65535
-_DEBUG_VERBOSITY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Settings:
     @property
     def log_level(self) -> str:
         """The level of the log."""
-        return "debug" if self.verbosity >= _DEBUG_VERBOSITY else "info"
+        return level_of(self.verbosity)
 
 
 def read_settings(reader: FlagReader) -> Settings:

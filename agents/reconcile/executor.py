@@ -10,7 +10,6 @@ from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.reconcile.own_writes import OwnWrites
-from kvstack.agents.reconcile.pace import Pace
 from kvstack.agents.reconcile.plan import (
     Action,
     Again,
@@ -21,6 +20,7 @@ from kvstack.agents.reconcile.plan import (
     Enqueue,
     Follow,
     Get,
+    InThread,
     ListLive,
     Outcome,
     Patch,
@@ -31,14 +31,15 @@ from kvstack.agents.reconcile.plan import (
     Step,
     Update,
 )
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.agents.reconcile.throttle import Throttle
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
 _AT_ONCE_MAX: Final = 64
 
 
-class Surrounding(Protocol):
+class Environment(Protocol):
     """What plans change of their own runner."""
 
     async def follow(self, wanted: Follow) -> None:
@@ -58,14 +59,14 @@ class Executor:
         api: Api,
         recorder: EventRecorder,
         own_writes: OwnWrites,
-        surrounding: Surrounding,
+        environment: Environment,
         clock: Clock,
     ) -> None:
         """Act through an Api; what is written is remembered by key."""
         self._clock = clock
-        self.pace: Final = Pace(clock)
+        self.throttle: Final = Throttle(clock)
         """Of the keys, by how long their plans took to make."""
-        self._surrounding = surrounding
+        self._environment = environment
         self._api = api
         self._recorder = recorder
         self._own_writes = own_writes
@@ -88,13 +89,13 @@ class Executor:
             return again
         finally:
             plan.close()
-            self.pace.took(key, spent_s)
+            self.throttle.took(key, spent_s)
 
     async def _do(self, key: str, step: Step) -> list[Outcome]:
         if isinstance(step, SlowStart):
             return await self._slowly(key, step.actions)
         if len(step) == 1:
-            return [await self._act(key, step[0])]
+            return [await self._execute(key, step[0])]
         return await self._side_by_side(key, step)
 
     async def _slowly(self, key: str, actions: Sequence[Action]) -> list[Outcome]:
@@ -114,19 +115,19 @@ class Executor:
         outcomes: list[Outcome] = []
         for first in range(0, len(actions), _AT_ONCE_MAX):
             batch = actions[first : first + _AT_ONCE_MAX]
-            outcomes += await asyncio.gather(*(self._act(key, action) for action in batch))
+            outcomes += await asyncio.gather(*(self._execute(key, action) for action in batch))
         return outcomes
 
-    async def _act(self, key: str, action: Action) -> Outcome:
+    async def _execute(self, key: str, action: Action) -> Outcome:
         if isinstance(action, Record):
             self._recorder.record(action.about, action.type, action.reason, action.message)
             return Outcome(action)
         if isinstance(action, Enqueue):
-            self._surrounding.enqueue(action)
+            self._environment.enqueue(action)
             return Outcome(action)
         try:
             obj = await self._ask(action)
-        except (ApiError, UnreachableError) as error:
+        except (ApiError, UnreachableError, OSError) as error:
             return Outcome(action, error=error)
         self._own_writes.note(key, action, obj)
         return Outcome(action, obj)
@@ -182,7 +183,10 @@ class Executor:
             case Discover():
                 return {"found": await discover(api)}
             case Follow():
-                await self._surrounding.follow(action)
+                await self._environment.follow(action)
+                return {}
+            case InThread(work):
+                await asyncio.to_thread(work)
                 return {}
             case Record() | Enqueue():
                 raise AssertionError("these are done elsewhere")

@@ -1,6 +1,6 @@
 """Runs controllers together: one set of informers, a user and a queue for each.
 
-manager = Manager(controllers, users, Surroundings(informers, clock, chance, logger))
+manager = Manager(controllers, users, Environment(informers, clock, chance, logger))
 await manager.start(); …; await manager.stop()
 """
 
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.reconcile.plan import Controller
-from kvstack.agents.reconcile.runner import Runner, Surroundings
+from kvstack.agents.reconcile.runner import Environment, Runner
 
 
 class Users(Protocol):
@@ -25,12 +25,12 @@ class Manager:
     """Runs controllers."""
 
     def __init__(
-        self, controllers: Sequence[Controller], users: Users, surroundings: Surroundings
+        self, controllers: Sequence[Controller], users: Users, environment: Environment
     ) -> None:
         """Run nothing yet."""
         self._controllers: Final = controllers
         self._users: Final = users
-        self._surroundings: Final = surroundings
+        self._environment: Final = environment
         self._apis: list[Api] = []
         self.runners: list[Runner] = []
 
@@ -39,11 +39,16 @@ class Manager:
         for controller in self._controllers:
             api = await self._users.api_of(controller.identity.service_account)
             self._apis.append(api)
-            self.runners.append(Runner(controller, api, self._surroundings))
+            self.runners.append(Runner(controller, api, self._environment))
         # Side by side, so that informers begin together.
         async with asyncio.TaskGroup() as group:
             for runner in self.runners:
                 group.create_task(runner.start())
+
+    @property
+    def is_working(self) -> bool:
+        """Whether all controllers have started, and none has ended."""
+        return all(runner.is_working for runner in self.runners)
 
     @property
     def is_idle(self) -> bool:

@@ -7,10 +7,12 @@ A plan made from a view that lacks what was done before would do it again: creat
 count a condition twice. So a key waits until its view has everything that was written for it: a
 newer resourceVersion of the resource, or a deleted object gone or marked. This takes the place of
 upstream's expectations and of its guard against stale caches. A write that no view shows within
-five minutes is forgotten.
+five minutes is forgotten. Keys of objects that are gone are not asked for again: with each write
+some others are looked at, in turn, and forgotten if they are seen.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
@@ -21,6 +23,8 @@ from kvstack.agents.reconcile.plan import Action, Create, Delete, Patch, Update
 Object: TypeAlias = dict[str, Any]
 
 _FORGOTTEN_S: Final = 300.0
+_LOOKED_AT: Final = 2
+"""Keys of other writes with each write; with one, a key that is not seen would keep its place."""
 
 StoreOf: TypeAlias = Callable[[ResourceType], ObjectStore | None]
 
@@ -52,6 +56,7 @@ class OwnWrites:
         store = self._store_of(action.resource)
         if store is None or getattr(action, "subresource", "") == "binding":
             return
+        self._forget_seen()
         writes = self._writes.get(key)
         if writes is None:
             writes = self._writes[key] = _Writes()
@@ -67,6 +72,15 @@ class OwnWrites:
             writes.versions[action.resource] = max(
                 writes.versions.get(action.resource, 0), int(version)
             )
+
+    def _forget_seen(self) -> None:
+        for key in list(islice(self._writes, _LOOKED_AT)):
+            if not self.are_seen(key):
+                self._writes[key] = self._writes.pop(key)  # behind the others
+
+    def __len__(self) -> int:
+        """Return how many keys have writes that are not known to be seen."""
+        return len(self._writes)
 
     def are_seen(self, key: str) -> bool:
         """Tell whether the stores show all that was written for a key."""

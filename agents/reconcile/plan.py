@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kvstack.agents.client.discovery import Discovery
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -144,6 +144,13 @@ class Enqueue:
     keys: "Sequence[str | Later]"
 
 
+@dataclass(frozen=True, slots=True)
+class InThread:
+    """Do something on this machine that waits for its disk; what may be done twice."""
+
+    work: Callable[[], None]
+
+
 Action: TypeAlias = (
     Create
     | Update
@@ -156,6 +163,7 @@ Action: TypeAlias = (
     | Discover
     | Follow
     | Enqueue
+    | InThread
 )
 
 
@@ -180,13 +188,23 @@ class Outcome(NamedTuple):
     obj: Object | None = None
     """What the server answered."""
     error: Exception | None = None
-    """ApiError, or UnreachableError: whether it was done is not known."""
+    """ApiError, or UnreachableError: whether it was done is not known; OSError of this machine."""
     is_skipped: bool = False
 
     @property
     def code(self) -> int:
         """The code of a refusal; 0: it was none."""
         return self.error.code if isinstance(self.error, ApiError) else 0
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether it was refused since there is no such object: code 404."""
+        return isinstance(self.error, ApiError) and self.error.is_not_found
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether it was refused since another one was first: code 409."""
+        return isinstance(self.error, ApiError) and self.error.is_conflict
 
     @property
     def is_namespace_terminating(self) -> bool:

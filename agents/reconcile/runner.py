@@ -5,7 +5,7 @@
                            └────── again, or after a failure
 
 A key is not worked on while the view lacks what was written for it before (`own_writes`), nor
-again at once if its plan took long to make (`pace`).
+again at once if its plan took long to make (`throttle`).
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from kvstack.agents.reconcile.plan import (
     View,
 )
 from kvstack.agents.reconcile.store_view import StoreView
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.client.informer import Handler, Informer
@@ -50,13 +50,12 @@ _UNSEEN_S: Final = 0.5
 """A key whose writes are not seen is looked at again then, should no change bring it sooner."""
 _BUCKET_PER_S: Final = 10.0
 _BUCKET_BURST: Final = 100
-_CONFLICT: Final = 409
 _FOLLOWED_S: Final = 30.0
 """Resources that are followed anew are waited for so long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What all runners of a process share."""
 
     informers: Informers
@@ -78,21 +77,21 @@ class Work(NamedTuple):
 class Runner:
     """Runs one controller until it is stopped."""
 
-    def __init__(self, controller: Controller, api: Api, surroundings: Surroundings) -> None:
+    def __init__(self, controller: Controller, api: Api, environment: Environment) -> None:
         """Run nothing yet; api: that of the controller's own user."""
         self.controller: Final = controller
-        self._surroundings = surroundings
-        clock = surroundings.clock
+        self._environment = environment
+        clock = environment.clock
         self._clock = clock
-        self._logger = surroundings.logger
+        self._logger = environment.logger
         self._stores: dict[ResourceType, ObjectStore] = {}
         self._view: View = StoreView(self._stores)
         self._recorder = EventRecorder(
             api,
             controller.identity.event_component,
             clock,
-            surroundings.chance,
-            surroundings.logger,
+            environment.chance,
+            environment.logger,
         )
         self._own_writes = OwnWrites(self._stores.get, clock)
         self._executor = Executor(api, self._recorder, self._own_writes, self, clock)
@@ -105,7 +104,7 @@ class Runner:
 
     async def start(self) -> None:
         """Follow what concerns the controller, and work once all of it is known."""
-        controller, informers = self.controller, self._surroundings.informers
+        controller, informers = self.controller, self._environment.informers
         followed = []
         for watch in controller.watches:
             informer = informers.of(watch.resource, metadata_only=watch.metadata_only)
@@ -126,7 +125,7 @@ class Runner:
         self._add(controller.initial_keys())
         loop = asyncio.get_running_loop()
         name = controller.identity.name
-        workers = self._surroundings.workers.get(name, controller.workers)
+        workers = self._environment.workers.get(name, controller.workers)
         self._workers = [
             loop.create_task(self._work(), name=f"{name} {number}") for number in range(workers)
         ]
@@ -138,6 +137,11 @@ class Runner:
             task.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         await self._recorder.close()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it has started, and none of its workers has ended."""
+        return bool(self._workers) and not any(task.done() for task in self._workers)
 
     @property
     def is_idle(self) -> bool:
@@ -176,7 +180,7 @@ class Runner:
 
     async def follow(self, wanted: Follow) -> None:
         """Follow these resources by their metadata, and none but these."""
-        informers = self._surroundings.informers
+        informers = self._environment.informers
         for resource in self._followed.keys() - wanted.resources:
             informer, handler = self._followed.pop(resource)
             informer.forget(handler)
@@ -212,7 +216,7 @@ class Runner:
             except QueueClosedError:
                 return
             try:
-                if rest_s := self._executor.pace.rest_s(key):
+                if rest_s := self._executor.throttle.rest_s(key):
                     self._resting.add(key)
                     self._queue.add_after(key, rest_s)
                     continue
@@ -229,7 +233,7 @@ class Runner:
         plan = self.controller.reconcile(key, self._view, self._clock.now_s())
         try:
             again = await self._executor.carry_out(key, plan)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported and tried again, whatever its cause
             self._failed(key, error)
             return
         if isinstance(again, Retry):
@@ -248,7 +252,7 @@ class Runner:
             self._queue.forget(key)
             return
         wait_s = self._queue.add_rate_limited(key)
-        if isinstance(error, ApiError) and error.code == _CONFLICT:
+        if isinstance(error, ApiError) and error.is_conflict:
             say = self._logger.debug
         else:
             say = self._logger.warning if is_expected else self._logger.error

@@ -15,12 +15,11 @@ from kvstack.agents.client.over_http import Credentials, OverHttp
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import Response
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 
 _NAMESPACE: Final = "kube-system"
 _TOKEN_S: Final = 3600
 _RENEWED_AT: Final = 0.8
-_CONFLICT: Final = 409
 
 
 def _no_limit(_service_account: str) -> RateLimiter:
@@ -99,7 +98,7 @@ class _Renewed:
         try:
             await self._api.create(SERVICE_ACCOUNTS, _NAMESPACE, account)
         except ApiError as error:
-            if error.code != _CONFLICT:
+            if not error.is_conflict:
                 raise
 
 

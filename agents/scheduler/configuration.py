@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.configuration_checks import check
 from kvstack.agents.scheduler.extenders import Extender
 from kvstack.agents.scheduler.profile import (
     DEFAULT_NAME,
-    ConfigurationError,
     Profile,
     TieBreak,
     profile_of,
 )
-from kvstack.apiserver.objects import durations
-from kvstack.apiserver.objects.names import check_label_key
+from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.names import check_label_key
 
 Object: TypeAlias = dict[str, Any]
 
@@ -36,8 +36,6 @@ class Configuration:
     max_back_off_s: float = 10.0
     max_unschedulable_s: float = 300.0
     """How long a pod waits for a change that may help it before it is tried again."""
-    bind_timeout_s: float = 600.0
-    """How long volumes of a pod may take to be bound."""
     extenders: tuple[Extender, ...] = ()
     """In the order in which they are asked: those whose failures count come first."""
 
@@ -64,12 +62,12 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
     extenders, ignored = _read_extenders(obj.get("extenders") or ())
     wanted = obj.get("profiles") or [{}]
     profiles: dict[str, Profile] = {}
-    for place, each in enumerate(wanted):
+    for number, each in enumerate(wanted):
         name = each.get("schedulerName") or (DEFAULT_NAME if len(wanted) == 1 else "")
         if not name:
-            raise ConfigurationError(f"profiles[{place}].schedulerName: Required value")
+            raise ConfigurationError(f"profiles[{number}].schedulerName: Required value")
         if name in profiles:
-            raise ConfigurationError(f'profiles[{place}].schedulerName: Duplicate value: "{name}"')
+            raise ConfigurationError(f'profiles[{number}].schedulerName: Duplicate value: "{name}"')
         profiles[name] = profile_of(
             each, percentage=percentage, tie_break=tie_break, ignored_resources=ignored
         )
@@ -77,7 +75,6 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
         profiles,
         initial_s,
         max_s,
-        bind_timeout_s=_bind_timeout_s(wanted),
         extenders=extenders,
     )
 
@@ -87,8 +84,8 @@ def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], lis
     seen: set[str] = set()
     found: list[Extender] = []
     ignored: list[str] = []
-    for place, each in enumerate(wanted):
-        path = f"extenders[{place}]"
+    for index, each in enumerate(wanted):
+        path = f"extenders[{index}]"
         if not each.get("urlPrefix"):
             raise ConfigurationError(f"{path}.urlPrefix: Required value")
         weight = each.get("weight") or 0
@@ -141,14 +138,6 @@ def _extender(path: str, given: Object) -> Extender:
         bool(given.get("enableHTTPS")),
         given.get("tlsConfig") or {},
     )
-
-
-def _bind_timeout_s(profiles: list[Object]) -> float:
-    for profile in profiles:
-        for each in profile.get("pluginConfig") or ():
-            if each["name"] == "VolumeBinding":
-                return float((each.get("args") or {}).get("bindTimeoutSeconds") or 600)
-    return 600.0
 
 
 DEFAULT: Final = read_configuration({})

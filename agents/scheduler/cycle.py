@@ -1,16 +1,14 @@
-"""One pod against all nodes: what plugins are asked, and what they answer.
+"""One pod against all nodes: what plugins are asked about, and what they answer.
 
     cycle = Cycle(pod, cluster)
-    plugin.pre_filter(cycle)        None, SKIP, Only(names) or Refusal: before any node is looked at
-    plugin.filter(cycle)            None (all pass) or Failures: a number a row, 0 where it passes
-    plugin.score(cycle, feasible)   None (skipped) or a score of 0 to 100 for each
 
 Rows are the nodes that are looked at: all slots, or a few of them (preemption asks about one).
+The extension points of plugins are in `plugin`.
 """
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,7 +31,7 @@ class Code(Enum):
 
 
 class Reason(NamedTuple):
-    """Why a node is refused, and what is told."""
+    """Why a node is refused, and the message."""
 
     code: Code
     texts: tuple[str, ...]
@@ -71,8 +69,11 @@ class Failures(NamedTuple):
 class Cycle:
     """One pod's turn."""
 
-    def __init__(self, pod: PodInfo, cluster: Cluster, rows: Rows | None = None) -> None:
-        """rows: the slots to look at, all if not given."""
+    def __init__(
+        self, pod: PodInfo, cluster: Cluster, rows: Rows | None = None, now_s: float = 0.0
+    ) -> None:
+        """rows: the slots to look at, all if not given; now_s: seconds since 1970."""
+        self.now_s: Final = now_s
         self.pod: Final = pod
         self.cluster: Final = cluster
         self.rows: Final[Rows] = slice(0, cluster.size) if rows is None else rows
@@ -80,27 +81,6 @@ class Cycle:
         """Slots that no plugin before the one that is asked has refused."""
         self.states: Final[dict[str, Any]] = {}
         """What plugins keep from one question to the next, by plugin."""
-
-
-class Plugin:
-    """Defaults of a plugin's answers: it has no say."""
-
-    name: ClassVar[str] = ""
-    filters: ClassVar[bool] = False
-    scores: ClassVar[bool] = False
-    default_weight: ClassVar[int] = 1
-
-    def pre_filter(self, _cycle: Cycle) -> Skip | Only | Refusal | None:
-        """Prepare for the nodes."""
-        return None
-
-    def filter(self, _cycle: Cycle) -> Failures | None:
-        """Refuse rows."""
-        return None
-
-    def score(self, _cycle: Cycle, _feasible: IntArray) -> IntArray | None:
-        """Score slots, from 0 to 100."""
-        return None
 
 
 def refuse(is_refused: BoolArray, reason: Reason) -> Failures | None:

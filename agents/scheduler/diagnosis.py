@@ -50,12 +50,12 @@ class Diagnosis:
         for each in self.refused:
             numbers = each.failures.numbers
             wanted = [
-                place
-                for place, reason in enumerate(each.failures.reasons, 1)
+                number
+                for number, reason in enumerate(each.failures.reasons, 1)
                 if reason.code is code
             ]
-            for place in wanted:
-                found += (each.at & (numbers == place)).nonzero()[0].tolist()
+            for number in wanted:
+                found += (each.at & (numbers == number)).nonzero()[0].tolist()
         found += [slot for slot, reason in self.others.items() if reason.code is code]
         return sorted(found)
 
@@ -72,11 +72,11 @@ class Diagnosis:
         counts: Counter[str] = Counter()
         for each in self.refused:
             numbers = each.failures.numbers[each.at]
-            for place, reason in enumerate(each.failures.reasons, 1):
-                number = int((numbers == place).sum())
-                if number:
+            for number, reason in enumerate(each.failures.reasons, 1):
+                count = int((numbers == number).sum())
+                if count:
                     for text in reason.texts:
-                        counts[text] += number
+                        counts[text] += count
         for reason in self.others.values():
             counts.update(reason.texts)
         return counts

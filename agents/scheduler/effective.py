@@ -11,22 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.scheduler.configuration import API_VERSION, KIND
-from kvstack.agents.scheduler.profile import DEFAULT_NAME, DEFAULT_WEIGHTS, plugins_of
+from kvstack.agents.scheduler.plugins.table import PLUGINS
+from kvstack.agents.scheduler.profile import DEFAULT_NAME, default_weight, plugins_of
 
 Object: TypeAlias = dict[str, Any]
 
-_RESOURCES: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
-_ARGS: Final[Mapping[str, Object]] = {
-    "DefaultPreemption": {"minCandidateNodesAbsolute": 100, "minCandidateNodesPercentage": 10},
-    "DynamicResources": {"bindingTimeout": "10m0s", "filterTimeout": "10s"},
-    "InterPodAffinity": {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False},
-    "NodeAffinity": {},
-    "NodeResourcesBalancedAllocation": {"resources": [*_RESOURCES]},
-    "NodeResourcesFit": {"scoringStrategy": {"resources": [*_RESOURCES], "type": "LeastAllocated"}},
-    "PodTopologySpread": {"defaultingType": "System"},
-    "VolumeBinding": {"bindTimeoutSeconds": 600},
-}
-"""Of plugins that take arguments, in upstream's order."""
 _POINTS: Final = (
     "bind",
     "filter",
@@ -104,14 +93,14 @@ def _profile(given: Object) -> Object:
 def _everywhere(given: Object) -> Object:
     """Return the plugins that work at all their points: the default ones, and those enabled."""
     rows = [
-        {"name": name, "weight": weight or DEFAULT_WEIGHTS[name]}
+        {"name": name, "weight": weight or default_weight(name)}
         for name, weight in plugins_of(given).items()
     ]
     return {"enabled": rows, **({"disabled": given["disabled"]} if given.get("disabled") else {})}
 
 
 def _arguments(given: Iterable[Object]) -> list[Object]:
-    """Return the arguments of all plugins that take some."""
+    """Return the arguments of all plugins that take some, in the order of their names."""
     known = {each["name"]: each.get("args") or {} for each in given}
     return [
         {
@@ -119,8 +108,9 @@ def _arguments(given: Iterable[Object]) -> list[Object]:
             "args": {
                 "apiVersion": API_VERSION,
                 "kind": f"{name}Args",
-                **_filled(known.get(name, {}), usual),
+                **_filled(known.get(name, {}), plugin.arg_defaults),
             },
         }
-        for name, usual in _ARGS.items()
+        for name, plugin in sorted(PLUGINS.items())
+        if plugin.arg_fields is not None
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.scheduler.cycle import SCORE_MAX, Code, Reason
-from kvstack.agents.scheduler.preemption import Candidate
+from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 

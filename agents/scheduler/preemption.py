@@ -1,8 +1,8 @@
 """Which pods have to go so that a pod can run. Pure.
 
-    found = preempt(decision, profile, now_s, offset)
+    found = preempt(unplaced, limits, now_s, offset)
     found.node, found.victims     where it could run, and without whom
-    found.text                    what is told about it
+    found.text                    the message about it
 
 On each node that would do without some pods: all pods of lower priority are taken off; those that
 can be put back, the most important first and those under a disruption budget before all others,
@@ -14,11 +14,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.scheduler.cycle import Code, Reason
 from kvstack.agents.scheduler.diagnosis import count_texts, histogram
-from kvstack.agents.scheduler.profile import Profile
-from kvstack.agents.scheduler.scheduling import Decision, passes_with_nominated
+from kvstack.agents.scheduler.handle import Candidate
+from kvstack.agents.scheduler.one_node import passes_with_nominated
+from kvstack.agents.scheduler.plugin import Plugin, Unplaced
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
+from kvstack.agents.scheduler.snapshot.overlay import Overlay
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 
@@ -39,38 +41,37 @@ class Preemption(NamedTuple):
     """Whether the node the pod is nominated for stays as it is."""
 
 
-class Candidate(NamedTuple):
-    """A node where a pod could run without its victims, the most important first."""
+class Limits(NamedTuple):
+    """How many candidates are enough: a share of the nodes, but at least so many."""
 
-    slot: int
-    victims: tuple[PodInfo, ...]
-    violations: int
-    """Victims whose disruption budget does not allow it."""
+    percentage: int = 10
+    absolute: int = 100
 
 
-def preempt(decision: Decision, profile: Profile, now_s: float, offset: int) -> Preemption:
+def preempt(unplaced: Unplaced, limits: Limits, now_s: float, offset: int) -> Preemption:
     """Return who has to go; now_s: seconds since 1970; offset: with which node to begin."""
-    found = candidates(decision, profile, now_s, offset)
+    found = candidates(unplaced, limits, now_s, offset)
     if isinstance(found, Preemption):
         return found
-    return best_of(found, decision.cycle.cluster, now_s)
+    return best_of(found, unplaced.cycle.cluster, now_s)
 
 
 def candidates(
-    decision: Decision, profile: Profile, now_s: float, offset: int
+    unplaced: Unplaced, limits: Limits, now_s: float, offset: int
 ) -> list[Candidate] | Preemption:
     """Return where the pod could run without some pods, or why nowhere."""
-    pod, cluster = decision.cycle.pod, decision.cycle.cluster
-    obstacle = _obstacle(pod, decision)
+    pod, cluster = unplaced.cycle.pod, unplaced.cycle.cluster
+    obstacle = _obstacle(pod, unplaced)
     if obstacle:
         return Preemption(f"preemption: {obstacle}", keeps_nomination=True)
-    slots = decision.diagnosis.slots_of(Code.UNSCHEDULABLE)
-    wanted = _candidate_count(len(slots), profile)
+    overlay = Overlay(cluster)
+    slots = unplaced.diagnosis.slots_of(Code.UNSCHEDULABLE)
+    wanted = _candidate_count(len(slots), limits)
     found: list[Candidate] = []
     refused: list[Reason] = []
-    for place in range(len(slots)):
-        slot = slots[(offset + place) % len(slots)]
-        tried = _try_node(pod, cluster, profile, slot, now_s)
+    for step in range(len(slots)):
+        slot = slots[(offset + step) % len(slots)]
+        tried = _try_node(pod, overlay, unplaced.filters, slot, now_s)
         if isinstance(tried, Reason):
             refused.append(tried)
             continue
@@ -95,17 +96,17 @@ def best_of(found: Sequence[Candidate], cluster: Cluster, now_s: float) -> Preem
     return Preemption(text, node, best.victims)
 
 
-def _obstacle(pod: PodInfo, decision: Decision) -> str:
+def _obstacle(pod: PodInfo, unplaced: Unplaced) -> str:
     """Return why a pod may not push others away; empty: it may."""
     if pod.spec.get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
-    cluster = decision.cycle.cluster
+    cluster = unplaced.cycle.cluster
     nominated = (pod.obj.get("status") or {}).get("nominatedNodeName")
     nominated = nominated or cluster.nominated_node(pod.uid)
     slot = cluster.slots.get(nominated, -1)
     if slot < 0:
         return ""
-    reason = decision.diagnosis.reason_of(slot)
+    reason = unplaced.diagnosis.reason_of(slot)
     if reason is not None and reason.code is Code.UNRESOLVABLE:
         return ""
     if any(
@@ -125,9 +126,9 @@ def _is_preempted(pod: PodInfo) -> bool:
     )
 
 
-def _candidate_count(nodes: int, profile: Profile) -> int:
-    share = nodes * profile.min_candidates_percentage // 100
-    return min(nodes, max(share, profile.min_candidates_absolute))
+def _candidate_count(nodes: int, limits: Limits) -> int:
+    share = nodes * limits.percentage // 100
+    return min(nodes, max(share, limits.absolute))
 
 
 def _nothing(cluster: Cluster, refused: list[Reason], tried: int) -> str:
@@ -139,35 +140,35 @@ def _nothing(cluster: Cluster, refused: list[Reason], tried: int) -> str:
 
 
 def _try_node(
-    pod: PodInfo, cluster: Cluster, profile: Profile, slot: int, now_s: float
+    pod: PodInfo, overlay: Overlay, filters: Sequence[Plugin], slot: int, now_s: float
 ) -> Candidate | Reason:
-    """Return who has to leave a node, or why that would not help. The cluster is left as it was."""
-    name = cluster.names[slot]
-    lower = [each for each in cluster.pods_on[slot].values() if each.priority < pod.priority]
+    """Return who has to leave a node, or why that would not help. The overlay is left as it was."""
+    name = overlay.names[slot]
+    lower = [each for each in overlay.pods_on[slot].values() if each.priority < pod.priority]
     if not lower:
         return _NO_VICTIMS
     removed = {each.uid: each for each in lower}
     for each in lower:
-        cluster.remove_pod(each.uid)
+        overlay.remove_pod(each.uid)
     try:
-        refusal = passes_with_nominated(pod, cluster, profile, slot)
+        refusal = passes_with_nominated(pod, overlay, filters, slot, now_s)
         if refusal is not None:
             return refusal[1]
         lower.sort(key=lambda each: (-each.priority, _start_s(each, now_s)))
-        violating, others = _by_budget(lower, cluster)
+        violating, others = _by_budget(lower, overlay)
         violations = 0
         for each in (*violating, *others):
-            cluster.add_pod(each, name)
+            overlay.add_pod(each, name)
             del removed[each.uid]
-            if passes_with_nominated(pod, cluster, profile, slot) is not None:
-                cluster.remove_pod(each.uid)
+            if passes_with_nominated(pod, overlay, filters, slot, now_s) is not None:
+                overlay.remove_pod(each.uid)
                 removed[each.uid] = each
                 violations += each in violating
         victims = tuple(each for each in (*violating, *others) if each.uid in removed)
         return Candidate(slot, victims, violations)
     finally:
         for each in removed.values():
-            cluster.add_pod(each, name)
+            overlay.add_pod(each, name)
 
 
 def _by_budget(pods: Sequence[PodInfo], cluster: Cluster) -> tuple[list[PodInfo], list[PodInfo]]:

@@ -3,6 +3,7 @@
     decision = schedule(pod, cluster, profile, turn)
     decision.node          "n3", or None
     decision.diagnosis     why not
+    decision.turn          for the next decision
 
 Plugins are asked in order, each about all nodes at once; a node is refused by the first that
 refuses it. In large clusters the search ends at enough nodes that will do, and the next one begins
@@ -10,26 +11,24 @@ where it ended (`Turn`). Of equally good nodes the profile's way of breaking tie
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from kvstack.agents.scheduler.cycle import (
-    Code,
-    Cycle,
-    Failures,
-    Only,
-    Plugin,
-    Reason,
-    Refusal,
-    Skip,
-)
+from kvstack.agents.scheduler.cycle import Cycle, Failures, Only, Reason, Refusal, Skip
 from kvstack.agents.scheduler.diagnosis import Diagnosis, Refused
-from kvstack.agents.scheduler.events.hints import EXTENDER
+from kvstack.agents.scheduler.hints import EXTENDER
+from kvstack.agents.scheduler.one_node import (
+    nominated_before,
+    outside,
+    passes_with_nominated,
+)
+from kvstack.agents.scheduler.plugin import Plugin
 from kvstack.agents.scheduler.profile import Profile
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
+from kvstack.agents.scheduler.snapshot.overlay import Overlay
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
 _ALL_BELOW: Final = 100
@@ -37,14 +36,14 @@ _ALL_BELOW: Final = 100
 _EMPTY: Final = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """What is kept from one pod to the next."""
+    """What one decision leaves to the next."""
 
     start: int = 0
     """Where in the order of nodes the next search begins."""
     last_chosen: int = -1
-    """The place in the order of the node chosen last."""
+    """The position in the order of the node chosen last."""
 
 
 @dataclass(slots=True)
@@ -65,6 +64,8 @@ class Decision:
     cycle: Cycle
     diagnosis: Diagnosis
     """Why the other nodes will not do."""
+    turn: Turn
+    """For the next decision."""
     slot: int = -1
     """Of the chosen node; -1: none will do."""
     feasible: IntArray = field(default_factory=lambda: _EMPTY)
@@ -89,16 +90,18 @@ def schedule(
     nominated_node: str = "",
     said: Said | None = None,
     clock: Callable[[], float] | None = None,
+    now_s: float = 0.0,
 ) -> Decision:
     """Decide where a pod runs.
 
     nominated_node: the node to try first, and alone. said: what extenders said about the nodes
     that `find_feasible` found; no other nodes are looked at then. clock: tells how long it took.
+    now_s: seconds since 1970.
     """
     began_s = clock() if clock is not None else 0.0
-    decision = Decision(Cycle(pod, cluster), Diagnosis(cluster.node_count))
+    decision = Decision(Cycle(pod, cluster, now_s=now_s), Diagnosis(cluster.node_count), turn)
     if said is None:
-        _find_feasible(decision, profile, turn, nominated_node)
+        _find_feasible(decision, profile, nominated_node)
     else:
         _keep_said(decision, profile, said)
     if clock is not None:
@@ -111,20 +114,25 @@ def schedule(
     _score(decision, profile, said)
     if clock is not None:
         decision.moments_s["Score"] = clock()
-    decision.slot = _choose(decision, profile, turn)
+    decision.slot = _choose(decision, profile)
     return decision
 
 
 def find_feasible(
-    pod: PodInfo, cluster: Cluster, profile: Profile, turn: Turn, nominated_node: str = ""
-) -> list[str]:
-    """Return the names of nodes that will do: what extenders are asked about."""
-    decision = Decision(Cycle(pod, cluster), Diagnosis(cluster.node_count))
-    _find_feasible(decision, profile, turn, nominated_node)
-    return [cluster.names[slot] for slot in decision.feasible]
+    pod: PodInfo,
+    cluster: Cluster,
+    profile: Profile,
+    turn: Turn,
+    nominated_node: str = "",
+    now_s: float = 0.0,
+) -> tuple[list[str], Turn]:
+    """Return the names of nodes that will do, what extenders are asked about; and the next turn."""
+    decision = Decision(Cycle(pod, cluster, now_s=now_s), Diagnosis(cluster.node_count), turn)
+    _find_feasible(decision, profile, nominated_node)
+    return [cluster.names[slot] for slot in decision.feasible], decision.turn
 
 
-def _find_feasible(decision: Decision, profile: Profile, turn: Turn, nominated_node: str) -> None:
+def _find_feasible(decision: Decision, profile: Profile, nominated_node: str) -> None:
     cycle, diagnosis = decision.cycle, decision.diagnosis
     cluster = cycle.cluster
     plugins = prepare(cycle, profile.filters, diagnosis)
@@ -135,7 +143,7 @@ def _find_feasible(decision: Decision, profile: Profile, turn: Turn, nominated_n
     if slot >= 0 and is_alive[slot]:
         decision.feasible = np.array([slot], dtype=np.int64)
     else:
-        decision.feasible = _sampled(cluster, is_alive, profile, turn)
+        decision.feasible, decision.turn = _sampled(cluster, is_alive, profile, decision.turn)
 
 
 def _keep_said(decision: Decision, profile: Profile, said: Said) -> None:
@@ -200,91 +208,43 @@ def run_filters(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -
     return is_alive
 
 
-def passes(
-    pod: PodInfo, cluster: Cluster, profile: Profile, slot: int
-) -> tuple[str, Reason] | None:
-    """Look at one node as it is now; return the plugin that refuses it and why, or None."""
-    cycle = Cycle(pod, cluster, np.array([slot], dtype=np.int64))
-    asked: list[Plugin] = []
-    for plugin in profile.filters:
-        answer = plugin.pre_filter(cycle)
-        if isinstance(answer, Skip):
-            continue
-        if isinstance(answer, Refusal):
-            return plugin.name, Reason(answer.code, (answer.text,))
-        if isinstance(answer, Only) and cluster.names[slot] not in answer.names:
-            return plugin.name, _outside([plugin.name])
-        asked.append(plugin)
-    for plugin in asked:
-        failures = plugin.filter(cycle) if plugin.filters else None
-        if failures is not None and failures.numbers[0]:
-            return plugin.name, failures.reasons[int(failures.numbers[0]) - 1]
-    return None
-
-
-def passes_with_nominated(
-    pod: PodInfo, cluster: Cluster, profile: Profile, slot: int
-) -> tuple[str, Reason] | None:
-    """Look at one node with the pods that are to run there, and then as it is."""
-    nominated = nominated_before(pod, cluster, cluster.names[slot])
-    if nominated:
-        for each in nominated:
-            cluster.add_pod(each, cluster.names[slot])
-        try:
-            found = passes(pod, cluster, profile, slot)
-        finally:
-            for each in nominated:
-                cluster.remove_pod(each.uid)
-        if found is not None:
-            return found
-    return passes(pod, cluster, profile, slot)
-
-
-def nominated_before(pod: PodInfo, cluster: Cluster, node_name: str) -> list[PodInfo]:
-    """Return the pods that are to run on a node and go before a pod."""
-    waiting = cluster.nominated.get(node_name)
-    if not waiting:
-        return []
-    return [
-        each
-        for each in waiting.values()
-        if each.priority >= pod.priority and each.uid != pod.uid and each.uid not in cluster.pods
-    ]
-
-
 def _filtered(
     cycle: Cycle, plugins: list[Plugin], diagnosis: Diagnosis, profile: Profile
 ) -> BoolArray:
     is_alive = run_filters(cycle, plugins, diagnosis)
     cluster, pod = cycle.cluster, cycle.pod
-    for name in list(cluster.nominated):
+    overlay: Overlay | None = None
+    for name in cluster.nominated:
         slot = cluster.slots.get(name, -1)
         if slot < 0 or not is_alive[slot] or not nominated_before(pod, cluster, name):
             continue
-        found = passes_with_nominated(pod, cluster, profile, slot)
-        if found is not None:
+        overlay = overlay or Overlay(cluster)
+        refusal = passes_with_nominated(pod, overlay, profile.filters, slot, cycle.now_s)
+        if refusal is not None:
             is_alive[slot] = False
-            diagnosis.others[slot] = found[1]
-            diagnosis.rejectors.add(found[0])
+            diagnosis.others[slot] = refusal[1]
+            diagnosis.rejectors.add(refusal[0])
     return is_alive
 
 
-def _sampled(cluster: Cluster, is_alive: BoolArray, profile: Profile, turn: Turn) -> IntArray:
-    """Return enough nodes that will do, from where the last search ended."""
+def _sampled(
+    cluster: Cluster, is_alive: BoolArray, profile: Profile, turn: Turn
+) -> tuple[IntArray, Turn]:
+    """Return enough nodes that will do, from where the last search ended; and the next turn."""
     order = cluster.order
     count = len(order)
     wanted = enough(count, profile.percentage_of_nodes_to_score)
     if wanted >= count:
-        found: IntArray = order[is_alive[order]]
-        return found
+        all_feasible: IntArray = order[is_alive[order]]
+        return all_feasible, turn
     start = turn.start % count
     turned = np.concatenate((order[start:], order[:start]))
-    places = is_alive[turned].nonzero()[0]
-    if len(places) > wanted:
-        turn.start = (start + int(places[wanted])) % count
-        places = places[:wanted]
-    feasible: IntArray = turned[places]
-    return feasible
+    positions = is_alive[turned].nonzero()[0]
+    if len(positions) > wanted:
+        turn = replace(turn, start=(start + int(positions[wanted])) % count)
+        positions = positions[:wanted]
+    feasible: IntArray = turned[positions]
+    return feasible, turn
 
 
 def enough(count: int, percentage: int) -> int:
@@ -310,37 +270,33 @@ def _score(decision: Decision, profile: Profile, said: Said | None) -> None:
     decision.totals = totals
 
 
-def _choose(decision: Decision, profile: Profile, turn: Turn) -> int:
+def _choose(decision: Decision, profile: Profile) -> int:
     totals, feasible = decision.totals, decision.feasible
     if profile.tie_break == "heap":
         return int(feasible[heap_root(totals.tolist())])
     best = feasible[totals == totals.max()]
     cluster = decision.cycle.cluster
-    places = cluster.order_places[best]
-    later = places[places > turn.last_chosen]
-    place = int(later.min()) if len(later) else int(places.min())
-    turn.last_chosen = place
-    return int(cluster.order[place])
+    positions = cluster.order_positions[best]
+    later = positions[positions > decision.turn.last_chosen]
+    position = int(later.min()) if len(later) else int(positions.min())
+    decision.turn = replace(decision.turn, last_chosen=position)
+    return int(cluster.order[position])
 
 
 def heap_root(scores: list[int]) -> int:
     """Return which of the scores Go's heap has at its root: the way upstream breaks ties."""
     heap = list(range(len(scores)))
     for root in range(len(heap) // 2 - 1, -1, -1):
-        place = root
-        while (child := 2 * place + 1) < len(heap):
+        parent = root
+        while (child := 2 * parent + 1) < len(heap):
             right = child + 1
             if right < len(heap) and scores[heap[right]] > scores[heap[child]]:
                 child = right
-            if scores[heap[child]] <= scores[heap[place]]:
+            if scores[heap[child]] <= scores[heap[parent]]:
                 break
-            heap[place], heap[child] = heap[child], heap[place]
-            place = child
+            heap[parent], heap[child] = heap[child], heap[parent]
+            parent = child
     return heap[0]
-
-
-def _outside(plugins: list[str]) -> Reason:
-    return Reason(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}]",))
 
 
 def _keep_only(
@@ -353,6 +309,6 @@ def _keep_only(
         if slot is not None:
             at[slot] = False
     if at.any():
-        failures = Failures(at.astype(np.int64), (_outside(plugins),))
+        failures = Failures(at.astype(np.int64), (outside(plugins),))
         diagnosis.refused.append(Refused(plugins[0], at, failures))
         diagnosis.rejectors.update(plugins)

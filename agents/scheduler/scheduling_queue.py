@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from kvstack.agents.scheduler.events.changes import OWN_GATES, Change, own_events
-from kvstack.agents.scheduler.events.hints import WAITED_FOR, may_help
+from kvstack.agents.scheduler.hints import awaited_events, may_help
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
-Place: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
+Stage: TypeAlias = Literal["active", "back-off", "error", "unschedulable", "in flight"]
 
-GATES: Final = "SchedulingGates"
 UNSCHEDULED_ADD: Final = "UnscheduledPodAdd"
 ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 FORCED: Final = "ForceActivate"
@@ -50,7 +49,7 @@ class Waiting:
     """Attempts in a row that failed otherwise."""
     rejectors: set[str] = field(default_factory=set)
     gate: str = ""
-    place: Place = "active"
+    stage: Stage = "active"
     popped_at: int = 0
 
 
@@ -64,7 +63,7 @@ class SchedulingQueue:
         gate_of: Callable[[PodInfo], str] = lambda _: "",
         max_unschedulable_s: float = 300.0,
     ) -> None:
-        """gate_of: returns the name of a gate that holds a pod back, besides its own gates.
+        """gate_of: returns the name of the plugin that holds a pod back; empty: none does.
 
         max_unschedulable_s: a pod that waited so long for an event is tried without one.
         """
@@ -72,6 +71,7 @@ class SchedulingQueue:
         self._initial_s = initial_back_off_s
         self._max_s = max_back_off_s
         self._gate_of = gate_of
+        self._awaited = awaited_events()
         self._pods: dict[str, Waiting] = {}
         self._active: list[tuple[int, float, int, Waiting]] = []
         self._backing_off: list[tuple[int, int, float, int, Waiting]] = []
@@ -83,21 +83,21 @@ class SchedulingQueue:
         self._count = 0
         self._late_check_s = 0.0
         self.incoming: Final[Counter[tuple[str, str]]] = Counter()
-        """How many pods came to a place (active, backoff, unschedulable, gated) for which event."""
+        """How many pods came to a stage (active, backoff, unschedulable, gated) for which event."""
 
     def __len__(self) -> int:
         """Return how many pods there are, those in flight not counted."""
         return len(self._pods) - len(self._in_flight)
 
     def sizes(self) -> dict[str, int]:
-        """Return how many pods are in each place: active, backoff, unschedulable, gated."""
+        """Return how many pods are in each stage: active, backoff, unschedulable, gated."""
         sizes = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
         for each in self._pods.values():
-            if each.place == "active":
+            if each.stage == "active":
                 sizes["active"] += 1
-            elif each.place == "unschedulable":
+            elif each.stage == "unschedulable":
                 sizes["gated" if each.gate else "unschedulable"] += 1
-            elif each.place != "in flight":
+            elif each.stage != "in flight":
                 sizes["backoff"] += 1
         return sizes
 
@@ -117,24 +117,24 @@ class SchedulingQueue:
         old, known.info = known.info, info
         events = own_events(old, info)
         change = Change(old.obj, info.obj)
-        if known.place == "in flight":
+        if known.stage == "in flight":
             self._events += [(event, change) for event in events]
-        elif known.place == "unschedulable":
+        elif known.stage == "unschedulable":
             if known.gate:
-                if OWN_GATES in events or not self._gate(info):
+                if OWN_GATES in events or not self._gate_of(info):
                     self._leave_unschedulable(known, now_s, OWN_GATES)
                 return
             helping = next((each for each in events if self._helps(known, each, change)), "")
             if helping:
                 self._leave_unschedulable(known, now_s, helping)
-        elif known.place == "active" and old.priority != info.priority:
+        elif known.stage == "active" and old.priority != info.priority:
             self._activate(known)
 
     def remove(self, uid: str) -> None:
         """Forget a pod."""
         known = self._pods.pop(uid, None)
         if known is not None:
-            known.place = "in flight"  # its entries in heaps do not count any more
+            known.stage = "in flight"  # its entries in heaps do not count any more
             self._unschedulable.pop(uid, None)
             self._end_flight(uid)
 
@@ -145,11 +145,11 @@ class SchedulingQueue:
         self._move_due(now_s)
         while self._active:
             _, _, _, known = heapq.heappop(self._active)
-            if known.place == "active" and self._pods.get(known.info.uid) is known:
+            if known.stage == "active" and self._pods.get(known.info.uid) is known:
                 return self._fly(known)
         while self._backing_off:
             known = heapq.heappop(self._backing_off)[-1]
-            if known.place == "back-off" and self._pods.get(known.info.uid) is known:
+            if known.stage == "back-off" and self._pods.get(known.info.uid) is known:
                 self.incoming["active", "PopFromBackoffQ"] += 1
                 return self._fly(known)
         return None
@@ -163,7 +163,7 @@ class SchedulingQueue:
     def back_unschedulable(self, known: Waiting, rejectors: set[str], now_s: float) -> None:
         """Put back a pod that no node will take; without rejectors its attempt failed."""
         uid = known.info.uid
-        if self._pods.get(uid) is not known or known.place != "in flight":
+        if self._pods.get(uid) is not known or known.stage != "in flight":
             return
         happened = self._events[known.popped_at - self._events_dropped :]
         self._end_flight(uid)
@@ -171,7 +171,7 @@ class SchedulingQueue:
         if rejectors:
             known.refusals, known.errors = known.refusals + 1, 0
             if not any(self._helps(known, *event) for event in happened):
-                known.place = "unschedulable"
+                known.stage = "unschedulable"
                 self._unschedulable[uid] = known
                 self.incoming["unschedulable", ATTEMPT_FAILED] += 1
                 return
@@ -197,7 +197,7 @@ class SchedulingQueue:
 
         priority_max: it helps no pod of a higher priority.
         """
-        if event not in WAITED_FOR:
+        if event not in self._awaited:
             return False
         if self._in_flight:
             self._events.append((event, change))
@@ -214,11 +214,11 @@ class SchedulingQueue:
     def activate(self, uid: str, now_s: float) -> None:
         """Have a pod tried although nothing happened that may help it."""
         known = self._pods.get(uid)
-        if known is not None and known.place not in ("active", "in flight"):
+        if known is not None and known.stage not in ("active", "in flight"):
             self._unschedulable.pop(uid, None)
-            known.gate = self._gate(known.info)
+            known.gate = self._gate_of(known.info)
             if known.gate:
-                known.place = "unschedulable"
+                known.stage = "unschedulable"
                 self._unschedulable[uid] = known
             else:
                 known.since_s = now_s
@@ -247,19 +247,16 @@ class SchedulingQueue:
             may_help(plugin, event, known.info, change) for plugin in known.rejectors
         )
 
-    def _gate(self, info: PodInfo) -> str:
-        return GATES if info.spec.get("schedulingGates") else self._gate_of(info)
-
     def _leave_unschedulable(self, known: Waiting, now_s: float, event: str) -> None:
         self._unschedulable.pop(known.info.uid, None)
         self._enter(known, now_s, event)
 
     def _enter(self, known: Waiting, now_s: float, event: str) -> None:
         """Have a pod tried now, or after its back-off; unless something gates it."""
-        known.gate = self._gate(known.info)
+        known.gate = self._gate_of(known.info)
         if known.gate:
             self.incoming["gated", event] += 1
-            known.place = "unschedulable"
+            known.stage = "unschedulable"
             self._unschedulable[known.info.uid] = known
             return
         due = self._back_off_end(known)
@@ -268,7 +265,7 @@ class SchedulingQueue:
             self._activate(known)
             return
         self.incoming["backoff", event] += 1
-        known.place = "error" if known.errors else "back-off"
+        known.stage = "error" if known.errors else "back-off"
         heap = self._failed if known.errors else self._backing_off
         self._count += 1
         heapq.heappush(heap, (due, -known.info.priority, known.since_s, self._count, known))
@@ -282,7 +279,7 @@ class SchedulingQueue:
         return int(known.since_s + seconds)
 
     def _activate(self, known: Waiting) -> None:
-        known.place = "active"
+        known.stage = "active"
         self._count += 1
         entry = (-known.info.priority, known.since_s, self._count, known)
         heapq.heappush(self._active, entry)
@@ -291,7 +288,7 @@ class SchedulingQueue:
         for heap in (self._backing_off, self._failed):
             while heap and heap[0][0] < int(now_s):
                 known = heapq.heappop(heap)[-1]
-                is_here = known.place in ("back-off", "error")
+                is_here = known.stage in ("back-off", "error")
                 if is_here and self._pods.get(known.info.uid) is known:
                     self.incoming["active", "BackoffComplete"] += 1
                     self._activate(known)
@@ -309,7 +306,7 @@ class SchedulingQueue:
             self._leave_unschedulable(known, now_s, "UnschedulableTimeout")
 
     def _fly(self, known: Waiting) -> Waiting:
-        known.place = "in flight"
+        known.stage = "in flight"
         known.attempts += 1
         known.popped_at = self._events_dropped + len(self._events)
         self._in_flight[known.info.uid] = known

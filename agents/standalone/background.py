@@ -22,23 +22,24 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from kvstack.agents.kubelet.hollow.nodes import named
+from kvstack.agents.standalone.agent_settings import agent_options
 from kvstack.agents.standalone.parts import NODE
-from kvstack.agents.standalone.stack import (
+from kvstack.agents.standalone.stack_settings import (
     StackOptions,
-    agent_options,
     kubernetes_dir,
     pki_dir,
     server_url,
     stack_options,
 )
 from kvstack.apiserver.server.certs.pki import Pki
-from kvstack.apiserver.server.settings.command_line import Given, Value
+from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
+from kvstack.component.flags.command_line import Given, Value
+from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.logger import Logger
 from kvstore.client import Store
 from kvstore.client.values import Put, prefix_end
 from kvstore.errors import KvstoreError
-from kvstore.logger import Logger
-from kvstore.runtime.log.line_logger import LineLogger
 
 Rows: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -68,7 +69,7 @@ class Settings(NamedTuple):
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
     """Make certificates and keys in a directory, for any number of clusters to be copied to."""
     own = _stack(directory, Settings())
-    options = stack_options(own, Given({}))
+    options = stack_options(own, Given(TABLE))
     _pki(own, options, logger or _quiet()).ensure()
 
 
@@ -154,13 +155,14 @@ class BackgroundCluster:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by start() or stop()
             self._failure = error
         finally:
             self._settled.set()
 
     async def _serve(self) -> None:
         from kvstack.agents.standalone.local_agents import LocalAgents
+        from kvstack.agents.standalone.store_pages import add_store_pages
         from kvstack.apiserver.server.assembly import ApiServer
         from kvstore import embed
 
@@ -168,7 +170,7 @@ class BackgroundCluster:
         pki = pki_dir(own.data_dir)
         if self._authorities is not None and not pki.exists():
             shutil.copytree(pki_dir(self._authorities), pki)
-        options = stack_options(own, Given(dict(self._settings.flags)))
+        options = stack_options(own, Given(TABLE, dict(self._settings.flags)))
         await asyncio.to_thread(_pki(own, options, self._logger).ensure)
         options = replace(options, serving=replace(options.serving, port=0))
         self._loop = asyncio.get_running_loop()
@@ -178,6 +180,7 @@ class BackgroundCluster:
             async with member.store() as store:
                 await _write(store, self._settings.rows)
                 server = ApiServer(store, options, self._logger)
+                add_store_pages(server.site.pages, member.page)
                 await server.start()
                 try:
                     await server.ready()

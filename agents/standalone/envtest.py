@@ -23,9 +23,9 @@ from typing import Final
 from kvstack.agents.standalone.parts import CONTROLLERS, NODES, PARTS, SCHEDULER
 from kvstack.apiserver.server import process
 from kvstack.apiserver.server.process import open_store, serve_store
-from kvstack.apiserver.server.program import FAILED
 from kvstack.apiserver.server.settings.options import Options
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.process.program import FAILED
 
 COMMAND: Final = "kvstack envtest"
 _SERVE: Final = "serve"

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import NODES as BUILT_IN_NODES
+from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock, SystemClock
@@ -24,9 +26,24 @@ from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.reconcile.local_users import LocalUsers
 from kvstack.agents.reconcile.manager import Manager
-from kvstack.agents.reconcile.runner import Surroundings
-from kvstack.agents.standalone.parts import CONTROLLERS, NODE, NODES, SCHEDULER
-from kvstack.apiserver.policy.attributes import (
+from kvstack.agents.reconcile.runner import Environment
+from kvstack.agents.standalone.dns_access import USER as DNS_USER
+from kvstack.agents.standalone.local_metrics import LocalMetrics, MetricsOptions, OwnNode
+from kvstack.agents.standalone.local_path.directories import VOLUMES, Directories
+from kvstack.agents.standalone.local_path.provisioner import LocalNode, LocalPathProvisioner
+from kvstack.agents.standalone.own_usage import HollowUsage, of_real_node
+from kvstack.agents.standalone.parts import (
+    CONTROLLERS,
+    DNS,
+    LOAD_BALANCER,
+    LOCAL_PATH,
+    METRICS,
+    NODE,
+    NODES,
+    PROXY,
+    SCHEDULER,
+)
+from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
     User,
@@ -34,11 +51,17 @@ from kvstack.apiserver.policy.attributes import (
     service_account_name,
 )
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.apiserver.server.components import CONTROLLER_MANAGER
+from kvstack.apiserver.server.components import SCHEDULER as COMPONENT_SCHEDULER
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.real_node import RealNodeOptions
+    from kvstack.agents.kubelet.routes.node_routes import RouteOptions
+    from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
+    from kvstack.agents.standalone.local_dns import LocalDnsOptions
+    from kvstack.agents.standalone.local_proxy import LocalProxyOptions
 
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
@@ -58,7 +81,16 @@ class AgentOptions:
     """Which controllers, as `--controllers` says it."""
     node: "RealNodeOptions | None" = None
     """The node that runs pods as processes."""
+    dns: "LocalDnsOptions | None" = None
+    """The DNS of the cluster."""
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
+    proxy: "LocalProxyOptions | None" = None
+    """What leads traffic to Services on this machine."""
+    routes: "RouteOptions | None" = None
+    """How pods of other nodes are reached; None: pods share their nodes' networks."""
+    facts: "ClusterFacts | None" = None
+    """What machines are told that join; None: they are told nothing."""
 
 
 class LocalAgents:
@@ -80,6 +112,7 @@ class LocalAgents:
         self._clock = clock or SystemClock()
         self._chance = chance or SystemRandom().random
         self._running = AsyncExitStack()
+        self._own_nodes: list[OwnNode] = []
 
     async def start(self) -> None:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
@@ -89,12 +122,22 @@ class LocalAgents:
         await running.enter_async_context(informers)
         if CONTROLLERS not in self._options.without:
             await self._start_controllers(running, informers)
+        if LOCAL_PATH not in self._options.without:
+            await self._start_local_path(running, informers)
         if SCHEDULER not in self._options.without:
             await self._start_scheduler(running, informers)
         if NODES not in self._options.without:
             await self._start_nodes(running, informers)
+        if self._proxy_options is not None:
+            await self._start_proxy(running, informers, self._proxy_options)
         if self._options.node is not None and NODE not in self._options.without:
-            await self._start_node(running, self._options.node)
+            await self._start_node(running, informers, self._options.node)
+        if self._options.facts is not None:
+            self._start_telling(running, self._options.facts)
+        if METRICS not in self._options.without:
+            await self._start_metrics(running, informers)
+        if self._options.dns is not None and DNS not in self._options.without:
+            await self._start_dns(running, informers, self._options.dns)
 
     async def stop(self) -> None:
         """End all of them."""
@@ -129,12 +172,30 @@ class LocalAgents:
         users = LocalUsers(
             self._server.local.transport, self._account_token, "kube-controller-manager"
         )
-        surroundings = Surroundings(informers, self._clock, self._chance, self._logger)
+        environment = Environment(informers, self._clock, self._chance, self._logger)
         chosen = controllers(self._options.controllers, self._options.chosen)
-        manager = Manager(chosen, users, surroundings)
+        if LOAD_BALANCER not in self._options.without and self._proxy_options is not None:
+            from kvstack.agents.controllers.network.node_balancers import NodeBalancers
+
+            chosen = [*chosen, NodeBalancers()]
+        manager = Manager(chosen, users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
+        self._tell_health(stack, CONTROLLER_MANAGER, lambda: manager.is_working)
         self._logger.info("controllers work", count=len(manager.runners))
+
+    async def _start_local_path(self, stack: AsyncExitStack, informers: Informers) -> None:
+        options = self._options.node
+        node = None
+        if options is not None and NODE not in self._options.without:
+            directories = Directories(options.root / VOLUMES)
+            node = LocalNode(options.name, directories)
+        transport = self._server.local.transport
+        users = LocalUsers(transport, self._account_token, "kvstack-local-path")
+        environment = Environment(informers, self._clock, self._chance, self._logger)
+        manager = Manager([LocalPathProvisioner(node)], users, environment)
+        stack.push_async_callback(manager.stop)
+        await manager.start()
 
     async def _start_scheduler(self, stack: AsyncExitStack, informers: Informers) -> None:
         from kvstack.agents.scheduler.live.scheduler import (
@@ -147,7 +208,16 @@ class LocalAgents:
         )
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
+        self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
         self._logger.info("the scheduler works")
+
+    def _tell_health(
+        self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]
+    ) -> None:
+        """Let ComponentStatuses show a part of this process until it is stopped."""
+        components = self._server.components
+        components.attach(name, is_working)
+        stack.callback(components.detach, name)
 
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
@@ -155,13 +225,42 @@ class LocalAgents:
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
+        self._own_nodes.append(HollowUsage(nodes, self._clock))
         self._logger.info("hollow nodes are ready", count=len(self._options.hollow_nodes))
 
-    async def _start_node(self, stack: AsyncExitStack, options: "RealNodeOptions") -> None:
+    @property
+    def _proxy_options(self) -> "LocalProxyOptions | None":
+        """Those of the proxy; None: there is no node here, or another proxy is to serve it."""
+        is_left = not self._options.without.isdisjoint((NODE, PROXY))
+        return None if is_left else self._options.proxy
+
+    async def _start_proxy(
+        self, stack: AsyncExitStack, informers: Informers, options: "LocalProxyOptions"
+    ) -> None:
+        from kvstack.agents.standalone.local_proxy import LocalProxy  # only where it is wanted
+
+        proxy = LocalProxy(informers, options, self._clock, self._logger)
+        stack.push_async_callback(proxy.stop)
+        await proxy.start()
+
+    async def _start_node(
+        self, stack: AsyncExitStack, informers: Informers, options: "RealNodeOptions"
+    ) -> None:
         from kvstack.agents.kubelet.real_node import RealNode  # only where it is wanted
+        from kvstack.agents.kubelet.routes.node_routes import NodeRoutes
 
         user = User(f"system:node:{options.name}", groups=(_NODES,))
-        node = RealNode(self.api(user, "kubelet"), self._clock, self._chance, self._logger, options)
+        api = self.api(user, "kubelet")
+        if self._options.routes is not None:
+            recorder = EventRecorder(
+                api, "kubelet", self._clock, self._chance, self._logger, host=options.name
+            )
+            stack.push_async_callback(recorder.close)
+            nodes = informers.of(BUILT_IN_NODES)
+            routes = NodeRoutes(nodes, recorder, self._logger, self._options.routes)
+            stack.push_async_callback(routes.stop)
+            await routes.start()
+        node = RealNode(api, self._clock, self._chance, self._logger, options, informers)
         stack.push_async_callback(node.stop)
         try:
             await node.start()
@@ -169,7 +268,40 @@ class LocalAgents:
             # A cluster is of use without one, and this machine cannot have one.
             self._logger.warning("there is no node that runs pods", reason=str(error))
             return
+        self._own_nodes.append(of_real_node(node, self._clock))
         self._logger.info("the node is ready", name=options.name)
+
+    async def _start_metrics(self, stack: AsyncExitStack, informers: Informers) -> None:
+        metrics = LocalMetrics(
+            self._server,
+            informers,
+            self._clock,
+            self._logger,
+            self._options.metrics,
+            self._own_nodes,
+        )
+        stack.push_async_callback(metrics.stop)
+        await metrics.start()
+        self._logger.info("metrics of nodes and pods are served")
+
+    def _start_telling(self, stack: AsyncExitStack, facts: "ClusterFacts") -> None:
+        from kvstack.agents.standalone.joining.access import USER as JOINING_USER
+        from kvstack.agents.standalone.joining.cluster_facts import FactsKeeper
+
+        api = self.api(User(JOINING_USER), "kvstack-joining")
+        keeper = FactsKeeper(api, facts, self._logger)
+        stack.push_async_callback(keeper.stop)
+        keeper.start()
+
+    async def _start_dns(
+        self, stack: AsyncExitStack, informers: Informers, options: "LocalDnsOptions"
+    ) -> None:
+        from kvstack.agents.standalone.local_dns import LocalDns  # brings dnspython
+
+        api = self.api(User(DNS_USER), "kvstack-dns")
+        dns = LocalDns(api, informers, self._clock, self._logger, options)
+        stack.push_async_callback(dns.stop)
+        await dns.start()
 
     def _account_token(self, account: str) -> str:
         """Return a token of a service account, or (empty) of the manager itself."""

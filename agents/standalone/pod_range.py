@@ -7,8 +7,8 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 NONE: Final = "none"
 PREFIX: Final = 24
@@ -32,7 +32,7 @@ def taken(wanted: str, directory: Path, logger: Logger) -> Iterator[IPv4Network 
     wanted: as a flag says it; empty: one that is free. directory: where it is remembered.
     """
     if wanted == NONE or os.geteuid() != 0:
-        yield None
+        yield parse(wanted) if wanted else None  # of nodes elsewhere: none is made here
         return
     from kvstack.agents.kubelet.runtime.process.network import cluster_range
     from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network

@@ -9,23 +9,24 @@ is this server's own and always available: that is told again when somebody writ
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import set_condition
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
 from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Obj, Remote, remote_of
-from kvstack.apiserver.kinds.definitions.api_services import LOCAL, LOCAL_MESSAGE
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.kinds.api_services import LOCAL, LOCAL_MESSAGE
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.view import Change
 from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
+from kvstack.component.metrics.labelled import LabelledCounter, by_labels
 from kvstore.client.errors import StoreError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 PERIOD_S: Final = 30.0
 RETRY_S: Final = 1.0
@@ -43,7 +44,7 @@ class Finding(NamedTuple):
     message: str
 
     @property
-    def told(self) -> dict[str, str]:
+    def condition(self) -> dict[str, str]:
         """The members that say it."""
         status = "True" if self.is_available else "False"
         return {"status": status, "reason": self.reason, "message": self.message}
@@ -69,8 +70,12 @@ class AvailabilityKeeper:
         """The APIServices by the namespace and name of their Service."""
         self._found: dict[str, Finding] = {}
         """What was found out last, by APIService."""
-        self._lost: Counter[tuple[str, str]] = Counter()
-        """How often an APIService was found not to be available, by name and reason."""
+        self._lost: Final = LabelledCounter(
+            "aggregator_unavailable_apiservice_total",
+            "Counter of APIServices which are marked as unavailable broken down by APIService name"
+            " and reason.",
+            *("name", "reason"),
+        )
 
     async def begin(self) -> None:
         """Begin to look."""
@@ -85,21 +90,12 @@ class AvailabilityKeeper:
             "aggregator_unavailable_apiservice",
             FamilyKind.GAUGE,
             "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
-            {
-                labels(name=name): 0 if each.is_available else 1
-                for name, each in self._found.items()
-            },
+            by_labels(
+                ("name",),
+                {(name,): 0 if each.is_available else 1 for name, each in self._found.items()},
+            ),
         )
-        yield (
-            "aggregator_unavailable_apiservice_total",
-            FamilyKind.COUNTER,
-            "Counter of APIServices which are marked as unavailable broken down by APIService name"
-            " and reason.",
-            {
-                labels(name=name, reason=reason): count
-                for (name, reason), count in self._lost.items()
-            },
-        )
+        yield self._lost.samples()
 
     def look_again(self) -> None:
         """Look at all servers now."""
@@ -129,7 +125,7 @@ class AvailabilityKeeper:
                 continue
             remote = remote_of(obj)
             if remote is None:
-                if name in self._tasks or not _is_told(obj, _LOCAL):
+                if name in self._tasks or not _is_reported(obj, _LOCAL):
                     self._wake(name)
                 continue
             self._users.setdefault((remote.namespace, remote.service), set()).add(name)
@@ -185,7 +181,7 @@ class AvailabilityKeeper:
         finding = _LOCAL if remote is None else await self.find(remote)
         before = self._found.get(name)
         if not finding.is_available and (before is None or before.is_available):
-            self._lost[name, finding.reason] += 1
+            self._lost.add(name, finding.reason)
         self._found[name] = finding
         try:
             await self._tell(obj, finding)
@@ -201,40 +197,40 @@ class AvailabilityKeeper:
 
     def _service_fault(self, remote: Remote) -> Finding | None:
         name, namespace = remote.service, remote.namespace
-        told = f"service/{name} in {quote(namespace)}"
+        shown = f"service/{name} in {quote(namespace)}"
         service = self._registry.view.get(SERVICES, namespace, name)
         if service is None:
-            return Finding(False, "ServiceNotFound", f"{told} is not present")
+            return Finding(False, "ServiceNotFound", f"{shown} is not present")
         spec = service.get("spec") or {}
         if spec.get("type", "ClusterIP") != "ClusterIP":
             return None
         ports = [each for each in spec.get("ports") or () if each.get("port") == remote.port]
         if not ports:
-            message = f"{told} is not listening on port {remote.port}"
+            message = f"{shown} is not listening on port {remote.port}"
             return Finding(False, "ServicePortError", message)
         slices = self._services.slices(namespace, name)
         if not slices:
-            message = f"cannot find endpointslices for {told}"
+            message = f"cannot find endpointslices for {shown}"
             return Finding(False, "EndpointsNotFound", message)
         port_name = ports[0].get("name", "")
         if not any(_has_address(each, port_name) for each in slices):
-            message = f"endpointslices for {told} have no addresses with port name"
+            message = f"endpointslices for {shown} have no addresses with port name"
             return Finding(False, "MissingEndpoints", f"{message} {quote(port_name)}")
         return None
 
     async def _ask(self, remote: Remote) -> Finding:
         """Ask several times at once; one good answer is enough."""
         asked = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
-        told = ""
+        message = ""
         try:
             for each in asyncio.as_completed(asked):
-                told = await each
-                if not told:
+                message = await each
+                if not message:
                     return Finding(True, "Passed", "all checks passed")
         finally:
             for question in asked:
                 question.cancel()
-        return Finding(False, "FailedDiscoveryCheck", told)
+        return Finding(False, "FailedDiscoveryCheck", message)
 
     async def _ask_once(self, remote: Remote) -> str:
         """Return what is wrong; empty: nothing."""
@@ -258,31 +254,24 @@ class AvailabilityKeeper:
         return f"failing or missing response from {url}: {why}"
 
     async def _tell(self, obj: Obj, finding: Finding) -> None:
-        if _is_told(obj, finding):
+        if _is_reported(obj, finding):
             return
-        conditions = [dict(each) for each in (obj.get("status") or {}).get("conditions") or ()]
-        before = next((each for each in conditions if each["type"] == AVAILABLE), None)
         wanted: Obj = {
             "type": AVAILABLE,
-            **finding.told,
+            **finding.condition,
             "lastTransitionTime": now_text(self._registry.clock),
         }
-        if before is not None:
-            if before["status"] == wanted["status"]:
-                wanted["lastTransitionTime"] = before.get("lastTransitionTime")
-            conditions[conditions.index(before)] = wanted
-        else:
-            conditions.append(wanted)
         new: Obj = json_text.copied(obj)
-        new.setdefault("status", {})["conditions"] = conditions
+        status = new.setdefault("status", {})
+        status["conditions"] = set_condition(status.get("conditions"), wanted)
         await self._registry.live.replace(API_SERVICES, new, "status")
 
 
-def _is_told(obj: Obj, finding: Finding) -> bool:
+def _is_reported(obj: Obj, finding: Finding) -> bool:
     """Tell whether the condition of an APIService says what was found."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if each["type"] == AVAILABLE:
-            return all(each.get(name) == value for name, value in finding.told.items())
+            return all(each.get(name) == value for name, value in finding.condition.items())
     return False
 
 

@@ -5,25 +5,28 @@ proxy's authority. Its files are read again when they change.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
+from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apiserver.aggregation.remotes import Remote
-from kvstack.apiserver.policy.attributes import PRIVILEGED, User
+from kvstack.apiserver.webhooks import faults
+from kvstack.apiserver.webhooks.addresses import addresses_in_cluster
 from kvstack.apiserver.webhooks.services import Address, Services
-from kvstack.apiserver.webhooks.sessions import ServiceSession
-from kvstack.apiserver.webhooks.tls import client_context
-
-if TYPE_CHECKING:
-    import aiohttp
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.client import HttpClient
+from kvstack.component.http.request_head import Body, head_lines
+from kvstack.component.http.streamed_answer import StreamedAnswer
+from kvstack.component.http.tls import KeyPair, client_context
 
 AGGREGATOR: Final = User("system:kube-aggregator", groups=(PRIVILEGED,))
 Headers = list[tuple[str, str]]
-Body = bytes | AsyncIterator[bytes] | None
 
+_DIAL_S: Final = 30.0
 _CONTEXTS_MAX: Final = 64
 _KEY_SAFE: Final = "!#$&'*+-.^_`|~"
 
@@ -59,12 +62,12 @@ class Backends:
         """Nothing is dialled or read yet."""
         self._services: Final = services
         self._certificate: Final = certificate
-        self._session: Final = ServiceSession(services)
+        self._http: Final = HttpClient(partial(addresses_in_cluster, services), dial_s=_DIAL_S)
         self._contexts: dict[tuple[object, ...], ssl.SSLContext] = {}
 
     async def close(self) -> None:
         """Give up all connections."""
-        await self._session.close()
+        self._http.close()
 
     def address(self, remote: Remote) -> Address:
         """Return one endpoint; raises BackendError."""
@@ -80,12 +83,8 @@ class Backends:
         found = self._contexts.get(key)
         if found is None:
             try:
-                found = client_context(
-                    remote.ca,
-                    cert_file=given.cert_file,
-                    key_file=given.key_file,
-                    insecure=remote.is_insecure,
-                )
+                shown = KeyPair(given.cert_file, given.key_file)
+                found = client_context(remote.ca, cert=shown, insecure=remote.is_insecure)
             except ValueError as error:
                 raise BackendError(str(error)) from error
             if len(self._contexts) >= _CONTEXTS_MAX:
@@ -94,29 +93,33 @@ class Backends:
         return found
 
     async def request(
-        self, remote: Remote, method: str, target: str, headers: Headers, data: Body = None
-    ) -> "aiohttp.ClientResponse":
+        self,
+        remote: Remote,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        data: Body = None,
+        *,
+        is_upgrade: bool = False,
+    ) -> StreamedAnswer:
         """Send a request; return the answer once its head is there, to be closed by the caller.
 
         Raises BackendError.
         """
-        # Loaded by the first question, since most servers never ask one.
-        import aiohttp
-        from yarl import URL
-
-        url = URL(f"https://{remote.host}:{remote.port}{target}", encoded=True)
         try:
-            return await self._session.open().request(
+            return await self._http.open(
                 method,
-                url,
-                headers=headers,
-                data=data,
-                ssl=self.context(remote),
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
+                f"https://{remote.host}:{remote.port}{target}",
+                head_lines(headers),
+                data,
+                context=self.context(remote),
+                is_upgrade=is_upgrade,
             )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise BackendError(await self._session.why(error, url)) from error
+        except (AnswerError, OSError) as error:
+            why = await faults.dial_text(error, remote.host, remote.port, self._services)
+            raise BackendError(why) from error
+        except ValueError as error:
+            raise BackendError(str(error)) from error
 
     async def get(
         self, remote: Remote, target: str, headers: Sequence[tuple[str, str]], bytes_max: int
@@ -125,21 +128,13 @@ class Backends:
 
         Raises BackendError.
         """
-        import aiohttp
-
         own = [*identity_headers(AGGREGATOR), *headers]
-        response = await self.request(remote, "GET", target, own)
-        try:
-            body = bytearray()
-            async for piece in response.content.iter_any():
-                body += piece
-                if len(body) > bytes_max:
-                    raise BackendError(f"the answer has more than {bytes_max} bytes")
-        except (aiohttp.ClientError, OSError) as error:
-            raise BackendError(str(error) or type(error).__name__) from error
-        finally:
-            response.close()
-        return response.status, response.headers.get("Content-Type", ""), bytes(body)
+        async with await self.request(remote, "GET", target, own) as answer:
+            try:
+                body = await answer.body(bytes_max)
+            except (AnswerError, OSError) as error:
+                raise BackendError(str(error) or type(error).__name__) from error
+        return answer.code, answer.header("content-type"), body
 
 
 def _age(file: str) -> float:

@@ -18,11 +18,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from kvstack.apimachinery.schema.discovery import CURRENT, STALE, RemoteVersion
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
 from kvstack.apiserver.aggregation.openapi_v2 import Document, part_of
 from kvstack.apiserver.aggregation.remotes import Remote, Remotes
-from kvstack.apiserver.schema.discovery import CURRENT, STALE, RemoteVersion
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 PERIOD_S: Final = 60.0
 QUESTION_S: Final = 5.0
@@ -184,28 +184,35 @@ class _PartV2(NamedTuple):
 
 def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
     """Return the resources of an APIResourceList as aggregated discovery has them."""
-    found: dict[str, Obj] = {}
-    for each in resources:
-        name, _, below = each["name"].partition("/")
+    by_name: dict[str, Obj] = {}
+    for resource in resources:
+        name, _, below = resource["name"].partition("/")
         kind = {
-            "group": each.get("group", ""),
-            "version": each.get("version", ""),
-            "kind": each.get("kind", ""),
+            "group": resource.get("group", ""),
+            "version": resource.get("version", ""),
+            "kind": resource.get("kind", ""),
         }
         if below:
-            parent = found.setdefault(name, {"resource": name, "verbs": []})
-            told = {"subresource": below, "responseKind": kind, "verbs": each.get("verbs") or []}
+            parent = by_name.setdefault(name, {"resource": name, "verbs": []})
+            told = {
+                "subresource": below,
+                "responseKind": kind,
+                "verbs": resource.get("verbs") or [],
+            }
             parent.setdefault("subresources", []).append(told)
             continue
         made: Obj = {
             "resource": name,
             "responseKind": kind,
-            "scope": "Namespaced" if each.get("namespaced") else "Cluster",
-            "singularResource": each.get("singularName", ""),
-            "verbs": each.get("verbs") or [],
+            "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
+            "singularResource": resource.get("singularName", ""),
+            "verbs": resource.get("verbs") or [],
         }
         for member in ("shortNames", "categories"):
-            if each.get(member):
-                made[member] = each[member]
-        found[name] = {**made, **{k: v for k, v in found.get(name, {}).items() if k not in made}}
-    return list(found.values())
+            if resource.get(member):
+                made[member] = resource[member]
+        by_name[name] = {
+            **made,
+            **{k: v for k, v in by_name.get(name, {}).items() if k not in made},
+        }
+    return list(by_name.values())

@@ -10,7 +10,7 @@ name that says something else gets another name (`Thing_v2`), in all references 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.objects.text import json_text
+from kvstack.apimachinery.objects.text import json_text
 
 Document: TypeAlias = dict[str, Any]
 
@@ -39,32 +39,32 @@ def part_of(document: Any, path: str) -> Document:  # noqa: ANN401
 
 def merged(own: Document, parts: Iterable[Document]) -> Document:
     """Return a document with what parts add; the given ones stay as they are."""
-    found = {**own, "paths": dict(own["paths"])}
+    document = {**own, "paths": dict(own["paths"])}
     for section in _SECTIONS:
-        found[section] = dict(own.get(section) or {})
+        document[section] = dict(own.get(section) or {})
     for part in parts:
         names: dict[str, str] = {}
         for section in _SECTIONS:
             taken: set[str] = set()
             for name, value in part[section].items():
-                new = _name_in(found[section], taken, name, value)
+                new = _name_in(document[section], taken, name, value)
                 taken.add(new)
                 names[f"#/{section}/{name}"] = f"#/{section}/{new}"
         for section in _SECTIONS:
             for name, value in part[section].items():
                 _, new = _target(names[f"#/{section}/{name}"])
-                there = found[section].get(new)
+                there = document[section].get(new)
                 if there is None:
-                    found[section][new] = _renamed(value, names)
+                    document[section][new] = _renamed(value, names)
                 else:
-                    found[section][new] = _with_kinds(there, value)
+                    document[section][new] = _with_kinds(there, value)
         for path, item in part["paths"].items():
-            found["paths"].setdefault(path, _renamed(item, names))
+            document["paths"].setdefault(path, _renamed(item, names))
     for section in ("paths", *_SECTIONS):
-        found[section] = dict(sorted(found[section].items()))
-    if not found["parameters"]:
-        del found["parameters"]
-    return dict(sorted(found.items()))
+        document[section] = dict(sorted(document[section].items()))
+    if not document["parameters"]:
+        del document["parameters"]
+    return dict(sorted(document.items()))
 
 
 def _section(document: Mapping[str, Any], name: str) -> dict[str, Any]:

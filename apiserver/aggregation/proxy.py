@@ -1,39 +1,38 @@
 """Passes requests on to aggregated API servers, and their answers back.
 
-    proxy = AggregationProxy(remotes, backends)
-    if proxy.takes(path): await proxy.serve(request, reply, route, user)
+    proxy = AggregationProxy(remotes, backends, here)
+    if proxy.takes(path): await proxy.serve(context)
 
 The client has been authenticated and permitted before. What it says of itself is replaced: tokens
 stay here, X-Remote-* and impersonation never come from outside. Watches are streams like any other
 answer; upgrades (WebSocket, SPDY) become a connection of their own. Redirects are refused.
 """
 
-import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Iterable
+from string import punctuation
+from typing import Final
 from urllib.parse import quote
 
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.aggregation.backend import (
     BackendError,
     Backends,
-    Body,
     Headers,
     identity_headers,
 )
+from kvstack.apiserver.aggregation.in_process import ServedHere
 from kvstack.apiserver.aggregation.remotes import Remote, Remotes
 from kvstack.apiserver.http.answers import NO_SNIFF, Reply
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.streams.carrying import carry
-from kvstack.apiserver.streams.http_answer import AnswerError, read_head
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.streamed_answer import StreamedAnswer
 from kvstore.http.serving.request import Request
 
-if TYPE_CHECKING:
-    import aiohttp
-
-_CONNECT_S: Final = 30.0
 _WHOLE_BYTES_MAX: Final = 256 << 10
+_REFUSAL_BYTES_MAX: Final = 1 << 20
+_QUERY_SAFE: Final = punctuation
 _UNAVAILABLE: Final = "service unavailable\n"
 _REDIRECTED: Final = "the backend attempted to redirect this request, which is not permitted\n"
 _KEPT_HERE: Final = frozenset(
@@ -61,98 +60,95 @@ _OF_ONE_HOP: Final = frozenset(
 class AggregationProxy:
     """Serves what others serve."""
 
-    def __init__(self, remotes: Remotes, backends: Backends) -> None:
-        """Pass on to these."""
+    def __init__(self, remotes: Remotes, backends: Backends, here: ServedHere) -> None:
+        """Pass on to these; here: what agents of this process serve."""
         self._remotes: Final = remotes
         self._backends: Final = backends
+        self._here: Final = here
 
     def takes(self, path: str) -> bool:
         """Tell whether another server serves a path."""
-        return self._remotes.at(path) is not None
+        return self._remotes.at(path) is not None or self._here.at(path) is not None
 
-    async def serve(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def serve(self, context: RequestContext) -> None:
         """Answer with what the other server answers."""
+        route = context.route
         path = route.info.path
         if route.at or any(each in ("", ".", "..") for each in path.strip("/").split("/")):
             raise status.generic(404)  # what was permitted must be what is asked for
-        await self.pass_to(self._remotes.at(path), request, reply, route, user)
+        here = self._here.at(path)
+        if here is not None:
+            await here.serve(context)
+            return
+        await self.pass_to(self._remotes.at(path), context)
 
-    async def pass_to(
-        self, remote: Remote | None, request: Request, reply: Reply, route: Route, user: User
-    ) -> None:
+    async def pass_to(self, remote: Remote | None, context: RequestContext) -> None:
         """Answer with what a server answers; None: it is not there any more."""
+        reply = context.reply
         if remote is None or not remote.is_available:
             reply.send_text(503, _UNAVAILABLE, NO_SNIFF)
             return
         try:
-            if request.may_upgrade:
-                await self._upgrade(remote, request, reply, route, user)
+            if context.request.may_upgrade:
+                await self._upgrade(remote, context)
             else:
-                await self._pass_on(remote, request, reply, route, user)
+                await self._pass_on(remote, context)
         except BackendError as error:
             if reply.is_begun:
                 raise
             reply.send_text(503, f"error trying to reach service: {error}\n", NO_SNIFF)
 
-    async def _pass_on(
-        self, remote: Remote, request: Request, reply: Reply, route: Route, user: User
-    ) -> None:
-        headers = [*forwarded(request), *identity_headers(user)]
-        data: Body = request.body
+    async def _pass_on(self, remote: Remote, context: RequestContext) -> None:
+        request, reply, route = context.request, context.reply, context.route
+        headers = [*forwarded(request), *identity_headers(context.user)]
+        data: bytes | AsyncIterator[bytes] | None = request.body
         if data is None and request.method not in ("GET", "HEAD"):
             data = request.pieces()
             if length := request.header("content-length"):
                 headers.append(("Content-Length", length))
-        response = await self._backends.request(
+        answer = await self._backends.request(
             remote, request.method, _target(request, route), headers, data or None
         )
-        async with response:
-            if 300 <= response.status < 400 and response.status != 304:
+        async with answer:
+            if 300 <= answer.code < 400 and answer.code != 304:
                 reply.send_text(502, _REDIRECTED, NO_SNIFF)
                 return
-            await _answer(response, reply, is_endless=route.is_long)
+            await _pass_back(answer, reply, is_endless=route.is_long)
 
-    async def _upgrade(
-        self, remote: Remote, request: Request, reply: Reply, route: Route, user: User
-    ) -> None:
-        host, port = self._backends.address(remote)
-        context = self._backends.context(remote)
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                reader, writer = await asyncio.open_connection(
-                    host, port, ssl=context, server_hostname=remote.host
-                )
-        except (OSError, TimeoutError) as error:
-            raise BackendError(str(error) or "i/o timeout") from error
-        try:
-            writer.write(_upgrade_head(remote, request, _target(request, route), user))
-            await writer.drain()
-            answer = await read_head(reader)
-            if answer.code == 101:
-                await carry(answer, (reader, writer), reply)
-            else:
-                body = b"".join([piece async for piece in answer.pieces()])
-                _send_whole(reply, answer.code, answer.headers, body)
-        except (AnswerError, OSError) as error:
-            raise BackendError(str(error)) from error
-        finally:
-            writer.close()
+    async def _upgrade(self, remote: Remote, context: RequestContext) -> None:
+        request, reply = context.request, context.reply
+        headers = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", request.header("upgrade")),
+            *forwarded(request),
+            *identity_headers(context.user),
+        ]
+        target = _target(request, context.route)
+        answer = await self._backends.request(
+            remote, request.method, target, headers, is_upgrade=True
+        )
+        async with answer:
+            if answer.is_upgraded:
+                await carry(answer, reply)
+                return
+            try:
+                body = await answer.body(_REFUSAL_BYTES_MAX)
+            except (AnswerError, OSError) as error:
+                raise BackendError(str(error)) from error
+            _send_whole(reply, answer.code, answer.fields, body)
 
 
-async def _answer(response: "aiohttp.ClientResponse", reply: Reply, *, is_endless: bool) -> None:
-    import aiohttp  # which has been, by whoever asked
-
-    headers = list(response.headers.items())
-    length = response.content_length
+async def _pass_back(answer: StreamedAnswer, reply: Reply, *, is_endless: bool) -> None:
+    length = answer.length
     try:
         if not is_endless and length is not None and length <= _WHOLE_BYTES_MAX:
-            _send_whole(reply, response.status, headers, await response.read())
+            _send_whole(reply, answer.code, answer.fields, await answer.body(_WHOLE_BYTES_MAX))
             return
-        reply.begin_foreign(response.status, _kept(headers), is_endless=is_endless)
-        async for piece in response.content.iter_any():
+        reply.begin_foreign(answer.code, _kept(answer.fields), is_endless=is_endless)
+        async for piece in answer.pieces():
             reply.size += len(piece)
             await reply.answer.write(piece)
-    except (aiohttp.ClientError, OSError) as error:
+    except (AnswerError, OSError) as error:
         if reply.is_begun:
             reply.answer.abort()  # the client sees that it is not complete
             return
@@ -192,13 +188,5 @@ def forwarded(request: Request) -> Headers:
 def _target(request: Request, route: Route) -> str:
     """Return path and query as they are sent on: the path as it was permitted."""
     path = quote(route.info.path, safe="/:@!$&'()*+,;=~")
-    query = request.target.partition("?")[2]
+    query = quote(request.target.partition("?")[2], safe=_QUERY_SAFE)
     return f"{path}?{query}" if query else path
-
-
-def _upgrade_head(remote: Remote, request: Request, target: str, user: User) -> bytes:
-    lines = [f"{request.method} {target} HTTP/1.1", f"Host: {remote.host}"]
-    lines += ["Connection: Upgrade", f"Upgrade: {request.header('upgrade')}"]
-    headers = [*forwarded(request), *identity_headers(user)]
-    lines += [f"{name}: {value}" for name, value in headers]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

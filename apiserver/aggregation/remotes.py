@@ -8,8 +8,8 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.ports import Change, ObjectView
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
 
 API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 AVAILABLE: Final = "Available"
@@ -47,12 +47,14 @@ class Remote(NamedTuple):
 
 
 class Remotes:
-    """All of them, as the copy has them."""
+    """All of them, as the watch cache has them."""
 
     def __init__(self, view: ObjectView) -> None:
         """Follow APIServices once `follow` is called."""
         self._view: Final = view
         self._found: dict[tuple[str, str], Remote] = {}
+        self.local: frozenset[tuple[str, str]] = frozenset()
+        """Groups and versions of the APIServices without a Service."""
         self.on_change: Final[list[Callable[[], None]]] = []
         """Called when there are others, or the same with other properties."""
 
@@ -81,8 +83,14 @@ class Remotes:
         return None
 
     def _note(self, _changes: Sequence[Change]) -> None:
-        found = (remote_of(each) for each in self._view.list(API_SERVICES))
+        listed = list(self._view.list(API_SERVICES))
+        found = [remote_of(each) for each in listed]
         self._found = {(each.group, each.version): each for each in found if each is not None}
+        self.local = frozenset(
+            (each["spec"].get("group", ""), each["spec"].get("version", ""))
+            for each, remote in zip(listed, found, strict=True)
+            if remote is None
+        )
         for changed in self.on_change:
             changed()
 

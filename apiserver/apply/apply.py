@@ -12,6 +12,8 @@ same value, and without defaults.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.status import bad_request, unknown
+from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apiserver.apply.comparison import is_same
 from kvstack.apiserver.apply.conflict import Conflicts, conflict_error
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versions
@@ -42,11 +44,11 @@ from kvstack.apiserver.apply.update import (
     shift_managers,
 )
 from kvstack.apiserver.apply.validation import mismatches, summary
-from kvstack.apiserver.objects.status import bad_request, unknown
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
+@keeps(1, 2)
 def on_apply(
     endpoint: Endpoint,
     live: Obj | None,

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.everything import everything_of, items_by_element
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
 from kvstack.apiserver.apply.path import FIELD
@@ -30,7 +31,6 @@ from kvstack.apiserver.apply.structure import (
     member_type,
     undeclared_type,
 )
-from kvstack.apiserver.schema.types import Shape, Type
 
 _ABSENT: Final = object()
 _NONE: Final[list[Json]] = []

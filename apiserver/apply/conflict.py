@@ -11,11 +11,11 @@ Managers are sorted, and the causes stand in the same order.
 
 from collections.abc import Mapping
 
+from kvstack.apimachinery.objects.status import ApiError, Cause, apply_conflict
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.apply.field_set import FieldSet, paths
 from kvstack.apiserver.apply.managed_fields import UPDATE, Manager, identity
 from kvstack.apiserver.apply.path import path_text
-from kvstack.apiserver.objects.status import ApiError, Cause, apply_conflict
-from kvstack.apiserver.objects.text.go_text import quote
 
 Conflicts = dict[Manager, FieldSet]
 """The fields that an apply would take, by the managers that own them; no set is empty."""

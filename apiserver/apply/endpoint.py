@@ -17,13 +17,13 @@ it there is no other version.
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.schema.types import Type
+from kvstack.apimachinery.schema.zeros import zero
 from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
 from kvstack.apiserver.apply.everything import Everything, created_of
 from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import Obj
-from kvstack.apiserver.schema.types import Type
-from kvstack.apiserver.schema.zeros import zero
 
 Convert: TypeAlias = Callable[[Obj, str], tuple[Obj, Type] | None]
 

@@ -10,6 +10,7 @@ took longer than to walk it. Each level comes out in the order of `path.in_order
 from collections.abc import Callable
 from typing import Final, cast
 
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD, in_order, keys_element, name_element
 from kvstack.apiserver.apply.structure import (
@@ -22,7 +23,6 @@ from kvstack.apiserver.apply.structure import (
     item_type,
     member_type,
 )
-from kvstack.apiserver.schema.types import Shape, Type
 
 Everything = Callable[[Json], FieldSet]
 Element = Callable[[Json], str]

@@ -9,8 +9,8 @@ Members of maps are sorted by name.
 
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_floats import format_float
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_floats import format_float
+from kvstack.apimachinery.objects.text.go_text import quote
 
 _TYPE_NAMES: Final = {
     str: "string",

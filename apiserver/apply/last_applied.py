@@ -10,13 +10,13 @@ from typing import Final
 
 import orjson
 
+from kvstack.apimachinery.objects.text.go_text import go_json
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet, difference
 from kvstack.apiserver.apply.ownership import fields_of
 from kvstack.apiserver.apply.structure import Json, Obj
 from kvstack.apiserver.apply.validation import mismatches
-from kvstack.apiserver.objects.text.go_text import go_json
 
 ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MANAGER: Final = "kubectl"

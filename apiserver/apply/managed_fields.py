@@ -11,8 +11,8 @@ as they are. Those of a client are read, which makes their sets canonical.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.text.go_text import go_json, quote
 from kvstack.apiserver.apply.field_set import FieldsError, FieldSet, read, union
-from kvstack.apiserver.objects.text.go_text import go_json, quote
 
 Entry = dict[str, Any]
 

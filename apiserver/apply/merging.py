@@ -14,6 +14,7 @@ its first level.
 
 from collections.abc import Iterator
 
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.everything import items_by_element
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
@@ -25,7 +26,6 @@ from kvstack.apiserver.apply.structure import (
     item_type,
     member_type,
 )
-from kvstack.apiserver.schema.types import Type
 
 
 def merge(live: Obj, config: Obj, type_: Type) -> Obj:

@@ -9,6 +9,7 @@ null, or a member that no struct declares; and of an empty associative list it o
 
 from typing import Final
 
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
@@ -24,7 +25,6 @@ from kvstack.apiserver.apply.structure import (
     member_type,
     undeclared_type,
 )
-from kvstack.apiserver.schema.types import Shape, Type
 
 _STRUCT: Final = Shape.STRUCT
 _MAP: Final = Shape.MAP

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.objects.text.go_floats import format_float
-from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi
-from kvstack.apiserver.objects.text.go_text import go_json, quote
+from kvstack.apimachinery.objects.text.go_floats import format_float
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, atoi
+from kvstack.apimachinery.objects.text.go_text import go_json, quote
 
 Path = tuple[str, ...]
 

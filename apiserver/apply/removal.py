@@ -4,6 +4,7 @@ What loses its last member or item becomes null; so does an atomic list or map s
 is to be removed. Items without their keys stay. Parts that stay whole are shared with the result.
 """
 
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
@@ -17,7 +18,6 @@ from kvstack.apiserver.apply.structure import (
     item_type,
     member_type,
 )
-from kvstack.apiserver.schema.types import Type
 
 
 def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:

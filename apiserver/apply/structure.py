@@ -10,10 +10,10 @@ RawExtension is a leaf whatever it holds. null stands for an empty map or list.
 
 from typing import Any, Final, TypeAlias
 
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.types import NO_DEFAULT, Shape, Type
 from kvstack.apiserver.apply.go_print import plain
 from kvstack.apiserver.apply.path import key_element, name_element, value_element
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.schema.types import NO_DEFAULT, Shape, Type
 
 _STRUCT: Final = Shape.STRUCT
 _MAP: Final = Shape.MAP

@@ -12,6 +12,7 @@ applied to.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.conflict import Conflicts
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint, Versioned, Versions
@@ -120,6 +121,7 @@ def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
     _set_entries(endpoint, None, new, manager, now)
 
 
+@keeps(1)
 def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -> None:
     """Set managedFields of an object that is to replace a live one; both decoded, at one version.
 

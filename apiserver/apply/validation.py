@@ -12,6 +12,7 @@ else below that struct. Formats, ranges and required fields are not looked at.
 
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.go_print import plain, syntax, type_name
 from kvstack.apiserver.apply.path import key_text, value_text
 from kvstack.apiserver.apply.structure import (
@@ -23,7 +24,6 @@ from kvstack.apiserver.apply.structure import (
     item_type,
     undeclared_type,
 )
-from kvstack.apiserver.schema.types import Shape, Type
 
 _STRUCT: Final = Shape.STRUCT
 _MAP: Final = Shape.MAP

@@ -2,6 +2,10 @@
 
     Request → routing → authentication → limits → authorization → verb → representation → Answer
 
+    limits/    seats and queues, time, bytes that clients have not taken
+    watches/   changes as bytes on streams
+    pages/     what is no resource: discovery, OpenAPI, health, metrics
+
 Paths, media types, headers and pages live here; what a request does is the verbs'. The server that
 owns sockets is kvstore.http.serving.
 """

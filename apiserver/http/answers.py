@@ -7,22 +7,27 @@ clients that take it.
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.schema.protobuf.codec import encode
 from kvstack.apiserver.http.encoding import load_type, write_plain
 from kvstack.apiserver.http.negotiation import NotAcceptableError, Offer, negotiate
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.schema.protobuf.codec import encode
+from kvstack.apiserver.http.pretty import is_pretty
 from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF
-from kvstore.http.serving.answer import Answer, Upgraded
+from kvstore.http.serving.answer import PIECE_BYTES, Answer, Upgraded
 from kvstore.http.serving.request import Request
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.policy.audit.trail import Trail
+    from kvstack.apimachinery.attributes import User
+    from kvstack.apiserver.http.limits.unsent import Held
+    from kvstack.apiserver.policy.audit.audit_context import AuditContext
     from kvstack.apiserver.policy.flow_control.levels import Ticket
 
 GZIP_BYTES_MIN: Final = 128 << 10
+STREAM_BYTES: Final = 3 * PIECE_BYTES
+"""What is held at most of an answer that is made as it is read."""
 _WARNINGS_CHARACTERS_MAX: Final = 4096
 _WARNING_CUT: Final = 256
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -33,6 +38,19 @@ NO_SNIFF: Final = ("X-Content-Type-Options", "nosniff")
 Header = tuple[str, str]
 Headers = list[Header]
 
+
+class Tracker(Protocol):
+    """Who keeps what a request takes until its answer is written."""
+
+    def note_writing(self, reply: "Reply") -> None:
+        """Take note that an answer begins that is made as it is read."""
+        ...
+
+    def settled(self, reply: "Reply") -> None:
+        """Take note that the client of a watch has what it begins with."""
+        ...
+
+
 _PACKED: Final[Headers] = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 
 
@@ -42,15 +60,18 @@ class Reply:
     __slots__ = (
         "_answer",
         "_request",
+        "audit",
         "audit_id",
         "cache_control",
         "code",
         "extra",
+        "held",
         "on_head",
-        "on_settled",
+        "shared",
         "size",
         "ticket",
-        "trail",
+        "tracker",
+        "user",
         "warnings",
     )
 
@@ -67,14 +88,20 @@ class Reply:
         """Of HTTP, once it has begun."""
         self.size = 0
         """Bytes of the body so far."""
+        self.shared = b""
+        """The part of the body that other answers have, too."""
+        self.user: User | None = None
+        """Whose it is, once it counts."""
+        self.held: Held | None = None
+        """The bytes that are counted for the user."""
+        self.tracker: Tracker | None = None
+        """Who is told how far it is."""
         self.ticket: Ticket | None = None
         """Of priority and fairness, while it has one."""
-        self.trail: Trail | None = None
+        self.audit: AuditContext | None = None
         """For the audit."""
         self.on_head: Callable[[Reply], None] | None = None
         """Called when the head of an endless answer is sent."""
-        self.on_settled: Callable[[Reply], None] | None = None
-        """Called when a watch has sent what it begins with."""
 
     @property
     def request(self) -> Request:
@@ -115,6 +142,7 @@ class Reply:
             self.send(code, content_type, b"".join(parts))
             return
         self.code, self.size = code, size
+        self.shared = max(parts, key=len)
         self._answer.send(code, self.headers(("Content-Type", content_type)), *parts)
 
     def send_text(self, code: int, text: str, *own: Header) -> None:
@@ -146,12 +174,14 @@ class Reply:
             own += _PACKED
         self.code = code
         self._answer.start(code, self.headers(*own))
+        if self.tracker is not None:
+            self.tracker.note_writing(self)
         for chunk in chunks:
             data = chunk if packer is None else packer.compress(chunk)
             self.size += len(data)
-            await self._answer.write(data)
+            await self._answer.write_piece(data)
         if packer is not None:
-            await self._answer.write(packer.flush())
+            await self._answer.write_piece(packer.flush())
         self._answer.finish()
 
     def send_as_it_is(self, code: int, headers: Headers, body: bytes) -> None:
@@ -171,6 +201,8 @@ class Reply:
         if is_packed:
             headers += _PACKED
         self._answer.start(200, headers, endless=True)
+        if self.tracker is not None:
+            self.tracker.note_writing(self)
         if self.on_head is not None:
             self.on_head(self)
 
@@ -193,6 +225,8 @@ class Reply:
     def upgrade(self, protocol: str, headers: Headers) -> Upgraded:
         """Give the connection over to another protocol."""
         self.code = 101
+        if self.tracker is not None:
+            self.tracker.note_writing(self)
         if self.on_head is not None:
             self.on_head(self)
         return self._answer.upgrade(protocol, headers)
@@ -215,7 +249,8 @@ class Reply:
         media_type = representation.media_type
         if media_type == PROTOBUF:
             return encode(obj, load_type("Status")), PROTOBUF
-        return write_plain(obj, media_type), media_type
+        pretty = is_pretty(self._request, representation)
+        return write_plain(obj, media_type, is_pretty=pretty), media_type
 
 
 def retry_after(error: ApiError) -> list[Header]:

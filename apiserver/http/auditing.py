@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.request_context import RequestContext
+from kvstack.apiserver.policy.audit.audit_context import AuditContext, Facts
 from kvstack.apiserver.policy.audit.policy import (
     COMPLETE,
     LEVELS,
@@ -29,22 +29,20 @@ from kvstack.apiserver.policy.audit.policy import (
     Recording,
 )
 from kvstack.apiserver.policy.audit.sinks import Errors, Sink
-from kvstack.apiserver.policy.audit.trail import Facts, Trail
+from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.policy.permission import attributes_of
-from kvstack.apiserver.policy.ports import Decision
 from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.results import Listing, Made, Result, Stored
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstore.http.serving.request import Request
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 DECISION: Final = "authorization.k8s.io/decision"
 REASON: Final = "authorization.k8s.io/reason"
 USERS_MAX: Final = 256
 """For whom is remembered how requests of one route are recorded."""
 _STATUS_MEMBERS: Final = ("status", "message", "reason", "details", "code")
-_Known = dict[tuple[str, tuple[str, ...]], Recording]
 
 
 class Auditing:
@@ -62,76 +60,66 @@ class Auditing:
         self.event_count = 0
         self.rejected_count = 0
 
-    def recording(self, route: Route, user: User) -> Recording | None:
+    def recording(self, context: RequestContext) -> Recording | None:
         """Count a request whose user is known; return how it is recorded, None: it is not."""
         if not self._policy.rules:
             self.levels[NONE] += 1
             return None
-        found = self._recording(route, user)
+        found = self._recording(context)
         self.levels[found.level] += 1
         return None if found.level == NONE else found
 
-    async def begin(
-        self,
-        request: Request,
-        reply: Reply,
-        route: Route,
-        user: User,
-        recording: Recording,
-        began_ns: int,
-    ) -> None:
+    async def begin(self, context: RequestContext, recording: Recording) -> None:
         """Begin to record a request; ApiError 500 if it has to be recorded and cannot."""
-        reply.trail = self._trail(request, reply, route, user, recording, began_ns)
-        if not await self._send(reply.trail, RECEIVED):
-            reply.trail = None
+        reply = context.reply
+        reply.audit = self._audit_context(context, recording)
+        if not await self._send(reply.audit, RECEIVED):
+            reply.audit = None
             self.rejected_count += 1
             raise status.internal_error("failed to store audit event")
-        if route.is_long:
+        if context.route.is_long:
             reply.on_head = self._started
 
-    async def unauthenticated(
-        self, request: Request, reply: Reply, route: Route, began_ns: int
-    ) -> None:
+    async def unauthenticated(self, context: RequestContext) -> None:
         """Record a request whose user is not known."""
-        user = User("")
-        recording = self._recording(route, user)
+        recording = self._recording(context)
         self.levels[recording.level] += 1
         if recording.level == NONE:
             return
-        trail = self._trail(request, reply, route, user, recording, began_ns)
-        trail.status = {
+        audit = self._audit_context(context, recording)
+        audit.status = {
             "metadata": {},
             "status": "Failure",
-            "message": _tried(request),
+            "message": _tried(context.request),
             "reason": "Unauthorized",
             "code": 401,
         }
-        await self._send(trail, STARTED)
+        await self._send(audit, STARTED)
 
     async def completed(self, reply: Reply) -> None:
         """Take note that an answer is over."""
-        trail = reply.trail
-        if trail is None:
+        audit = reply.audit
+        if audit is None:
             return
-        reply.trail = None
-        if trail.status is None or "status" not in trail.status:
-            trail.status = _status_of(reply.code)
-        await self._send(trail, COMPLETE)
+        reply.audit = None
+        if audit.status is None or "status" not in audit.status:
+            audit.status = _status_of(reply.code)
+        await self._send(audit, COMPLETE)
 
     def panicked(self, reply: Reply, error: Exception) -> None:
         """Take note that a request failed in a way that nobody expected."""
-        trail = reply.trail
-        if trail is None:
+        audit = reply.audit
+        if audit is None:
             return
-        reply.trail = None
-        trail.status = {
+        reply.audit = None
+        audit.status = {
             "metadata": {},
             "status": "Failure",
             "message": f"APIServer panic'd: {error!r}",
             "reason": "InternalError",
             "code": 500,
         }
-        self._later(trail, PANIC)
+        self._later(audit, PANIC)
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families of metrics."""
@@ -161,66 +149,60 @@ class Auditing:
             {labels(plugin=name): count for name, count in self._errors.counts.items()},
         )
 
-    def _recording(self, route: Route, user: User) -> Recording:
-        known = route.audits
-        if not isinstance(known, dict):
-            known = route.audits = _Known()
+    def _recording(self, context: RequestContext) -> Recording:
+        route, user = context.route, context.user
+        known = route.recordings
+        if known is None:
+            known = route.recordings = {}
         key = user.name, user.groups
-        found: Recording | None = known.get(key)
+        found = known.get(key)
         if found is None:
             if len(known) >= USERS_MAX:
                 known.clear()
             found = known[key] = self._policy.of(attributes_of(route.info, user))
         return found
 
-    def _trail(
-        self,
-        request: Request,
-        reply: Reply,
-        route: Route,
-        user: User,
-        recording: Recording,
-        began_ns: int,
-    ) -> Trail:
+    def _audit_context(self, context: RequestContext, recording: Recording) -> AuditContext:
+        request, began_ns = context.request, context.began_ns
         elapsed_us = (self._clock.monotonic_ns() - began_ns) // 1000
         facts = Facts(
-            reply.audit_id,
+            context.reply.audit_id,
             request.target,
-            attributes_of(route.info, user),
+            attributes_of(context.route.info, context.user),
             tuple(source_ips(request)),
             request.header("user-agent"),
             self._clock.unix_ms() * 1000 - elapsed_us,
             began_ns,
         )
-        return Trail(recording, facts)
+        return AuditContext(recording, facts)
 
     def _started(self, reply: Reply) -> None:
-        if reply.trail is not None:
-            reply.trail.status = _status_of(reply.code)
-            self._later(reply.trail, STARTED)
+        if reply.audit is not None:
+            reply.audit.status = _status_of(reply.code)
+            self._later(reply.audit, STARTED)
 
-    def _later(self, trail: Trail, stage: str) -> None:
+    def _later(self, audit: AuditContext, stage: str) -> None:
         """Send an event where nobody can wait for it."""
-        found = self._process(trail, stage)
+        found = self._process(audit, stage)
         if isinstance(found, bool):
             return
         task = asyncio.ensure_future(_finish(found))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, trail: Trail, stage: str) -> bool:
-        found = self._process(trail, stage)
+    async def _send(self, audit: AuditContext, stage: str) -> bool:
+        found = self._process(audit, stage)
         return found if isinstance(found, bool) else await found
 
-    def _process(self, trail: Trail, stage: str) -> bool | Awaitable[bool]:
-        if self._sink is None or stage in trail.recording.omit_stages:
+    def _process(self, audit: AuditContext, stage: str) -> bool | Awaitable[bool]:
+        if self._sink is None or stage in audit.recording.omit_stages:
             return True
         self.event_count += 1
-        facts = trail.facts
+        facts = audit.facts
         elapsed_us = 0
         if stage != RECEIVED:
             elapsed_us = (self._clock.monotonic_ns() - facts.began_ns) // 1000
-        return self._sink.process([trail.event(stage, facts.received_us + elapsed_us)])
+        return self._sink.process([audit.event(stage, facts.received_us + elapsed_us)])
 
 
 async def _finish(found: Awaitable[bool]) -> None:
@@ -230,37 +212,37 @@ async def _finish(found: Awaitable[bool]) -> None:
 # What the handler tells.
 
 
-def note_error(trail: Trail, error: ApiError) -> None:
+def note_error(audit: AuditContext, error: ApiError) -> None:
     """Take note that an error is answered."""
     found = error.status
     told: dict[str, Any] = {name: found[name] for name in _STATUS_MEMBERS if name in found}
-    trail.status = {"metadata": {}, **told}
-    if trail.wants_response:
-        trail.answered(found)
+    audit.status = {"metadata": {}, **told}
+    if audit.wants_response:
+        audit.answered(found)
 
 
-def note_decision(trail: Trail, decision: Decision) -> None:
+def note_decision(audit: AuditContext, decision: Decision) -> None:
     """Take note of what authorization says."""
-    trail.annotate(DECISION, "allow" if decision.allowed else "forbid")
-    trail.annotate(REASON, decision.reason)
+    audit.annotate(DECISION, "allow" if decision.allowed else "forbid")
+    audit.annotate(REASON, decision.reason)
 
 
-def note_result(trail: Trail, endpoint: Endpoint, result: Result) -> None:
+def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None:
     """Take note of what is answered: a Status, and the object if that is recorded."""
     if isinstance(result, Made) and result.kind.kind == "Status":
         told: dict[str, Any] = {
             name: result.obj[name] for name in _STATUS_MEMBERS if name in result.obj
         }
-        trail.status = {"metadata": {}, **told, "code": result.code}
-    if not trail.wants_response:
+        audit.status = {"metadata": {}, **told, "code": result.code}
+    if not audit.wants_response:
         return
     match result:
         case Stored(record):
-            trail.answered(endpoint.from_hub(record.parse()))
+            audit.answered(endpoint.from_hub(record.parse()))
         case Made(obj, kind):
-            trail.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
+            audit.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
         case Listing(page):
-            trail.answered(_list_of(endpoint, page))
+            audit.answered(_list_of(endpoint, page))
         case _:
             return
 

@@ -1,21 +1,17 @@
-"""The media types of request bodies, and the parameter that makes answers readable."""
+"""The media types of request bodies."""
 
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.http.negotiation import Representation
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_bool
 from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES
 from kvstore.http.serving.request import Request
 
 _KEEP_BYTES_MAX: Final = 256 << 10
 """So much above the limit a connection is kept for the next request."""
 _DISCARDED_BYTES_MAX: Final = 16 << 20
-_BROWSERS: Final = ("curl", "Wget", "Mozilla/5.0")
 _UNKNOWN: Final = (
     "the body of the request was in an unknown format - accepted media types include: "
 )
@@ -72,16 +68,3 @@ def patch_type(request: Request, patches: Sequence[str], *, is_custom: bool) -> 
 
 def _unknown(accepted: Sequence[str]) -> ApiError:
     return status.unsupported_media_type(_UNKNOWN + ", ".join(accepted))
-
-
-def is_pretty(request: Request, route: Route, representation: Representation) -> bool:
-    """Tell whether JSON is to be indented: as asked, or for a person's tool."""
-    if representation.pretty:
-        return True
-    values = route.query.get("pretty")
-    if values:
-        try:
-            return parse_bool(values[0])
-        except NumberError:
-            return False
-    return request.header("user-agent").startswith(_BROWSERS)

@@ -9,8 +9,8 @@ Without patterns nothing is said of other sites, so that no browser lets them re
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.text.go_patterns import Pattern
 from kvstack.apiserver.http.answers import Headers, Reply
-from kvstack.apiserver.objects.text.go_patterns import Pattern
 from kvstore.http.serving.request import Request
 
 _SHARED: Final[Headers] = [

@@ -11,6 +11,12 @@ parsed object; protobuf of a record is kept with it, for it is asked for again.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.text import json_text, yaml_text
+from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.schema.protobuf.codec import encode, to_protobuf
+from kvstack.apimachinery.schema.protobuf.envelope import list_content, wrap
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.http import tables
 from kvstack.apiserver.http.negotiation import (
     PARTIAL,
@@ -19,18 +25,14 @@ from kvstack.apiserver.http.negotiation import (
     NotAcceptableError,
     Representation,
 )
-from kvstack.apiserver.objects.text import json_text, yaml_text
 from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.record import Obj, Record
-from kvstack.apiserver.schema.load import built_in_types
-from kvstack.apiserver.schema.protobuf.codec import encode, to_protobuf
-from kvstack.apiserver.schema.protobuf.envelope import list_content, wrap
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.types import Type
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF, YAML
+from kvstore.http.serving.answer import PIECE_BYTES
 
-CHUNK_RECORDS: Final = 500
+WHOLE_BYTES_MAX: Final = 1 << 20
+"""Lists of more are made in pieces, as they are read."""
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _KEPT_FORMS_MAX: Final = 4
 _PROTOBUF_FORM: Final = "protobuf"
@@ -122,10 +124,10 @@ class Encoder:
 
     def shared(self, page: Page) -> tuple[bytes, bytes, bytes] | None:
         """Return a list in parts of which others have the largest, too; None: it has none."""
-        if page.sheet is None or not self.is_joined:
+        if page.cached is None or not self.is_joined:
             return None
         opening, closing = self._around(page)
-        return opening, page.sheet.items(), closing
+        return opening, page.cached.items(), closing
 
     def listing(self, page: Page) -> Iterator[bytes]:
         """Return a list in chunks; raises NotAcceptableError before the first."""
@@ -144,17 +146,19 @@ class Encoder:
 
     def _joined(self, page: Page) -> Iterator[bytes]:
         """Yield a JSON list that is joined from stored bytes."""
-        records = page.records
+        everything = [each.body for each in page.records]
         opening, closing = self._around(page)
-        if not records:
+        count = len(everything)
+        if not count:
             yield opening + closing
             return
-        for at in range(0, len(records), CHUNK_RECORDS):
-            bodies = [each.body for each in records[at : at + CHUNK_RECORDS]]
+        size = sum(map(len, everything))
+        step = count if size <= WHOLE_BYTES_MAX else max(PIECE_BYTES * count // size, 1)
+        for at in range(0, count, step):
+            bodies = everything[at : at + step]
             # One copy of all: what stands around the objects goes to the first and the last.
             bodies[0] = b"%b{%b" % (opening, bodies[0])
-            is_last = at + CHUNK_RECORDS >= len(records)
-            bodies[-1] += closing if is_last else b","
+            bodies[-1] += closing if at + step >= count else b","
             yield b",{".join(bodies)
             opening = b""
 

@@ -1,7 +1,11 @@
 """The walk of a request through HTTP, in Kubernetes' order.
 
     audit id → route → user (or whom they act as) → room → permission
-    → page, or: representation, body → verb → answer
+    → page, or: representation, body → verb → answer → written
+
+A request keeps its seats, and counts as in flight, until its client has taken the answer: who does
+not read keeps what it was given, and no more of it. Answers of less than `TRACKED_BYTES_MIN` are
+not waited for; there are few on one connection.
 
 What goes wrong is answered by a Status, whatever it is: an error that nobody expected is told to
 the log, and its client gets 500.
@@ -12,8 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.request_info import RequestInfo
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.value_limit import TooManyValuesError, check_json
+from kvstack.apimachinery.schema.resource import APPLY_PATCH
 from kvstack.apiserver.http import past, tables
-from kvstack.apiserver.http.answers import NO_SNIFF, Reply
+from kvstack.apiserver.http.answers import NO_SNIFF, STREAM_BYTES, Reply
 from kvstack.apiserver.http.auditing import (
     Auditing,
     note_decision,
@@ -24,12 +34,13 @@ from kvstack.apiserver.http.bodies_in import (
     body_type,
     discard_body,
     has_body,
-    is_pretty,
     patch_type,
 )
 from kvstack.apiserver.http.encoding import Encoder
-from kvstack.apiserver.http.fair_queues import FairQueues
-from kvstack.apiserver.http.in_flight import InFlight, TooManyError
+from kvstack.apiserver.http.limits.fair_queues import FairQueues
+from kvstack.apiserver.http.limits.in_flight import InFlight
+from kvstack.apiserver.http.limits.too_many import TooManyError
+from kvstack.apiserver.http.limits.unsent import Held, Unsent
 from kvstack.apiserver.http.negotiation import (
     CUSTOM_OBJECTS,
     DEFAULT,
@@ -43,26 +54,26 @@ from kvstack.apiserver.http.negotiation import (
     negotiate,
 )
 from kvstack.apiserver.http.observers import NOBODY, RequestObserver
+from kvstack.apiserver.http.pretty import is_pretty
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import WRITES, Route, Router
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.request_info import RequestInfo
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authorization.impersonation import (
     HEADER_PREFIX,
     Impersonation,
-    wanted_user,
+    requested_user,
 )
 from kvstack.apiserver.policy.credentials import Credentials
+from kvstack.apiserver.policy.interfaces import Authenticator, Decision
 from kvstack.apiserver.policy.metrics import PolicyMetrics
 from kvstack.apiserver.policy.permission import attributes_of, denied, undecided
-from kvstack.apiserver.policy.ports import Authenticator, Decision
 from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.environment import Environment
-from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, YAML
+from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, PROTOBUF, YAML
+from kvstack.apiserver.verbs.large_objects import LARGE_BYTES
 from kvstack.apiserver.verbs.results import (
     Connecting,
     Listing,
@@ -72,9 +83,9 @@ from kvstack.apiserver.verbs.results import (
     Stored,
     Watching,
 )
+from kvstack.component.logger import Logger
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.request import BodyTooLargeError, Request
-from kvstore.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.apiserver.http.browsers import BrowserRules
@@ -82,6 +93,9 @@ if TYPE_CHECKING:
 CUSTOM_BODIES: Final = (JSON, YAML)
 """Custom resources have no protobuf form."""
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
+TRACKED_BYTES_MIN: Final = 4 * 1024
+_NOT_JSON: Final = frozenset((YAML, APPLY_PATCH, PROTOBUF))
+"""Media types of bodies whose values are counted by who reads them."""
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Result]]
 
@@ -94,7 +108,7 @@ _TOO_LONG: Final = "request did not complete within the allotted timeout"
 class Pages(Protocol):
     """What is served besides resources."""
 
-    async def serve(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def serve(self, context: RequestContext) -> None:
         """Answer a request for a path that is no resource."""
         ...
 
@@ -116,7 +130,7 @@ class Delegates(Protocol):
         """Tell whether another server serves a path."""
         ...
 
-    async def serve(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def serve(self, context: RequestContext) -> None:
         """Answer with what it answers."""
         ...
 
@@ -147,6 +161,7 @@ class Api:
         streams: Streams | None = None,
         in_flight: InFlight | None = None,
         queues: FairQueues | None = None,
+        unsent: Unsent | None = None,
         auditing: Auditing | None = None,
         observer: RequestObserver = NOBODY,
     ) -> None:
@@ -155,6 +170,7 @@ class Api:
         self.router: Final = router
         self.in_flight: Final = in_flight or InFlight(env.clock)
         self._queues = queues
+        self._unsent = unsent or Unsent()
         self._auditing = auditing
         self._authenticator = authenticator
         self._impersonation = Impersonation(env.authorizer)
@@ -174,11 +190,12 @@ class Api:
         """Answer a request."""
         env = self.env
         began_ns = env.clock.monotonic_ns()
-        reply = Reply(request, answer, request.header("audit-id") or env.new_uid())
+        reply = Reply(request, answer, request.header("audit-id") or env.identifiers.new_uid())
         route = self.router.route(request.method, request.target)
+        context = RequestContext(request, reply, route, began_ns)
         try:
             if self.browsers is None or not self.browsers.answers(request, reply):
-                await self._serve(request, reply, route, began_ns)
+                await self._serve(context)
         except ApiError as error:
             self._refuse(reply, error)
         except NotAcceptableError as error:
@@ -186,11 +203,15 @@ class Api:
         except BodyTooLargeError as error:
             await discard_body(request, reply, error.limit_bytes)
             self._refuse(reply, status.too_large(f"limit is {error.limit_bytes}"))
+        except TooManyValuesError as error:
+            self._refuse(reply, status.too_large(str(error)))
         except TooManyError as error:
             reply.send_text(429, _TOO_MANY, ("Retry-After", str(error.retry_s)), NO_SNIFF)
         except asyncio.CancelledError:
             if not self.in_flight.is_overdue(reply):
                 raise
+            if reply.is_begun:
+                reply.answer.cut()
             text = errors.TIMED_OUT if route.verb in WRITES else _TOO_LONG
             self._refuse(reply, status.timeout(text))
         except Exception as error:
@@ -204,22 +225,67 @@ class Api:
             raise
         finally:
             ended_ns = env.clock.monotonic_ns()
-            self.in_flight.leave(reply)
-            if self._queues is not None:
-                self._queues.leave(reply, ended_ns)
-            self._observer.ended(route, reply, ended_ns - began_ns)
-            if self._auditing is not None and reply.trail is not None:
+            if reply.size < TRACKED_BYTES_MIN or not self._keep(reply):
+                self._leave(reply, ended_ns)
+            self._observer.ended(context, ended_ns - began_ns)
+            if self._auditing is not None and reply.audit is not None:
                 await self._auditing.completed(reply)
+
+    def _keep(self, reply: Reply) -> bool:
+        """Keep what a request has until its answer is written; False: it is."""
+        answer, user = reply.answer, reply.user
+        if user is None or PRIVILEGED in user.groups:
+            return False
+        if not answer.when_written(lambda: self._leave(reply, self.env.clock.monotonic_ns())):
+            return False
+        self.note_writing(reply)
+        return True
+
+    def note_writing(self, reply: Reply) -> None:
+        """Take note that an answer is being written from now on."""
+        user = reply.user
+        if user is None:
+            return
+        if reply.held is None:
+            reply.held = self._hold(reply, user)
+        self.in_flight.note_writing(reply, user)
+        if self._queues is not None:
+            self._queues.note_writing(reply)
+
+    def _hold(self, reply: Reply, user: User) -> Held | None:
+        """Count what an answer holds from now on."""
+        if not reply.answer.is_over:
+            return self._unsent.hold(user, STREAM_BYTES)
+        shared = reply.shared if reply.answer.transport.shares_bytes else b""
+        return self._unsent.hold(user, reply.size - len(shared), shared)
+
+    def _leave(self, reply: Reply, now_ns: int) -> None:
+        """Be done with a request."""
+        self.in_flight.leave(reply)
+        if self._queues is not None:
+            self._queues.leave(reply, now_ns)
+        if reply.held is not None:
+            self._unsent.release(reply.held)
+            reply.held = None
+
+    def settled(self, reply: Reply) -> None:
+        """Take note that a watch has sent what it begins with."""
+        if self._queues is not None:
+            self._queues.settled(reply)
+        if reply.held is not None:
+            self._unsent.release(reply.held)
+            reply.held = None
 
     def _refuse(self, reply: Reply, error: ApiError) -> None:
         """Answer with an error, unless an answer has begun."""
         if reply.is_begun:
             return
-        if reply.trail is not None:
-            note_error(reply.trail, error)
+        if reply.audit is not None:
+            note_error(reply.audit, error)
         reply.send_error(error)
 
-    async def _serve(self, request: Request, reply: Reply, route: Route, began_ns: int) -> None:
+    async def _serve(self, context: RequestContext) -> None:
+        request, reply, route = context.request, context.reply, context.route
         if route.unreadable:
             reply.send_bare(500, route.unreadable)
             return
@@ -234,25 +300,30 @@ class Api:
                 self.policy_metrics.authenticated(user.name)
             else:
                 user = await self._awaited_user(found)
+            context.user = user
         except ApiError:
-            self.policy_metrics.refused(self.env.clock.monotonic_ns() - began_ns)
+            self.policy_metrics.refused(self.env.clock.monotonic_ns() - context.began_ns)
             reply.warnings += credentials.warnings
             if auditing is not None:
-                await auditing.unauthenticated(request, reply, route, began_ns)
+                await auditing.unauthenticated(context)
             raise
         if credentials.warnings:
             reply.warnings += credentials.warnings
         if auditing is not None:
-            recording = auditing.recording(route, user)
+            recording = auditing.recording(context)
             if recording is not None:
-                await auditing.begin(request, reply, route, user, recording, began_ns)
-            if credentials.annotations and reply.trail is not None:
-                reply.trail.annotations.update(credentials.annotations)
+                await auditing.begin(context, recording)
+            if credentials.annotations and reply.audit is not None:
+                reply.audit.annotations.update(credentials.annotations)
         if request.has_header_prefix(HEADER_PREFIX):
-            user = await self._acting(request, reply, route.info, user)
-        self.in_flight.enter(reply, route, user, began_ns)
+            user = context.user = await self._acting(context)
+        if route.verb != "connect":
+            self._unsent.check(user)
+            reply.tracker = self
+        reply.user = user
+        self.in_flight.enter(context)
         if self._queues is not None:
-            waiting = self._queues.enter(reply, route, user, began_ns)
+            waiting = self._queues.enter(context)
             if waiting is not None:
                 await waiting
         known = route.asked
@@ -264,8 +335,8 @@ class Api:
             self.policy_metrics.authorized(decision)
         else:
             decision = await self._awaited_decision(verdict)
-        if reply.trail is not None:
-            note_decision(reply.trail, decision)
+        if reply.audit is not None:
+            note_decision(reply.audit, decision)
         if not decision.allowed:
             reply.extra.append(NO_SNIFF)
             if decision.error:
@@ -275,14 +346,14 @@ class Api:
             raise denied(route.info, user, decision)
         delegates = self.delegates
         if delegates is not None and delegates.takes(route.info.path):
-            await delegates.serve(request, reply, route, user)
+            await delegates.serve(context)
             return
         if route.error is not None:
             raise route.error
         if route.endpoint is None:
-            await self._pages.serve(request, reply, route, user)
+            await self._pages.serve(context)
         else:
-            await self._act(request, reply, route, user)
+            await self._serve_resource(context)
 
     async def _awaited_decision(self, waiting: Awaitable[Decision]) -> Decision:
         clock = self.env.clock
@@ -298,22 +369,25 @@ class Api:
         self.policy_metrics.authenticated(user.name, clock.monotonic_ns() - began_ns)
         return user
 
-    async def _acting(self, request: Request, reply: Reply, info: RequestInfo, user: User) -> User:
+    async def _acting(self, context: RequestContext) -> User:
         """Return whom a user acts as; raises ApiError."""
+        reply = context.reply
         try:
-            wanted = wanted_user(request.headers)
+            wanted = requested_user(context.request.headers)
             if wanted is None:
-                return user
-            found = await self._impersonation.impersonate(wanted, attributes_of(info, user))
-            if reply.trail is not None:
-                reply.trail.acts_as, reply.trail.constraint = found
+                return context.user
+            asked = attributes_of(context.route.info, context.user)
+            found = await self._impersonation.impersonate(wanted, asked)
+            if reply.audit is not None:
+                reply.audit.acts_as, reply.audit.constraint = found
         except ApiError:
             reply.extra.append(NO_SNIFF)
             raise
         return found.user
 
-    async def _act(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def _serve_resource(self, context: RequestContext) -> None:
         """Do what the request asks of a resource, and answer with the result."""
+        request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
         assert endpoint is not None, "pages are served elsewhere"
         if endpoint.deprecation:
@@ -331,12 +405,14 @@ class Api:
                 whole = is_custom and verb in ("create", "update")
                 media_type = body_type(request, CUSTOM_BODIES if whole else MEDIA_TYPES)
             body = await request.read(BODY_BYTES_MAX)
+            if len(body) > LARGE_BYTES and media_type not in _NOT_JSON:
+                await self.env.large_objects.run(check_json, body)
         at_revision = await past.revision_of(self.env.registry, route) if route.at else 0
         call = Call(
             self.env,
             endpoint,
             route.info,
-            user,
+            context.user,
             route.query,
             now_text(self.env.clock),
             body,
@@ -345,8 +421,8 @@ class Api:
             at_revision,
             warnings=reply.warnings,
         )
-        if reply.trail is not None:
-            call.trail, call.annotations = reply.trail, reply.trail.annotations
+        if reply.audit is not None:
+            call.audit, call.annotations = reply.audit, reply.audit.annotations
         encoder = self._encoder(request, route, endpoint, representation)
         try:
             result = await self._verbs[verb](call)
@@ -354,31 +430,43 @@ class Api:
             if call.at_revision and error.code == 410 and "continue" not in call.query:
                 raise await past.expired(self.env.registry) from None
             raise
-        if reply.trail is not None:
-            note_result(reply.trail, endpoint, result)
+        if reply.audit is not None:
+            note_result(reply.audit, endpoint, result)
         match result:
             case Stored(record, code):
-                reply.send(code, representation.media_type, encoder.stored(record))
-            case Made(obj, kind, type_, code):
-                reply.send(code, representation.media_type, encoder.made(obj, kind, type_))
-            case Listing(page):
-                parts = encoder.shared(page)
-                if parts is not None:
-                    reply.send_parts(200, representation.media_type, parts)
-                    return
-                chunks = encoder.listing(page)
-                first, second = next(chunks), next(chunks, None)
-                if second is None:
-                    reply.send(200, representation.media_type, first)
+                if len(record.body) > LARGE_BYTES and not encoder.is_joined:
+                    content = await self.env.large_objects.run(encoder.stored, record)
                 else:
-                    rest = chain((first, second), chunks)
-                    await reply.stream(200, representation.media_type, rest)
+                    content = encoder.stored(record)
+                reply.send(code, representation.media_type, content)
+            case Made(obj, kind, type_, code):
+                content = await call.apart(encoder.made, obj, kind, type_)
+                reply.send(code, representation.media_type, content)
+            case Listing(page):
+                await self._answer_list(page, encoder, reply)
             case Connecting() | Proxying():
                 if self._streams is None:
                     raise status.service_unavailable("streams to kubelets are not served")
                 await self._streams.serve(result, request, reply)
             case Watching():
                 await self._watches.serve(call, result, encoder, request, reply)
+
+    async def _answer_list(self, page: Page, encoder: Encoder, reply: Reply) -> None:
+        """Answer with a list: whole, or in pieces as its client takes them."""
+        media_type = encoder.representation.media_type
+        parts = encoder.shared(page)
+        if parts is not None:
+            reply.send_parts(200, media_type, parts)
+            return
+        if not encoder.is_joined and page.size_bytes > LARGE_BYTES:
+            chunks = await self.env.large_objects.run(encoder.listing, page)
+        else:
+            chunks = encoder.listing(page)
+        first, second = next(chunks), next(chunks, None)
+        if second is None:
+            reply.send(200, media_type, first)
+        else:
+            await reply.stream(200, media_type, chain((first, second), chunks))
 
     def _encoder(
         self, request: Request, route: Route, endpoint: Endpoint, representation: Representation
@@ -392,7 +480,7 @@ class Api:
         return Encoder(
             endpoint,
             representation,
-            is_pretty=is_pretty(request, route, representation),
+            is_pretty=is_pretty(request, representation, route.query),
             include=include,
             now=now_s,
         )
@@ -411,7 +499,7 @@ def _credentials(request: Request, info: RequestInfo) -> Credentials:
 def _offer(verb: str, endpoint: Endpoint) -> Offer:
     if endpoint.row.is_custom:
         return CUSTOM_OBJECTS
-    if not endpoint.strategy.has_table:
+    if not endpoint.has_table:
         return WITHOUT_TABLE
     return LISTS if verb in ("list", "watch") else OBJECTS
 

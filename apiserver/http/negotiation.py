@@ -52,6 +52,8 @@ class Offer:
     aggregates: bool = False
     """Whether it answers with discovery in one document, and nothing else."""
     is_stream: bool = False
+    unstreamed: tuple[str, ...] = ()
+    """Media types that are negotiated too, but cannot be streamed: who prefers one is refused."""
     plain_types: tuple[str, ...] = MEDIA_TYPES
     """In which of the media types whole objects can be had."""
     also_routed: tuple[str, ...] = ()
@@ -63,7 +65,9 @@ LISTS: Final = Offer(also_routed=(f"{JSON};stream=watch", f"{PROTOBUF};stream=wa
 WITHOUT_TABLE: Final = Offer(has_table=False)
 CUSTOM_OBJECTS: Final = Offer(is_routed=False, plain_types=(JSON, YAML))
 PLAIN: Final = Offer(transforms=False)
-STREAM: Final = Offer(media_types=(JSON, PROTOBUF), is_routed=False, is_stream=True)
+STREAM: Final = Offer(
+    media_types=(JSON, PROTOBUF), is_routed=False, is_stream=True, unstreamed=(YAML,)
+)
 DISCOVERY_ROOT: Final = Offer(is_routed=False, transforms=False, aggregates=True)
 JSON_ONLY: Final = Offer(media_types=(JSON,), transforms=False)
 
@@ -108,15 +112,22 @@ def _negotiate(accept: str, offer: Offer) -> Representation | str:
     if offer.is_routed and not _is_routed(accept, offer):
         available = ", ".join((*offer.media_types, *offer.also_routed))
         return f"406: Not Acceptable\n\nAvailable representations: {available}"
+    found = _first_accepted(accept, offer)
+    if found is not None and found.media_type not in offer.unstreamed:
+        return found
+    suffix = ";stream=watch" if offer.is_stream else ""
+    named = ", ".join(f"{each}{suffix}" for each in offer.media_types)
+    return f"only the following media types are accepted: {named}"
+
+
+def _first_accepted(accept: str, offer: Offer) -> Representation | None:
     for clause in parse_accept(accept):
-        for media_type in offer.media_types:
+        for media_type in (*offer.media_types, *offer.unstreamed):
             if _accepts(clause, media_type):
                 found = _with_parameters(clause, media_type, offer)
                 if found is not None:
                     return found
-    suffix = ";stream=watch" if offer.is_stream else ""
-    named = ", ".join(f"{each}{suffix}" for each in offer.media_types)
-    return f"only the following media types are accepted: {named}"
+    return None
 
 
 def _is_routed(accept: str, offer: Offer) -> bool:

@@ -2,14 +2,13 @@
 
 from typing import Final, Protocol
 
-from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.http.request_context import RequestContext
 
 
 class RequestObserver(Protocol):
     """Is told of requests."""
 
-    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+    def ended(self, context: RequestContext, took_ns: int) -> None:
         """Take note of a request whose handler is over; it may not fail or wait."""
         ...
 
@@ -17,7 +16,7 @@ class RequestObserver(Protocol):
 class _Nobody:
     """Takes no notes."""
 
-    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+    def ended(self, context: RequestContext, took_ns: int) -> None:
         """Do nothing."""
 
 

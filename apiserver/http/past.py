@@ -9,12 +9,12 @@ those of today. What the store has forgotten is answered 410 with the oldest tim
 
 from typing import Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects.times import TimeError, format_time, parse_time
 from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.objects.times import TimeError, format_time, parse_time
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.time_index import TooOldError

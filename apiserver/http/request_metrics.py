@@ -9,18 +9,15 @@ make series as they like.
 """
 
 from collections.abc import Container, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+from kvstack.apimachinery.schema.resource import APPLY_PATCH
 from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.request_context import RequestContext
+from kvstack.apiserver.http.request_series import Labels, Series
 from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.registry.store_metrics import DURATION_BOUNDS
-from kvstack.apiserver.schema.resource import APPLY_PATCH
-from kvstore.histograms import Histogram, exponential
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
-from kvstore.units import NANOSECOND_S
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 
-COMPONENT: Final = "apiserver"
-SIZE_BOUNDS: Final = exponential(1000, 10, 7)
 _VERBS: Final = {
     "get": "GET",
     "list": "LIST",
@@ -36,52 +33,6 @@ _VERBS: Final = {
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _TERMINATED: Final = frozenset((429, 504))
 _EVICTION: Final = "eviction"
-_READS: Final = frozenset(("GET", "LIST"))
-
-
-class Labels(NamedTuple):
-    """What series are told apart by."""
-
-    verb: str
-    dry_run: str = ""
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    subresource: str = ""
-    scope: str = ""
-
-    def text(self, **more: str) -> str:
-        """Return the labels in their order, with others."""
-        return labels(**dict(sorted({**self._asdict(), "component": COMPONENT, **more}.items())))
-
-    def terminated(self, code: int) -> str:
-        """Return the labels of requests that the server has put an end to."""
-        told = {**self._asdict(), "code": str(code), "component": COMPONENT}
-        del told["dry_run"]
-        return labels(**dict(sorted(told.items())))
-
-
-class Series:
-    """The requests with equal labels."""
-
-    __slots__ = ("codes", "durations", "labels", "sizes")
-
-    def __init__(self, labels_: Labels) -> None:
-        """Begin with none."""
-        self.labels: Final = labels_
-        self.codes: dict[int, int] = {}
-        is_long = labels_.verb in ("WATCH", "CONNECT")
-        self.durations = None if is_long else Histogram(DURATION_BOUNDS)
-        self.sizes = Histogram(SIZE_BOUNDS) if labels_.verb in _READS else None
-
-    def add(self, code: int, took_ns: int, size: int) -> None:
-        """Count one."""
-        codes = self.codes
-        codes[code] = codes.get(code, 0) + 1
-        if self.durations is not None:
-            self.durations.add(took_ns * NANOSECOND_S)
-        if self.sizes is not None:
-            self.sizes.add(size)
 
 
 class RequestMetrics:
@@ -92,10 +43,11 @@ class RequestMetrics:
         self._pages: Final = pages
         self._series: dict[Labels, Series] = {}
 
-    def ended(self, route: Route, reply: Reply, took_ns: int) -> None:
+    def ended(self, context: RequestContext, took_ns: int) -> None:
         """Count a request whose handler is over."""
+        route, reply = context.route, context.reply
         series = route.series
-        if not isinstance(series, Series):
+        if series is None:
             series = route.series = self._find(self._labels(route, reply))
         if route.verb == "patch" and reply.request.header("content-type") == APPLY_PATCH:
             series = self._find(series.labels._replace(verb="APPLY"))
@@ -103,7 +55,7 @@ class RequestMetrics:
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
-        found = list(self._series.values())
+        series = list(self._series.values())
         yield (
             "apiserver_request_total",
             FamilyKind.COUNTER,
@@ -111,7 +63,7 @@ class RequestMetrics:
             " resource, scope, component, and HTTP response code.",
             {
                 each.labels.text(code=str(code)): count
-                for each in found
+                for each in series
                 for code, count in each.codes.items()
             },
         )
@@ -121,7 +73,7 @@ class RequestMetrics:
             "Number of requests which apiserver terminated in self-defense.",
             {
                 each.labels.terminated(code): count
-                for each in found
+                for each in series
                 if each.labels.subresource != _EVICTION  # 429: a budget of disruptions is used up
                 for code, count in each.codes.items()
                 if code in _TERMINATED
@@ -129,7 +81,7 @@ class RequestMetrics:
         )
         durations = {
             each.labels.text(): each.durations.copy()
-            for each in found
+            for each in series
             if each.durations is not None
         }
         for name, help_ in (
@@ -144,7 +96,7 @@ class RequestMetrics:
             "apiserver_response_sizes",
             FamilyKind.HISTOGRAM,
             "Response size distribution in bytes.",
-            {each.labels.text(): each.sizes.copy() for each in found if each.sizes is not None},
+            {each.labels.text(): each.sizes.copy() for each in series if each.sizes is not None},
         )
 
     def _find(self, labels_: Labels) -> Series:

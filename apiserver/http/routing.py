@@ -5,7 +5,8 @@
     route("GET", "/bogus/path")                     → Route(info, page="/bogus/path")
 
 What a request is about is known of any path (`info`): who may ask is decided before whether there
-is an answer. Routes of short targets are remembered.
+is an answer. Routes of short targets are remembered until nobody has asked for them between two
+calls of `age`: names of objects that are gone are not asked for again.
 
     /at/<resourceVersion or time>/api/v1/pods       the same as of then; see `Route.at`
 """
@@ -13,21 +14,24 @@ is an answer. Routes of short targets are remembered.
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from kvstack.apiserver.objects import durations, status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.request_info import (
+from kvstack.apimachinery.objects import durations, status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.request_info import (
     Query,
     RequestInfo,
     RequestInfoError,
     parse_query,
     request_info,
 )
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.verbs.endpoint import Endpoint, Endpoints
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.objects.status import ApiError
-    from kvstack.apiserver.policy.attributes import Attributes
+    from kvstack.apimachinery.attributes import Attributes
+    from kvstack.apimachinery.objects.status import ApiError
+    from kvstack.apiserver.http.limits.route_flows import RouteFlows
+    from kvstack.apiserver.http.request_series import Series
+    from kvstack.apiserver.policy.audit.policy import Recording
 
 _COLLECTION_VERBS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _ITEM_VERBS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -50,7 +54,8 @@ WRITES: Final = frozenset(("create", "update", "patch", "delete"))
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _AT: Final = "/at/"
 _CACHED_TARGET_MAX: Final = 512
-_CACHED_MAX: Final = 8192
+_CACHED_MAX: Final = 2048
+"""Since `age` was last called, and as many from before."""
 
 
 class Route:
@@ -59,7 +64,6 @@ class Route:
     __slots__ = (
         "asked",
         "at",
-        "audits",
         "bad_timeout",
         "endpoint",
         "error",
@@ -67,6 +71,7 @@ class Route:
         "info",
         "is_long",
         "query",
+        "recordings",
         "series",
         "timeout_ns",
         "unreadable",
@@ -91,12 +96,12 @@ class Route:
         self.bad_timeout: ApiError | None = None
         self.asked: Attributes | None = None
         """It as authorizers saw it last, of whoever asked."""
-        self.audits: object = None
-        """Kept by whoever records requests."""
-        self.flows: object = None
-        """Kept by whoever lets requests in."""
-        self.series: object = None
-        """Kept by whoever counts requests."""
+        self.recordings: dict[tuple[str, tuple[str, ...]], Recording] | None = None
+        """How the audit records requests, by name and groups of the user."""
+        self.flows: RouteFlows | None = None
+        """Of priority and fairness."""
+        self.series: Series | None = None
+        """What counts requests."""
         self.unreadable = ""
         """Why the path cannot be read at all; empty: it can."""
 
@@ -109,22 +114,29 @@ class Router:
         self._endpoints = endpoints
         self._timeout_ns = timeout_ns
         self._cache: dict[tuple[str, str], Route] = {}
+        self._older: dict[tuple[str, str], Route] = {}
+        """Asked for before `age` was last called, and not since."""
 
     def route(self, method: str, target: str) -> Route:
         """Return the route of a request; the same object for equal requests."""
         key = (method, target)
         found = self._cache.get(key)
         if found is None:
-            found = self._route(method, target)
+            found = self._older.pop(key, None) or self._route(method, target)
             if len(target) <= _CACHED_TARGET_MAX:
                 if len(self._cache) >= _CACHED_MAX:
-                    self._cache.clear()
+                    self.age()
                 self._cache[key] = found
         return found
+
+    def age(self) -> None:
+        """Forget the routes that nobody has asked for since this was called last."""
+        self._older, self._cache = self._cache, {}
 
     def forget(self) -> None:
         """Forget routes: endpoints have come or gone."""
         self._cache.clear()
+        self._older.clear()
 
     def _route(self, method: str, target: str) -> Route:
         raw_path, _, raw_query = target.partition("?")
@@ -149,7 +161,8 @@ class Router:
         found.timeout_ns = self._timeout_ns
         if "timeout" in query:
             _set_timeout(found, query["timeout"][0])
-        if info.is_resource:
+        if info.is_resource and not path.startswith("//"):
+            # With two slashes it is authorized like the resource, but no endpoint has such a path.
             self._find(found, method)
         return found
 

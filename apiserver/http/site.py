@@ -1,19 +1,22 @@
 """The parts of HTTP put together.
 
-    site = Site(env, table, rows, authenticator, logger)
+    site = Site(env, table, authenticator, logger)
     server = HttpServer([Listener(…)], site.api)
     site.attach(server)
 
-More pages, health checks and acts can be added before and while it serves.
+More pages, health checks and reviews can be added before and while it serves.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apimachinery.schema.table import Table
 from kvstack.apiserver.http.auditing import Auditing
-from kvstack.apiserver.http.fair_queues import FairQueues
 from kvstack.apiserver.http.handler import Api, Streams
-from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.limits.fair_queues import FairQueues
+from kvstack.apiserver.http.limits.in_flight import InFlight
+from kvstack.apiserver.http.limits.unsent import Unsent
 from kvstack.apiserver.http.pages import flow_pages
 from kvstack.apiserver.http.pages.discovery_pages import DiscoveryPages
 from kvstack.apiserver.http.pages.health import Health
@@ -23,16 +26,13 @@ from kvstack.apiserver.http.pages.page_set import PageSet, json_page
 from kvstack.apiserver.http.pages.version_page import MINOR, version_info
 from kvstack.apiserver.http.request_metrics import RequestMetrics
 from kvstack.apiserver.http.routing import REQUEST_TIMEOUT_NS, Router
-from kvstack.apiserver.http.watch_streams import WatchStreams
+from kvstack.apiserver.http.watches.watch_streams import WatchStreams
 from kvstack.apiserver.policy.flow_control.control import FlowControl
-from kvstack.apiserver.policy.ports import Authenticator
-from kvstack.apiserver.schema.resource import Resource
-from kvstack.apiserver.schema.table import Table
+from kvstack.apiserver.policy.interfaces import Authenticator
 from kvstack.apiserver.verbs.dispatch import VERBS
-from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.environment import Environment
+from kvstack.component.logger import Logger
 from kvstore.http.serving.server import HttpServer
-from kvstore.logger import Logger
 
 
 class Site:
@@ -42,7 +42,6 @@ class Site:
         self,
         env: Environment,
         table: Table,
-        rows: list[Resource],
         authenticator: Authenticator,
         logger: Logger,
         *,
@@ -53,15 +52,15 @@ class Site:
         request_timeout_ns: int = REQUEST_TIMEOUT_NS,
         streams: Streams | None = None,
     ) -> None:
-        """Serve rows; address: returns the host:port that clients are told."""
-        self.endpoints: Final = Endpoints(rows, env.registry)
-        env.endpoints = self.endpoints
+        """Serve what the environment has; address: returns the host:port that clients are told."""
+        self.endpoints: Final = env.endpoints
         self.router: Final = Router(self.endpoints, request_timeout_ns)
         self.pages: Final = PageSet()
         self.on_custom: Final[list[Callable[[], None]]] = []
         """Called after other custom resources are served."""
         self.health: Final = Health(logger)
-        self.watches: Final = WatchStreams(env.registry)
+        self.unsent: Final = Unsent()
+        self.watches: Final = WatchStreams(env.registry, self.unsent)
         self.discovery: Final = DiscoveryPages(lambda: self.endpoints.rows, address, table.priority)
         self.openapi: Final = OpenApiPages(table, lambda: self.endpoints.rows, MINOR, env.clock)
         self.requests: Final = RequestMetrics(self.pages)
@@ -89,6 +88,7 @@ class Site:
             streams=streams,
             in_flight=in_flight,
             queues=self.queues,
+            unsent=self.unsent,
             auditing=auditing,
             observer=self.requests,
         )
@@ -110,7 +110,7 @@ class Site:
     def _add_pages(self) -> None:
         pages = self.pages
         for path in ("/api", "/apis"):
-            pages.add(path, self.discovery)
+            pages.add(path, self.discovery, takes_slash=True)
             pages.add_below(f"{path}/", self.discovery)
         pages.add("/openapi/v2", self.openapi)
         pages.add("/openapi/v3", self.openapi)
@@ -119,5 +119,5 @@ class Site:
             pages.add(page, self.health)
             pages.add_below(f"{page}/", self.health)
         pages.add("/metrics", self.metrics)
-        pages.add("/version", json_page(version_info()))
+        pages.add("/version", json_page(version_info()), takes_slash=True)
         pages.more_paths = lambda: [*self.discovery.paths, *self.health.paths]

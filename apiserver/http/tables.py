@@ -10,10 +10,12 @@ What stands as `object` of a row is the client's choice: nothing, the metadata, 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.status import ApiError, bad_request
+from kvstack.apimachinery.objects.status import ApiError, bad_request
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.unchanged import keeps
+from kvstack.apimachinery.schema.decode import decode
+from kvstack.apimachinery.schema.resource import Column
 from kvstack.apiserver.registry.record import Obj
-from kvstack.apiserver.schema.decode import decode
-from kvstack.apiserver.schema.resource import Column
 from kvstack.apiserver.verbs.endpoint import Endpoint
 
 NONE, METADATA, OBJECT = "None", "Metadata", "Object"
@@ -36,6 +38,7 @@ def _bad_include(text: str) -> ApiError:
     )
 
 
+@keeps(1)
 def table(
     endpoint: Endpoint,
     objects: Sequence[Obj],
@@ -54,8 +57,8 @@ def table(
     """
     if cells is None:
         cells = [_cells(endpoint, each, now) for each in objects]
-    adjust = endpoint.strategy.adjust_list_cells
-    order = endpoint.strategy.row_order
+    adjust = endpoint.strategy.table.adjust_list
+    order = endpoint.strategy.table.order
     if is_list and adjust is not None:
         adjust(objects, cells)
     rows = list(zip(cells, objects, strict=True))
@@ -72,7 +75,7 @@ def table(
 
 def _row(endpoint: Endpoint, cells: list[Any], obj: Obj, include: str, version: str) -> Obj:
     row: Obj = {"cells": cells}
-    conditions = endpoint.strategy.row_conditions
+    conditions = endpoint.strategy.table.conditions
     if conditions is not None and (found := conditions(obj)):
         row["conditions"] = found
     row["object"] = _included(endpoint, obj, include, version)
@@ -104,7 +107,7 @@ def columns(given: Sequence[Column]) -> list[Obj]:
 def partial(endpoint: Endpoint, obj: Obj, version: str) -> Obj:
     """Return the metadata of an object of an endpoint alone."""
     metadata = obj.get("metadata") or {}
-    hidden = endpoint.main.hidden_annotations
+    hidden = endpoint.main.table.hidden_annotations
     if hidden and not hidden.isdisjoint(metadata.get("annotations") or ()):
         annotations = {n: each for n, each in metadata["annotations"].items() if n not in hidden}
         metadata = {**metadata, "annotations": annotations}
@@ -122,7 +125,7 @@ def _cells(endpoint: Endpoint, obj: Obj, now: float) -> list[Any]:
     if cells is not None:
         is_own = endpoint.is_hub or endpoint.row.is_custom
         if not is_own and endpoint.kind == endpoint.row.kind:
-            obj = endpoint.to_hub(dict(obj))
+            obj = endpoint.to_hub(json_text.copied(obj))  # the row shows the given one
         return cells(obj, now)
     metadata = obj.get("metadata") or {}
     return [metadata.get("name", ""), metadata.get("creationTimestamp")]

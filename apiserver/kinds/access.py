@@ -1,13 +1,15 @@
 """What else a user may do, asked where an object gives a policy access to others.
 
 Kinds know what must be allowed; who is allowed what, and which resources there are, somebody else
-knows: an `Access` in the context of the request. With `FullAccess` all is allowed.
+knows: an `Access` in the context of the request. Where a context has none, nothing is allowed.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kvstack.apiserver.objects.text.go_text import go_plain
+from typing_extensions import override
+
+from kvstack.apimachinery.objects.text.go_text import go_plain
 
 SUPERUSERS: Final = "system:masters"
 """The group that may do everything."""
@@ -42,12 +44,12 @@ class Access(Protocol):
         ...
 
 
-class FullAccess:
-    """Allows everything and knows nothing."""
+class NoAccess:
+    """Allows nothing and knows nothing."""
 
     def is_allowed(self, request: AccessRequest) -> bool:
-        """Return true."""
-        return True
+        """Return false."""
+        return False
 
     def resource_of(self, group: str, version: str, kind: str) -> str | None:
         """Return nothing."""
@@ -58,6 +60,16 @@ class FullAccess:
         return None
 
 
+class FullAccess(NoAccess):
+    """Allows everything and knows nothing: for objects of whoever runs the server."""
+
+    @override
+    def is_allowed(self, request: AccessRequest) -> bool:
+        """Return true."""
+        return True
+
+
+NO_ACCESS: Final = NoAccess()
 FULL_ACCESS: Final = FullAccess()
 
 

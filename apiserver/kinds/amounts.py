@@ -1,6 +1,6 @@
 """Maps from names of resources to amounts, as objects hold them: `{"cpu": "500m"}`."""
 
-from kvstack.apiserver.objects.quantity import MILLI, parse
+from kvstack.apimachinery.objects.quantity import MILLI, parse
 
 
 def round_up_amounts(amounts: dict[str, str] | None) -> None:

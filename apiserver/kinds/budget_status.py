@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import set_condition
+
 Obj = dict[str, Any]
 
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
@@ -13,7 +15,7 @@ def set_disruption_allowed(status: Obj, now: str) -> None:
     The condition's time changes with its value. now: RFC 3339 in seconds, UTC.
     """
     is_allowed = status.get("disruptionsAllowed", 0) > 0
-    condition = {
+    new = {
         "type": DISRUPTION_ALLOWED,
         "status": "True" if is_allowed else "False",
         "observedGeneration": status.get("observedGeneration", 0),
@@ -21,13 +23,4 @@ def set_disruption_allowed(status: Obj, now: str) -> None:
         "reason": "SufficientPods" if is_allowed else "InsufficientPods",
         "message": "",
     }
-    conditions: list[Obj] = list(status.get("conditions") or ())
-    for position, each in enumerate(conditions):
-        if each.get("type") == DISRUPTION_ALLOWED:
-            if each.get("status") == condition["status"]:
-                condition["lastTransitionTime"] = each.get("lastTransitionTime")
-            conditions[position] = condition
-            break
-    else:
-        conditions.append(condition)
-    status["conditions"] = conditions
+    status["conditions"] = set_condition(status.get("conditions"), new)

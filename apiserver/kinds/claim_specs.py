@@ -9,11 +9,8 @@ the metadata.
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.amounts import round_up_amounts
-from kvstack.apiserver.kinds.resource_names import check_amount
-from kvstack.apiserver.kinds.rules import Errors, add_invalid, needs, one_of
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     invalid,
@@ -21,20 +18,24 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
+from kvstack.apimachinery.objects.names import (
     NOT_POSITIVE,
     check_dns_subdomain,
     name_is_dns_label,
     name_is_dns_subdomain,
 )
-from kvstack.apiserver.objects.quantity import canonical, parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.quantity import canonical, parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.amounts import round_up_amounts
+from kvstack.apiserver.kinds.resource_names import check_amount
+from kvstack.apiserver.kinds.rules import Errors, add_invalid, needs, one_of
 
 Obj = dict[str, Any]
 
-ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-VOLUME_MODES: Final = ("Block", "Filesystem")
+ACCESS_MODES: Final = enum_values("io.k8s.api.core.v1.PersistentVolumeClaimSpec", "accessModes")
+VOLUME_MODES: Final = enum_values("io.k8s.api.core.v1.PersistentVolumeClaimSpec", "volumeMode")
 
 _ALONE: Final = "ReadWriteOncePod"
 _REFUSED_METADATA: Final = {

@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kvstack.apiserver.kinds.equality import same_of
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -29,10 +28,11 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_many,
 )
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.schema.decode import normalize
-from kvstack.apiserver.schema.load import built_in_types
-from kvstack.apiserver.schema.types import Field, Shape, Type
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.schema.types import Field, Shape, Type
+from kvstack.apiserver.kinds.equality import same_of
 
 Value = Any
 """A value of JSON, of a type; None: absent."""

@@ -7,10 +7,10 @@ volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.objects.field_errors import child, index, key
-from kvstack.apiserver.objects.names import check_label_value
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.field_errors import child, index, key
+from kvstack.apimachinery.objects.names import check_label_value
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

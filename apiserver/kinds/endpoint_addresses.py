@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.addresses import Address, parse_ip
+from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.addresses import Address, parse_ip
-from kvstack.apiserver.objects.field_errors import invalid
 
 _LOOPBACK: Final = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
 _LINK_LOCAL: Final = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"

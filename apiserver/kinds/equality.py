@@ -9,9 +9,9 @@ where they are not are they walked.
 from functools import cache
 from typing import Any, Final
 
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.schema.load import built_in_types
-from kvstack.apiserver.schema.types import Shape, Type
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.schema.types import Shape, Type
 
 _EMPTY_IS_ABSENT: Final = frozenset((Shape.LIST, Shape.MAP, Shape.BYTES))
 

@@ -2,15 +2,16 @@
 
 Kinds know where expressions are, what each is for and which of them were stored before; whether
 one compiles, somebody else knows: an `Expressions` in the context of the request.
-`UncheckedExpressions` takes all.
+`NO_EXPRESSIONS` refuses all.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FORBIDDEN,
+    INTERNAL,
     INVALID,
     REQUIRED,
     FieldError,
@@ -137,16 +138,16 @@ class Expressions(Protocol):
         ...
 
 
-class UncheckedExpressions:
-    """Takes every expression."""
+class NoExpressions:
+    """Refuses every expression: whoever does not say who compiles expressions stores none."""
 
     def check(self, expression: AdmissionExpression) -> Problem | None:
-        """Return nothing."""
-        return None
+        """Return that the expression cannot be checked."""
+        return _CANNOT_CHECK
 
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
-        """Return that nothing is wrong."""
-        return RuleFindings()
+        """Return that the rule cannot be checked."""
+        return RuleFindings(problem=_CANNOT_CHECK)
 
     def check_default(
         self,
@@ -156,8 +157,9 @@ class UncheckedExpressions:
         *,
         is_resource: bool,
     ) -> list[FieldError]:
-        """Return nothing."""
-        return []
+        """Return that the default cannot be checked."""
+        return [internal(path, _CANNOT_CHECK.detail)]
 
 
-UNCHECKED: Final = UncheckedExpressions()
+_CANNOT_CHECK: Final = Problem(INTERNAL, "expressions cannot be checked here")
+NO_EXPRESSIONS: Final = NoExpressions()

@@ -6,7 +6,17 @@ CEL.check(AdmissionExpression(text="1 +", use=Use.VALIDATION))
 
 from typing import Any, Final
 
-from kvstack.apiserver.cel.admission import (
+from kvstack.apimachinery.objects.field_errors import FORBIDDEN, INTERNAL, INVALID, FieldError
+from kvstack.apiserver.apiextensions.customresources.rules import RuleChecks, has_rules
+from kvstack.apiserver.kinds.expressions import (
+    AdmissionExpression,
+    Problem,
+    RuleFindings,
+    SchemaRule,
+    Use,
+    Variable,
+)
+from kvstack.cel.admission import (
     BOOLEANS,
     OBJECTS,
     PATCH_LISTS,
@@ -16,20 +26,10 @@ from kvstack.apiserver.cel.admission import (
     compile_admission,
     stored_type,
 )
-from kvstack.apiserver.cel.checking.types import Type
-from kvstack.apiserver.cel.devices import check_device_selector
-from kvstack.apiserver.cel.schemas.declared import declare
-from kvstack.apiserver.cel.schemas.rules import compile_message, compile_rule
-from kvstack.apiserver.kinds.custom.rules import RuleChecks, has_rules
-from kvstack.apiserver.kinds.expressions import (
-    AdmissionExpression,
-    Problem,
-    RuleFindings,
-    SchemaRule,
-    Use,
-    Variable,
-)
-from kvstack.apiserver.objects.field_errors import FORBIDDEN, INTERNAL, INVALID, FieldError
+from kvstack.cel.checker.types import Type
+from kvstack.cel.devices import check_device_selector
+from kvstack.cel.schemas.declared import declare
+from kvstack.cel.schemas.rules import compile_message, compile_rule
 
 _RETURNS: Final[dict[Use, tuple[Type, ...] | None]] = {
     Use.MATCH_CONDITION: BOOLEANS,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from kvstack.apimachinery.objects.field_errors import child, invalid
 from kvstack.apiserver.kinds.rules import Errors, Rule
-from kvstack.apiserver.objects.field_errors import child, invalid
 
 
 def absolute_path(name: str) -> Rule:

@@ -12,11 +12,11 @@ from difflib import unified_diff
 from functools import cache
 from typing import Any, Final
 
-from kvstack.apiserver.objects.text.go_text import escape_html
-from kvstack.apiserver.schema.internal import internal
-from kvstack.apiserver.schema.load import built_in_types
-from kvstack.apiserver.schema.stored_form import without_empty
-from kvstack.apiserver.schema.types import Type
+from kvstack.apimachinery.objects.text.go_text import escape_html
+from kvstack.apimachinery.schema.internal import internal
+from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.schema.stored_form import without_empty
+from kvstack.apimachinery.schema.types import Type
 
 _MACHINERY: Final = "io.k8s.apimachinery."
 """Types of the machinery are in no version, so they print as they stand."""

@@ -11,13 +11,13 @@ canonical texts of quantities.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.pod_resources import HUGE_PAGES_PREFIX, is_huge_pages
+from kvstack.apimachinery.objects.field_errors import invalid
+from kvstack.apimachinery.objects.names import NEGATIVE, check_label_key
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.names import NEGATIVE, check_label_key
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import JsonText
 
-HUGE_PAGES_PREFIX: Final = "hugepages-"
 REQUESTS_PREFIX: Final = "requests."
 NOT_WHOLE: Final = "must be an integer"
 
@@ -31,11 +31,6 @@ _QUOTA: Final = _CONTAINER | _OBJECTS | {
     "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }  # fmt: skip
 _STANDARD: Final = _QUOTA | {"storage"}
-
-
-def is_huge_pages(name: str) -> bool:
-    """Return whether the resource is pages of memory of one larger size."""
-    return name.startswith(HUGE_PAGES_PREFIX)
 
 
 def is_native(name: str) -> bool:

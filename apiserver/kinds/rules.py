@@ -18,7 +18,7 @@ behind a pointer, as JSON (`JsonText`). The two differ for few characters, which
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     index,
@@ -26,13 +26,13 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     NEGATIVE,
     NOT_POSITIVE,
     check_range,
     check_user_id,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.go_text import JsonText
 
 Errors = list[FieldError]
 Rule = Callable[[dict[str, Any], str, Errors], None]

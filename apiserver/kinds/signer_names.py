@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.field_errors import invalid, required, too_long
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.field_errors import invalid, required, too_long
+from kvstack.apimachinery.objects.names import (
     DNS_LABEL_MAX,
     DNS_SUBDOMAIN_MAX,
     check_dns_label,
@@ -12,7 +11,8 @@ from kvstack.apiserver.objects.names import (
     length,
     name_is_dns_subdomain,
 )
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.kinds.rules import Errors
 
 _NAME_MAX: Final = DNS_SUBDOMAIN_MAX + 1 + DNS_SUBDOMAIN_MAX + 1 + DNS_LABEL_MAX
 

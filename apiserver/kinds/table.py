@@ -9,9 +9,9 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from kvstack.apiserver.kinds.custom.resource import CustomResource
+from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apiserver.apiextensions.customresources.resource import CustomResource
 from kvstack.apiserver.kinds.strategy import Strategy
-from kvstack.apiserver.schema.resource import Resource
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _CERTIFICATES: Final = "certificates.k8s.io"
@@ -38,20 +38,29 @@ _PLACES: Final = {
     ("", "secrets"): "core.secrets:SECRETS",
     ("", "serviceaccounts"): "core.service_accounts:SERVICE_ACCOUNTS",
     ("", "services"): "network.services.strategy:SERVICES",
-    (_ADMISSION, "mutatingadmissionpolicies"): "admission.mutating:MUTATING_POLICIES",
-    (_ADMISSION, "mutatingadmissionpolicybindings"): "admission.bindings:MUTATING_BINDINGS",
+    (_ADMISSION, "mutatingadmissionpolicies"): "admissionregistration.mutating:MUTATING_POLICIES",
+    (
+        _ADMISSION,
+        "mutatingadmissionpolicybindings",
+    ): "admissionregistration.bindings:MUTATING_BINDINGS",
     (_ADMISSION, "mutatingwebhookconfigurations"): (
-        "admission.webhooks:MUTATING_WEBHOOK_CONFIGURATIONS"
+        "admissionregistration.webhooks:MUTATING_WEBHOOK_CONFIGURATIONS"
     ),
-    (_ADMISSION, "validatingadmissionpolicies"): "admission.validating:VALIDATING_POLICIES",
-    (_ADMISSION, "validatingadmissionpolicybindings"): "admission.bindings:VALIDATING_BINDINGS",
+    (
+        _ADMISSION,
+        "validatingadmissionpolicies",
+    ): "admissionregistration.validating:VALIDATING_POLICIES",
+    (
+        _ADMISSION,
+        "validatingadmissionpolicybindings",
+    ): "admissionregistration.bindings:VALIDATING_BINDINGS",
     (_ADMISSION, "validatingwebhookconfigurations"): (
-        "admission.webhooks:VALIDATING_WEBHOOK_CONFIGURATIONS"
+        "admissionregistration.webhooks:VALIDATING_WEBHOOK_CONFIGURATIONS"
     ),
     ("apiextensions.k8s.io", "customresourcedefinitions"): (
-        "definitions.strategy:CUSTOM_RESOURCE_DEFINITIONS"
+        ".apiextensions.customresourcedefinitions.strategy:CUSTOM_RESOURCE_DEFINITIONS"
     ),
-    ("apiregistration.k8s.io", "apiservices"): "definitions.api_services:API_SERVICES",
+    ("apiregistration.k8s.io", "apiservices"): "api_services:API_SERVICES",
     ("apps", "controllerrevisions"): "workloads.controller_revisions:CONTROLLER_REVISIONS",
     ("apps", "daemonsets"): "workloads.daemon_sets:DAEMON_SETS",
     ("apps", "deployments"): "workloads.deployments:DEPLOYMENTS",
@@ -97,7 +106,7 @@ _PLACES: Final = {
     (_STORAGE, "volumeattributesclasses"): "storage.attributes_classes:VOLUME_ATTRIBUTES_CLASSES",
     ("storagemigration.k8s.io", "storageversionmigrations"): "storage.migrations:MIGRATIONS",
 }
-"""Module within this package and name of the strategy."""
+"""Module, relative to this package, and name of the strategy."""
 
 
 _RECHECKED: Final = frozenset(
@@ -154,6 +163,6 @@ def strategy_of(group: str, resource: str) -> Strategy | None:
     if place is None:
         return None
     module, _, name = place.partition(":")
-    strategy = getattr(import_module(f"{__package__}.{module}"), name)
+    strategy = getattr(import_module(f".{module}", __package__), name)
     assert isinstance(strategy, Strategy), place
     return strategy

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import child, invalid, required
+from kvstack.apimachinery.objects.names import check_dns_subdomain, check_port_number
+from kvstack.apimachinery.objects.text import go_urls
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import child, invalid, required
-from kvstack.apiserver.objects.names import check_dns_subdomain, check_port_number
-from kvstack.apiserver.objects.text import go_urls
 
 DEFAULT_PORT: Final = 443
 

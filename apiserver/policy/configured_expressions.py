@@ -10,9 +10,12 @@ claims are those of JSON: doubles.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.cel.admission import BOOLEANS, compile_in
-from kvstack.apiserver.cel.checking.scope import Scope
-from kvstack.apiserver.cel.checking.types import (
+from kvstack.apimachinery.objects.text.go_text import aggregate
+from kvstack.apiserver.policy.authentication.jwt.settings import ExpressionError
+from kvstack.apiserver.policy.authorization.webhook import ConditionError
+from kvstack.cel.admission import BOOLEANS, compile_in
+from kvstack.cel.checker.scope import Scope
+from kvstack.cel.checker.types import (
     DYN_KIND,
     STRING,
     Type,
@@ -22,11 +25,8 @@ from kvstack.apiserver.cel.checking.types import (
     parse_type,
     struct,
 )
-from kvstack.apiserver.cel.errors import EvaluationError
-from kvstack.apiserver.cel.library.table import WITHOUT_PATCHES
-from kvstack.apiserver.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.authentication.jwt.settings import ExpressionError
-from kvstack.apiserver.policy.authorization.webhook import ConditionError
+from kvstack.cel.errors import EvaluationError
+from kvstack.cel.library.table import WITHOUT_PATCHES
 
 Obj = dict[str, Any]
 

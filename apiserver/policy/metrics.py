@@ -8,9 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kvstack.apiserver.policy.ports import Decision
-from kvstore.histograms import NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram, exponential
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.apiserver.policy.interfaces import Decision
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.histograms import (
+    NANOSECOND_S,
+    PROMETHEUS_BOUNDS,
+    Histogram,
+    exponential,
+)
+from kvstack.component.metrics.labelled import (
+    LabelledCounter,
+    LabelledGauge,
+    LabelledHistogram,
+    by_labels,
+)
 
 _BOUNDS: Final = exponential(0.001, 2, 15)
 _TOLD_USERS: Final = frozenset(
@@ -34,9 +45,19 @@ class PolicyMetrics:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._users: Final[Counter[str]] = Counter()
-        self._authentications: Final[dict[str, Histogram]] = {}
-        self._authorizations: Final[dict[str, Histogram]] = {}
+        self._users: Final[Counter[str]] = Counter()  # every request counts here
+        self._authentications: Final = LabelledHistogram(
+            "authentication_duration_seconds",
+            "Authentication duration in seconds broken out by result.",
+            _BOUNDS,
+            "result",
+        )
+        self._authorizations: Final = LabelledHistogram(
+            "authorization_duration_seconds",
+            "Authorization duration in seconds broken out by result.",
+            _BOUNDS,
+            "result",
+        )
         self._known_at_once = 0
         """Users who were found in no time, and are not in the histogram yet."""
         self._allowed_at_once = 0
@@ -47,13 +68,13 @@ class PolicyMetrics:
             name = "email_id" if "@" in name else "other"
         self._users[name] += 1
         if took_ns:
-            _add(self._authentications, "success", took_ns)
+            self._authentications.add(took_ns * NANOSECOND_S, "success")
         else:
             self._known_at_once += 1
 
     def refused(self, took_ns: int) -> None:
         """Count credentials that were no good."""
-        _add(self._authentications, "error", took_ns)
+        self._authentications.add(took_ns * NANOSECOND_S, "error")
 
     def authorized(self, decision: Decision, took_ns: int = 0) -> None:
         """Count a decision."""
@@ -66,35 +87,32 @@ class PolicyMetrics:
             result = "error"
         else:
             result = "denied" if decision.denied else "no-opinion"
-        _add(self._authorizations, result, took_ns)
+        self._authorizations.add(took_ns * NANOSECOND_S, result)
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
         known, self._known_at_once = self._known_at_once, 0
-        _add(self._authentications, "success", 0, known)
+        if known:
+            self._authentications.add(0.0, "success", times=known)
         allowed, self._allowed_at_once = self._allowed_at_once, 0
-        _add(self._authorizations, "allowed", 0, allowed)
+        if allowed:
+            self._authorizations.add(0.0, "allowed", times=allowed)
         yield (
             "authenticated_user_requests",
             FamilyKind.COUNTER,
             "Counter of authenticated requests broken out by username.",
-            {labels(username=name): count for name, count in self._users.items()},
+            by_labels(("username",), {(name,): count for name, count in self._users.items()}),
         )
-        yield from _families(
-            self._authentications,
-            "authentication_attempts",
-            "Counter of authenticated attempts.",
-            "authentication_duration_seconds",
-            "Authentication duration in seconds broken out by result.",
+        yield self._authentications.counted(
+            "authentication_attempts", "Counter of authenticated attempts."
         )
-        yield from _families(
-            self._authorizations,
+        yield self._authentications.samples()
+        yield self._authorizations.counted(
             "authorization_attempts_total",
             "Counter of authorization attempts broken down by result. It can be either 'allowed',"
             " 'denied', 'no-opinion' or 'error'.",
-            "authorization_duration_seconds",
-            "Authorization duration in seconds broken out by result.",
         )
+        yield self._authorizations.samples()
 
 
 class ReloadMetrics:
@@ -102,32 +120,27 @@ class ReloadMetrics:
 
     def __init__(self, subject: str) -> None:
         """Count for `authentication` or `authorization`."""
-        self._subject: Final = subject
-        self._counts: Final[Counter[str]] = Counter()
-        self._last_s: Final[dict[str, float]] = {}
+        prefix = f"apiserver_{subject}_config_controller_automatic_reload"
+        what = f"{subject} configuration split by status and apiserver identity."
+        self._counts: Final = LabelledCounter(
+            f"{prefix}s_total", f"Total number of automatic reloads of {what}", "status"
+        )
+        self._last_s: Final = LabelledGauge(
+            f"{prefix}_last_timestamp_seconds",
+            f"Timestamp of the last automatic reload of {what}",
+            "status",
+        )
 
     def add(self, unix_ms: int, *, is_taken: bool) -> None:
         """Count a file that changed."""
         status = "success" if is_taken else "failure"
-        self._counts[status] += 1
-        self._last_s[status] = unix_ms / 1000
+        self._counts.add(status)
+        self._last_s.set(unix_ms / 1000, status)
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
-        prefix = f"apiserver_{self._subject}_config_controller_automatic_reload"
-        what = f"{self._subject} configuration split by status and apiserver identity."
-        yield (
-            f"{prefix}s_total",
-            FamilyKind.COUNTER,
-            f"Total number of automatic reloads of {what}",
-            {labels(status=status): count for status, count in self._counts.items()},
-        )
-        yield (
-            f"{prefix}_last_timestamp_seconds",
-            FamilyKind.GAUGE,
-            f"Timestamp of the last automatic reload of {what}",
-            {labels(status=status): moment for status, moment in self._last_s.items()},
-        )
+        yield self._counts.samples()
+        yield self._last_s.samples()
 
 
 class AuthorizationWebhookMetrics:
@@ -135,38 +148,35 @@ class AuthorizationWebhookMetrics:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._evaluations: Final[dict[str, Histogram]] = {}
-        self._failed_open: Final[Counter[str]] = Counter()
+        prefix = "apiserver_authorization_webhook"
+        self._evaluations: Final = LabelledHistogram(
+            f"{prefix}_duration_seconds",
+            "Request latency in seconds.",
+            _BOUNDS,
+            *("name", "result"),
+        )
+        self._failed_open: Final = LabelledCounter(
+            f"{prefix}_evaluations_fail_open_total",
+            "NoOpinion results due to webhook timeout or error.",
+            *("name", "result"),
+        )
 
     def add(self, name: str, result: str, took_ns: int) -> None:
         """Count a try; result: `success`, `timeout` or `error`."""
-        _add(self._evaluations, labels(name=name, result=result), took_ns)
+        self._evaluations.add(took_ns * NANOSECOND_S, name, result)
 
     def count_failed_open(self, name: str, result: str) -> None:
         """Count a question without an answer that is left to other authorizers."""
-        self._failed_open[labels(name=name, result=result)] += 1
+        self._failed_open.add(name, result)
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
-        prefix = "apiserver_authorization_webhook"
-        yield (
-            f"{prefix}_evaluations_total",
-            FamilyKind.COUNTER,
+        yield self._evaluations.counted(
+            "apiserver_authorization_webhook_evaluations_total",
             "Round-trips to authorization webhooks.",
-            {series: sum(each.counts) for series, each in self._evaluations.items()},
         )
-        yield (
-            f"{prefix}_duration_seconds",
-            FamilyKind.HISTOGRAM,
-            "Request latency in seconds.",
-            {series: each.copy() for series, each in self._evaluations.items()},
-        )
-        yield (
-            f"{prefix}_evaluations_fail_open_total",
-            FamilyKind.COUNTER,
-            "NoOpinion results due to webhook timeout or error.",
-            dict(self._failed_open),
-        )
+        yield self._evaluations.samples()
+        yield self._failed_open.samples()
 
 
 def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilySamples]:
@@ -207,12 +217,14 @@ class TokenMetrics:
         self.waiting = 0
         """Those that somebody is asked about now."""
         self._missed: Final = Histogram(PROMETHEUS_BOUNDS)
-        self._fetches: Final[Counter[str]] = Counter()
+        self._fetches: Final = LabelledCounter(
+            "authentication_token_cache_fetch_total", "", "status"
+        )
 
     def missed(self, took_ns: int, *, is_known: bool) -> None:
         """Count a token that authenticators were asked about; is_known: one of them knew it."""
         self._missed.add(took_ns * NANOSECOND_S)
-        self._fetches["ok" if is_known else "error"] += 1
+        self._fetches.add("ok" if is_known else "error")
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families; upstream has no texts of help for them."""
@@ -226,8 +238,7 @@ class TokenMetrics:
         yield f"{prefix}_request_duration_seconds", FamilyKind.HISTOGRAM, "", durations
         totals = {status: sum(each.counts) for status, each in durations.items()}
         yield f"{prefix}_request_total", FamilyKind.COUNTER, "", totals
-        fetches = {labels(status=status): count for status, count in self._fetches.items()}
-        yield f"{prefix}_fetch_total", FamilyKind.COUNTER, "", fetches
+        yield self._fetches.samples()
         waiting = {labels(status="in_flight"): self.waiting}
         yield f"{prefix}_active_fetch_count", FamilyKind.GAUGE, "", waiting
 
@@ -255,32 +266,3 @@ def token_readings(uses: Counter[str], legacy_uses: Counter[str]) -> Iterator[Fa
             f"Cumulative {words} tokens used",
             {"": legacy_uses[kind]},
         )
-
-
-def _add(series: dict[str, Histogram], key: str, took_ns: int, times: int = 1) -> None:
-    if not times:
-        return
-    found = series.get(key)
-    if found is None:
-        found = series[key] = Histogram(_BOUNDS)
-    if took_ns:
-        found.add(took_ns * NANOSECOND_S, times)
-    else:
-        found.counts[0] += times
-
-
-def _families(
-    series: dict[str, Histogram], attempts: str, counts_help: str, durations: str, times_help: str
-) -> Iterator[FamilySamples]:
-    yield (
-        attempts,
-        FamilyKind.COUNTER,
-        counts_help,
-        {labels(result=result): sum(each.counts) for result, each in series.items()},
-    )
-    yield (
-        durations,
-        FamilyKind.HISTOGRAM,
-        times_help,
-        {labels(result=result): each.copy() for result, each in series.items()},
-    )

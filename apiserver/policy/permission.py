@@ -2,17 +2,17 @@
 
 from html import escape
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.fields import FieldSelector, FieldSelectorError
-from kvstack.apiserver.objects.fields import parse as parse_fields
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.labels import Selector, SelectorError
-from kvstack.apiserver.objects.labels import parse as parse_labels
-from kvstack.apiserver.objects.request_info import RequestInfo
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import Attributes, User
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.fields import FieldSelector, FieldSelectorError
+from kvstack.apimachinery.objects.fields import parse as parse_fields
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects.labels import parse as parse_labels
+from kvstack.apimachinery.objects.request_info import RequestInfo
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.policy.interfaces import Decision
 
 
 def attributes_of(info: RequestInfo, user: User, verb: str = "") -> Attributes:

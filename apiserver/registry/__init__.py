@@ -1,6 +1,6 @@
-"""The registry: objects in the store, and the copy of all of them in memory.
+"""The registry: objects in the store, and the watch cache of all of them in memory.
 
-    Registry ── Copy ── Collection ── Record         what everybody reads
+    Registry ── WatchCache ── Collection ── Record         what everybody reads
        ├─ Reads ── History                           get and list, at any resourceVersion
        ├─ Writes ── Leases                           one transaction a write
        └─ View, Live                                 what policy reads and writes

@@ -19,17 +19,17 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.schema.decode import DecodeError, decode
+from kvstack.apimachinery.schema.protobuf.codec import from_protobuf
+from kvstack.apimachinery.schema.protobuf.envelope import MAGIC, unwrap
+from kvstack.apimachinery.schema.protobuf.wire import ProtobufError
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.stored_form import as_stored
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.kinds.strategy import Conversion, Strategy
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.registry.record import NO_LABELS, Obj, Record, spliced, version_place
-from kvstack.apiserver.schema.decode import DecodeError, decode
-from kvstack.apiserver.schema.protobuf.codec import from_protobuf
-from kvstack.apiserver.schema.protobuf.envelope import MAGIC, unwrap
-from kvstack.apiserver.schema.protobuf.wire import ProtobufError
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.stored_form import as_stored
-from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.registry.record import NO_LABELS, Obj, Record, spliced, version_offset
 
 _ENCRYPTED: Final = b"k8s:enc:"
 _HEAD_MEMBERS: Final = frozenset(("kind", "apiVersion", "metadata"))
@@ -113,7 +113,7 @@ class Codec:
     def record(self, key: str, body: bytes, revision: int, obj: Obj, lease: int = 0) -> Record:
         """Return the record of an object, given its body without resourceVersion as well."""
         labels = obj["metadata"].get("labels") or NO_LABELS
-        at = -1 if self._sorts else version_place(body)
+        at = -1 if self._sorts else version_offset(body)
         if at < 0:
             body = self._versioned(body, revision)
         else:

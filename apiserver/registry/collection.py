@@ -5,7 +5,7 @@
     collection.apply([(9, "a/web", record)])     what the store's watch brings
 
 `listeners` are called after each batch that changed something, on the event loop; they may not
-fail. The copy (copy.py) is the only writer.
+fail. The watch cache (watch_cache.py) is the only writer.
 
 What this server has just stored is known here before the watch brings it (`stored`): it is the
 first guess of the next write of the same object, and spares reading it again.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec
 from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Record
-from kvstack.apiserver.registry.sealing import SealError, Sealing
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
+from kvstack.apiserver.registry.transformer import Transformer, TransformError
 from kvstack.apiserver.registry.window import Change, Window
 
 Listener = Callable[[Sequence[Change]], None]
@@ -62,13 +62,13 @@ class Collection:
         self.is_namespaced: Final = is_namespaced
         self.listeners: list[Listener] = []
         self.on_reset: list[Callable[[], None]] = []
-        """Called when the copy was read anew, before the listeners."""
+        """Called when the watch cache was read anew, before the listeners."""
         self.window = Window(0)
         self.version = 0
         """Raised by each batch that changed something."""
         self.revision = 0
         """Of the last change."""
-        self.sealing: Sealing | None = None
+        self.transformer: Transformer | None = None
         """How values are encrypted; None: they are not."""
         self.broken: dict[str, Record] = {}
         """Those that cannot be read."""
@@ -91,10 +91,10 @@ class Collection:
 
     def read(self, key: str, value: bytes, revision: int, lease: int = 0) -> Record:
         """Return the record of a stored value; one with an error if it cannot be read."""
-        if self.sealing is not None:
+        if self.transformer is not None:
             try:
-                value = self.sealing.plain(key, value).value
-            except SealError as error:
+                value = self.transformer.from_storage(key, value).value
+            except TransformError as error:
                 head = self.codec.head
                 text = f"{NOT_TRANSFORMABLE}{error}"
                 return Record(key, revision, head, b"", -1, lease=lease, error=text)
@@ -103,11 +103,11 @@ class Collection:
     def value(self, key: str, body: bytes) -> bytes:
         """Return a body as it is stored; raises ApiError if it cannot be encrypted."""
         plain = self.codec.value(body)
-        if self.sealing is None:
+        if self.transformer is None:
             return plain
         try:
-            return self.sealing.sealed(key, plain)
-        except SealError as error:
+            return self.transformer.to_storage(key, plain)
+        except TransformError as error:
             raise status.internal_error(str(error)) from error
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class Collection:
         assert record is not None, "only keys that had an object are asked for"
         return record
 
-    # The copy's side.
+    # The watch cache's side.
 
     def stored(self, key: str, revision: int, record: Record | None) -> None:
         """Note what this server stored and the watch has not brought; None: it deleted it."""
@@ -199,6 +199,10 @@ class Collection:
             if record is not None:
                 if previous is None:
                     self._keys.add(key)
+                else:
+                    key = record.key = previous.key  # held once
+                    if record.labels == previous.labels:
+                        record.labels = previous.labels
                 records[key] = record
                 if record.error:
                     self.broken[key] = record

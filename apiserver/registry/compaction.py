@@ -4,9 +4,11 @@
 
 Each round is won by the server that finds the key as it last saw it. It gives up what is older than
 the revision that was noted a round ago, or, if a history is kept, than the state of so long ago.
-Who loses takes over what the winner wrote.
+Who loses takes over what the winner wrote. Each server tells its cache, so that what the store has
+given up is not read from memory either: continue tokens expire on all servers alike.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -33,9 +35,19 @@ class Compaction:
     """Compacts a store, a round at a time."""
 
     def __init__(
-        self, store: Store, times: TimeIndex, clock: Clock, *, history_s: float = 0.0
+        self,
+        store: Store,
+        times: TimeIndex,
+        clock: Clock,
+        *,
+        history_s: float = 0.0,
+        on_compacted: Callable[[int], None] = lambda _revision: None,
     ) -> None:
-        """Compact in rounds; history_s: how long history is kept, 0: one to two rounds."""
+        """Compact in rounds; history_s: how long history is kept, 0: one to two rounds.
+
+        on_compacted: called with the revision before which states are given up.
+        """
+        self._on_compacted: Final = on_compacted
         self._store: Final = store
         self._times: Final = times
         self._clock: Final = clock
@@ -57,6 +69,8 @@ class Compaction:
             found = done.results[0]
             assert isinstance(found, RangeResult), "the failure branch reads one key"
             self._rounds = found.kvs[0].version if found.kvs else 0
+            if found.kvs and found.kvs[0].value.isdigit():
+                self._on_compacted(int(found.kvs[0].value))
             return
         self._rounds += 1
         if target.revision:
@@ -65,6 +79,7 @@ class Compaction:
     async def _compact(self, target: _Mark) -> None:
         with suppress(CompactedError):  # somebody else was further
             await self._store.compact(target.revision)
+        self._on_compacted(target.revision)
         await self._times.forget_before(target.unix_ms)
 
     async def _target(self) -> _Mark:

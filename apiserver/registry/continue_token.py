@@ -11,7 +11,7 @@ import posixpath
 from base64 import b64decode, urlsafe_b64encode
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.text import json_text
+from kvstack.apimachinery.objects.text import json_text
 
 LATEST: Final = -1
 _VERSION: Final = "meta.k8s.io/v1"

@@ -9,11 +9,12 @@ Upstream's texts where it has some. Clients that are told when to try again do s
 that is told only where nothing was done.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Record
 from kvstore.client.errors import (
     StoreError,
@@ -32,11 +33,17 @@ PAGE_EXPIRED: Final = (
     " inconsistent list - objects that were created, modified, or deleted between the time the"
     " first chunk was returned and now may show up in the list."
 )
+UNREADABLE_MAX: Final = 100
+"""How many unreadable objects the error of a list names."""
+_TRUNCATED: Final = "too many errors, the list is truncated"
 _STARTING: Final = "storage is (re)initializing"
 
 
 def api_error(error: StoreError, resource: GroupResource, operation: str) -> ApiError:
-    """Return the answer to a request that a failure of the store ends; operation: get, list, …"""
+    """Return the answer to a request that a failure of the store ends.
+
+    operation: `get`, `list`, …
+    """
     if isinstance(error, UnavailableError):
         return status.server_timeout(resource, operation)
     if isinstance(error, StoreTimeoutError):
@@ -54,7 +61,7 @@ def is_of_store(error: ApiError) -> bool:
 
 
 def not_loaded() -> ApiError:
-    """Return the answer to who asks while the copy is read for the first time, or anew."""
+    """Return the answer to who asks while the watch cache is read for the first time, or anew."""
     return status.too_many_requests(_STARTING, 1)
 
 
@@ -70,7 +77,39 @@ def unreadable(prefix: str, record: Record) -> ApiError:
     """Return the 500 of an object that cannot be read; prefix: of its collection."""
     if not record.error.startswith(NOT_TRANSFORMABLE):
         return status.unknown(record.error)
-    return status.internal_error(
-        f"StorageError: corrupt object, Code: 7, Key: /{prefix}/{record.key},"
-        f" ResourceVersion: 0, AdditionalErrorMsg: {record.error}"
+    return status.internal_error(_corrupt(f"/{prefix}/{record.key}", record.error))
+
+
+def unreadable_list(resource: GroupResource, records: Sequence[tuple[str, Record]]) -> ApiError:
+    """Return the 500 StorageReadError of a list with objects that cannot be read.
+
+    records: each with its key in the store; at least one, in the order of keys.
+    """
+    causes = []
+    for key, record in records[:UNREADABLE_MAX]:
+        text = record.error
+        if not text.startswith(NOT_TRANSFORMABLE):
+            text = f"object not decodable revision={record.revision}: {text}"
+        causes.append(
+            {"reason": "UnexpectedServerResponse", "message": _corrupt(key, text), "field": key}
+        )
+    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+    message = (
+        f"failed to read one or more {resource} from the storage: {causes[0]['message']}{more}"
+    )
+    if len(causes) == UNREADABLE_MAX:
+        causes.append({"reason": "FieldValueTooMany", "message": _TRUNCATED})
+    details = {
+        "name": "list",
+        "group": resource.group,
+        "kind": resource.resource,
+        "causes": causes,
+    }
+    return status.failure(500, "StorageReadError", message, details)
+
+
+def _corrupt(key: str, text: str) -> str:
+    return (
+        f"StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: {text}"
     )

@@ -1,17 +1,17 @@
 """Objects as they were, read from the history of the store.
 
-Used where the copy in memory does not reach: revisions older than its window, and the present while
-the copy is behind. What the store has compacted cannot be read: CompactedError.
+Used where the watch cache does not reach: revisions older than its window, and the present while
+the watch cache is behind. What the store has compacted cannot be read: CompactedError.
 """
 
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.keys import KeyPlaces
+from kvstack.apiserver.registry.keys import KeyPrefixes
 from kvstack.apiserver.registry.record import Record
-from kvstack.apiserver.registry.sealing import Sealer, SealError
 from kvstack.apiserver.registry.store_metrics import GET, LIST, StoreMetrics
+from kvstack.apiserver.registry.transformer import TransformError, Transformers
 from kvstore.client.store import Store
 from kvstore.client.values import prefix_end
 
@@ -36,19 +36,19 @@ class History:
     def __init__(
         self,
         store: Store,
-        places: KeyPlaces,
+        prefixes: KeyPrefixes,
         metrics: StoreMetrics,
-        sealer: Sealer | None = None,
+        transformers: Transformers | None = None,
     ) -> None:
-        """Read from a store; places: where the objects are; sealer: opens what is encrypted."""
+        """Read from a store; prefixes: of the keys of the objects; transformers: decrypt it."""
         self._metrics: Final = metrics
-        self._sealer: Final = sealer
+        self._transformers: Final = transformers
         self._store: Final = store
-        self._places: Final = places
+        self._prefixes: Final = prefixes
 
     async def get(self, collection: Collection, key: str, revision: int = 0) -> Record | None:
         """Return one object at a revision; 0: as it is now. Raises StoreError."""
-        place = self._places.key(collection.prefix, key)
+        place = self._prefixes.key(collection.prefix, key)
         asked = self._store.get(place, revision=revision)
         kv = (await self._metrics.timed(GET, collection.resource, asked)).kv
         if kv is None:
@@ -56,13 +56,13 @@ class History:
         own = collection.own(key, kv.mod_revision)
         if own is not None:
             return own
-        if self._sealer is not None:
-            await self._sealer.prepare([kv.value])
+        if self._transformers is not None:
+            await self._transformers.prepare([kv.value])
         return collection.read(key, kv.value, kv.mod_revision, kv.lease)
 
     async def is_new(self, collection: Collection, key: str) -> bool:
         """Return whether an object has never been changed. Raises StoreError."""
-        kv = (await self._store.get(self._places.key(collection.prefix, key))).kv
+        kv = (await self._store.get(self._prefixes.key(collection.prefix, key))).kv
         return kv is not None and kv.version == 1
 
     async def is_stale(self, collection: Collection, key: str) -> bool:
@@ -70,32 +70,32 @@ class History:
 
         Raises StoreError.
         """
-        if collection.sealing is None:
+        if collection.transformer is None:
             return False
-        kv = (await self._store.get(self._places.key(collection.prefix, key))).kv
+        kv = (await self._store.get(self._prefixes.key(collection.prefix, key))).kv
         if kv is None:
             return False
-        if self._sealer is not None:
-            await self._sealer.prepare([kv.value])
+        if self._transformers is not None:
+            await self._transformers.prepare([kv.value])
         try:
-            return collection.sealing.plain(key, kv.value).is_stale
-        except SealError:
+            return collection.transformer.from_storage(key, kv.value).is_stale
+        except TransformError:
             return False
 
     async def read(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
     ) -> Found:
         """Return objects from start on and before end, at most `limit` (0: all)."""
-        first = self._places.key(collection.prefix, start)
+        first = self._prefixes.key(collection.prefix, start)
         if end is None:
-            last = prefix_end(self._places.key(collection.prefix, ""))
+            last = prefix_end(self._prefixes.key(collection.prefix, ""))
         else:
-            last = self._places.key(collection.prefix, end)
+            last = self._prefixes.key(collection.prefix, end)
         asked = self._store.range(first, last, limit=limit, revision=revision)
         found = await self._metrics.timed(LIST, collection.resource, asked)
-        skip = len(self._places.key(collection.prefix, ""))
-        if self._sealer is not None:
-            await self._sealer.prepare(kv.value for kv in found.kvs)
+        skip = len(self._prefixes.key(collection.prefix, ""))
+        if self._transformers is not None:
+            await self._transformers.prepare(kv.value for kv in found.kvs)
         records = [
             collection.read(kv.key[skip:].decode(), kv.value, kv.mod_revision, kv.lease)
             for kv in found.kvs

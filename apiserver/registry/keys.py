@@ -1,9 +1,9 @@
 """Where objects stand in the store: /registry/<prefix of the resource>/[namespace/]name.
 
-    places = KeyPlaces(b"/registry/", ["pods", "services/specs", "apiextensions.k8s.io/customre…"])
-    places.split(b"/registry/pods/a/web")            → ("pods", "a/web")
-    places.split(b"/registry/services/specs/a/web")  → ("services/specs", "a/web")
-    places.split(b"/registry/ranges/serviceips")     → None: not of a resource
+    prefixes = KeyPrefixes(b"/registry/", ["pods", "services/specs", "apiextensions.k8s.io/c…"])
+    prefixes.split(b"/registry/pods/a/web")            → ("pods", "a/web")
+    prefixes.split(b"/registry/services/specs/a/web")  → ("services/specs", "a/web")
+    prefixes.split(b"/registry/ranges/serviceips")     → None: not of a resource
 
 Prefixes of resources have one or two segments. A key relative to its prefix is a `Record.key`.
 """
@@ -14,7 +14,7 @@ from typing import Final
 ROOT: Final = "/registry/"
 
 
-class KeyPlaces:
+class KeyPrefixes:
     """Which keys belong to which resource."""
 
     def __init__(self, root: str, prefixes: Iterable[str] = ()) -> None:

@@ -7,19 +7,19 @@ server itself; there is no admission and no validation.
 from collections.abc import Callable
 from typing import Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.apply import update as managers
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.copy import BehindError, Copy
 from kvstack.apiserver.registry.history import History
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.watch_cache import BehindError, WatchCache
 from kvstack.apiserver.registry.writes import Raced, Writes
 from kvstore.client.errors import StoreError
 
@@ -34,14 +34,14 @@ class Live:
 
     def __init__(
         self,
-        copy: Copy,
+        watch_cache: WatchCache,
         history: History,
         writes: Writes,
         collections: Callable[[GroupResource], Collection | None],
         clock: Clock,
     ) -> None:
         """Read and write by the given means."""
-        self._copy: Final = copy
+        self._watch_cache: Final = watch_cache
         self._history: Final = history
         self._writes: Final = writes
         self._find: Final = collections
@@ -54,9 +54,9 @@ class Live:
             del self._endpoints[key]
 
     async def catch_up(self) -> None:
-        """Return once the copy holds whatever the store held when this was called; ApiError."""
+        """Return once the cache holds whatever the store held when this was called; ApiError."""
         try:
-            await self._copy.latest(CATCH_UP_S)
+            await self._watch_cache.latest(CATCH_UP_S)
         except BehindError:
             raise status.timeout(errors.TIMED_OUT) from None
         except StoreError as error:
@@ -70,7 +70,7 @@ class Live:
         The object is not changed. owns: whether the server then manages what it changed. Raises
         ApiError: 409 if the stored one has changed, 404 if it is gone.
         """
-        collection, key, name = self._place(resource, obj)
+        collection, key, name = self._object_key(resource, obj)
         try:
             seen = await self._history.get(collection, key)
             if seen is None:
@@ -90,7 +90,7 @@ class Live:
 
     async def create(self, resource: GroupResource, obj: Obj) -> Obj:
         """Write a new object; raises ApiError: 409 if it exists."""
-        collection, key, name = self._place(resource, obj)
+        collection, key, name = self._object_key(resource, obj)
         new = {**obj, "metadata": dict(obj["metadata"])}
         managers.on_create(self._endpoint(collection, ""), new, MANAGER, now_text(self._clock))
         try:
@@ -102,9 +102,11 @@ class Live:
         return written.parse()
 
     async def delete(self, resource: GroupResource, obj: Obj) -> None:
-        """Remove an object whose stored resourceVersion is still that of `obj`, past its
-        finalizers; raises ApiError: 409 if the stored one has changed."""
-        collection, key, name = self._place(resource, obj)
+        """Remove an object whatever its finalizers are.
+
+        Raises ApiError: 409 if its stored resourceVersion is not that of `obj` any more.
+        """
+        collection, key, name = self._object_key(resource, obj)
         try:
             seen = await self._history.get(collection, key)
             if seen is None:
@@ -117,7 +119,7 @@ class Live:
         if isinstance(gone, Raced):
             raise status.conflict(resource, name)
 
-    def _place(self, resource: GroupResource, obj: Obj) -> tuple[Collection, str, str]:
+    def _object_key(self, resource: GroupResource, obj: Obj) -> tuple[Collection, str, str]:
         metadata = obj["metadata"]
         name: str = metadata["name"]
         collection = self._find(resource)

@@ -5,25 +5,26 @@
            exactly N · N with NotOlderThan or Exact: what they say · continue: exactly as the page
            before, or as of now where its token says so
 
-What the copy in memory knows comes from there, also of revisions a little in the past; anything
-older comes from the history of the store. If the copy stays behind for `behind_s` seconds, the
+What the watch cache knows comes from there, also of revisions a little in the past; anything
+older comes from the history of the store. What the store was compacted of is Expired, though memory
+may still have it. If the watch cache stays behind for `behind_s` seconds, the
 store itself is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry import continue_token, errors
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.continue_token import LATEST, TokenError
-from kvstack.apiserver.registry.copy import BehindError, Copy
 from kvstack.apiserver.registry.history import PAGE_KEYS_MAX, History
+from kvstack.apiserver.registry.list_cache import CachedList, ListCache, ListRange
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.selection import Selection
-from kvstack.apiserver.registry.sheets import Place, Sheet, Sheets
+from kvstack.apiserver.registry.watch_cache import BehindError, WatchCache
 from kvstack.apiserver.registry.window import ForgottenError
 from kvstore.client.errors import CompactedError, FutureRevisionError, StoreError
 
@@ -51,19 +52,30 @@ class Page(NamedTuple):
     """Empty: there is no more."""
     remaining: int | None = None
     """How many are still to come, where that is known."""
-    sheet: Sheet | None = None
+    cached: CachedList | None = None
     """What holds the same records for others, too."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the JSON of all records."""
+        return sum([len(each.body) for each in self.records])
 
 
 class Reads:
-    """Reads from the copy, and from the store where that must be."""
+    """Reads from the watch cache, and from the store where that must be."""
 
-    def __init__(self, copy: Copy, history: History, behind_s: float = BEHIND_S) -> None:
-        """Read from a copy and from the history of its store."""
-        self._copy: Final = copy
+    def __init__(
+        self, watch_cache: WatchCache, history: History, behind_s: float = BEHIND_S
+    ) -> None:
+        """Read from a watch cache and from the history of its store."""
+        self._watch_cache: Final = watch_cache
         self._history: Final = history
         self._behind_s: Final = behind_s
-        self._sheets: Final = Sheets()
+        self._list_cache: Final = ListCache()
+
+    def forget_changed_lists(self) -> None:
+        """Drop joined lists that nobody can get any more."""
+        self._list_cache.forget_changed()
 
     async def get(
         self, collection: Collection, key: str, revision: int | None = None
@@ -74,7 +86,7 @@ class Reads:
                 await self._reach(revision)
             else:
                 try:
-                    await self._copy.latest(self._behind_s)
+                    await self._watch_cache.latest(self._behind_s)
                 except BehindError:
                     self._check_loaded()
                     return await self._history.get(collection, key)
@@ -113,7 +125,7 @@ class Reads:
             await self._reach(revision)
             if not revision:
                 limit = 0
-        now = self._copy.revision
+        now = self._watch_cache.revision
         return self._page(collection, selection, selection.start, now, limit)
 
     async def _next_page(
@@ -133,7 +145,7 @@ class Reads:
         if position.revision <= LATEST:
             if not await self._is_latest():
                 return await self._from_store(collection, selection, start, 0, options.limit)
-            now = self._copy.revision
+            now = self._watch_cache.revision
             return self._page(collection, selection, start, now, options.limit)
         try:
             return await self._exact(
@@ -156,7 +168,9 @@ class Reads:
     ) -> Page:
         """Return a page of the state at a revision; expired: what to say if that is gone."""
         start = selection.start if start is None else start
-        if not self._copy.is_loaded or self._copy.revision < revision:
+        if revision < self._watch_cache.compacted:
+            raise status.expired(expired)
+        if not self._watch_cache.is_loaded or self._watch_cache.revision < revision:
             await self._reach(revision)
         try:
             return self._page(collection, selection, start, revision, limit)
@@ -167,62 +181,78 @@ class Reads:
         except CompactedError:
             raise status.expired(expired) from None
         except FutureRevisionError:
-            current = self._copy.revision
+            current = self._watch_cache.revision
             raise status.too_large_resource_version(revision, current) from None
 
     async def _is_latest(self) -> bool:
-        """Wait until the copy is as new as the store is now; return whether it got there."""
+        """Wait until the watch cache is as new as the store is now; return whether it got there."""
         try:
-            await self._copy.latest(self._behind_s)
+            await self._watch_cache.latest(self._behind_s)
         except BehindError:
             self._check_loaded()
             return False
         return True
 
     def _check_loaded(self) -> None:
-        if not self._copy.is_loaded:
+        if not self._watch_cache.is_loaded:
             raise errors.not_loaded() from None
 
     async def _reach(self, revision: int) -> None:
-        """Wait until the copy is not older than a revision; raises ApiError."""
-        copy = self._copy
-        if copy.is_loaded and copy.revision >= revision:
+        """Wait until the watch cache is not older than a revision; raises ApiError."""
+        cache = self._watch_cache
+        if cache.is_loaded and cache.revision >= revision:
             return
         try:
-            await copy.reach(revision, self._behind_s)
+            await cache.reach(revision, self._behind_s)
         except BehindError:
-            if not copy.is_loaded:
+            if not cache.is_loaded:
                 raise errors.not_loaded() from None
-            raise status.too_large_resource_version(revision, copy.revision) from None
+            raise status.too_large_resource_version(revision, cache.revision) from None
 
     def _page(
         self, collection: Collection, selection: Selection, start: str, revision: int, limit: int
     ) -> Page:
         """Return a page from memory; ForgottenError."""
-        if collection.broken:
-            _check_readable(collection)
         matches, end = selection.matches, selection.end
+        if collection.broken:
+            self._check_readable(
+                collection,
+                [
+                    collection.broken[key]
+                    for key in sorted(collection.broken)
+                    if start <= key and (end is None or key < end)
+                ],
+            )
         if matches is None and revision >= collection.revision:
-            return self._whole(Place(collection, start, end, max(limit, 0)), selection, revision)
+            return self._whole(
+                ListRange(collection, start, end, max(limit, 0)), selection, revision
+            )
         records, size = collection.between_at(revision, start, end)
         if limit <= 0:
             found = list(records) if matches is None else list(filter(matches, records))
             return Page(found, revision)
         return _limited(records, size, selection, revision, limit)
 
-    def _whole(self, place: Place, selection: Selection, revision: int) -> Page:
-        """Return all objects of a place as it is now."""
-        sheet = self._sheets.find(place)
-        if sheet is None:
-            collection, start, end, limit = place
+    def _check_readable(self, collection: Collection, broken: Sequence[Record]) -> None:
+        """Refuse a list if objects of it cannot be read; raises ApiError."""
+        if broken:
+            key_of = self._watch_cache.prefixes.key
+            named = [(key_of(collection.prefix, each.key).decode(), each) for each in broken]
+            raise errors.unreadable_list(collection.resource, named)
+
+    def _whole(self, range_: ListRange, selection: Selection, revision: int) -> Page:
+        """Return all objects of a range as it is now."""
+        cached = self._list_cache.find(range_)
+        if cached is None:
+            collection, start, end, limit = range_
             records, total = collection.between_at(revision, start, end)
             found = list(islice(records, limit) if limit else records)
             is_cut = len(found) == limit and total > limit > 0
-            sheet = self._sheets.keep(place, found, total, is_cut=is_cut)
-            if sheet is None:
+            cached = self._list_cache.keep(range_, found, total, is_cut=is_cut)
+            if cached is None:
                 return _cut(found, revision, selection, total, more=is_cut)
-        page = _cut(sheet.records, revision, selection, sheet.total, more=sheet.is_cut)
-        return page._replace(sheet=sheet)
+        page = _cut(cached.records, revision, selection, cached.total, more=cached.is_cut)
+        return page._replace(cached=cached)
 
     async def _from_store(
         self, collection: Collection, selection: Selection, start: str, revision: int, limit: int
@@ -233,9 +263,7 @@ class Reads:
         pages = self._history.pages(collection, start, selection.end, revision, page_keys)
         async for page in pages:
             revision = revision or page.revision
-            broken = next((each for each in page.records if each.error), None)
-            if broken is not None:
-                raise _unreadable(collection, broken)
+            self._check_readable(collection, [each for each in page.records if each.error])
             for position, each in enumerate(page.records):
                 if matches is not None and not matches(each):
                     continue
@@ -271,11 +299,3 @@ def _cut(
     last = found[-1].key.removeprefix(selection.prefix)
     remaining = None if size is None else size - len(found)
     return Page(found, revision, continue_token.after(revision, last), remaining)
-
-
-def _check_readable(collection: Collection) -> None:
-    raise _unreadable(collection, next(iter(collection.broken.values())))
-
-
-def _unreadable(collection: Collection, record: Record) -> ApiError:
-    return status.unknown(f"unable to decode {collection.prefix}/{record.key}: {record.error}")

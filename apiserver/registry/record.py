@@ -127,7 +127,7 @@ def spliced(body: bytes, at: int, revision: int) -> bytes:
     return b"%b%b%b" % (body[:at], _VERSION_MEMBER % revision, body[at:])
 
 
-def version_place(body: bytes) -> int:
+def version_offset(body: bytes) -> int:
     """Return where in a body without resourceVersion it belongs: behind the uid; -1: nowhere.
 
     Members before the uid have texts for values, in which a quote is escaped: what looks like the

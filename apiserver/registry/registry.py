@@ -14,28 +14,28 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from kvstack.apiserver.kinds.custom.resource import CustomResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.resource import Kind, Resource, Storage
+from kvstack.apimachinery.schema.table import Table
+from kvstack.apiserver.apiextensions.customresources.resource import CustomResource
 from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.table import strategy_of_row
-from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec, StoredVersion
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.copy import Copy
 from kvstack.apiserver.registry.history import History
 from kvstack.apiserver.registry.keys import ROOT
 from kvstack.apiserver.registry.leases import Leases
 from kvstack.apiserver.registry.live import Live
 from kvstack.apiserver.registry.reads import Reads
-from kvstack.apiserver.registry.sealing import Sealer
 from kvstack.apiserver.registry.store_metrics import StoreMetrics
 from kvstack.apiserver.registry.time_index import TimeIndex
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.transformer import Transformers
 from kvstack.apiserver.registry.view import View
+from kvstack.apiserver.registry.watch_cache import WatchCache
 from kvstack.apiserver.registry.writes import Writes
-from kvstack.apiserver.schema.resource import Kind, Resource, Storage
-from kvstack.apiserver.schema.table import Table
+from kvstack.component.logger import Logger
 from kvstore.client.store import Store
-from kvstore.logger import Logger
 
 _NO_HOOKS: Final = Strategy()
 
@@ -52,29 +52,31 @@ class Registry:
         logger: Logger,
         *,
         root: str = ROOT,
-        sealer: Sealer | None = None,
+        transformers: Transformers | None = None,
     ) -> None:
         """Make a collection for each prefix of keys that the rows name; nothing is read yet."""
         self.store: Final = store
         self._table: Final = table
         self.clock: Final = clock
-        self.sealer: Final = sealer
-        self.copy: Final = Copy(store, logger, root, sealer)
+        self.transformers: Final = transformers
+        self.watch_cache: Final = WatchCache(store, logger, root, transformers)
         self.metrics: Final = StoreMetrics(clock)
-        history = History(store, self.copy.places, self.metrics, sealer)
+        history = History(store, self.watch_cache.prefixes, self.metrics, transformers)
         self.history: Final = history
-        self.reads: Final = Reads(self.copy, history)
-        self.writes: Final = Writes(store, self.copy, Leases(store, clock), self.metrics, sealer)
+        self.reads: Final = Reads(self.watch_cache, history)
+        self.writes: Final = Writes(
+            store, self.watch_cache, Leases(store, clock), self.metrics, transformers
+        )
         self.view: Final = View(self.find)
-        self.live: Final = Live(self.copy, history, self.writes, self.find, clock)
-        self.times: Final = TimeIndex(store, self.copy, clock, logger)
+        self.live: Final = Live(self.watch_cache, history, self.writes, self.find, clock)
+        self.times: Final = TimeIndex(store, self.watch_cache, clock, logger)
         self._by_resource: dict[GroupResource, Collection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         for prefix, sharing in _by_prefix(rows).items():
             hub = _hub(sharing)
             collection = _collection(table, hub, sharing, prefix)
-            self._seal(collection)
-            self.copy.add(collection)
+            self._set_transformer(collection)
+            self.watch_cache.add(collection)
             for each in sharing:
                 self._by_resource[GroupResource(each.group, each.name)] = collection
 
@@ -89,7 +91,7 @@ class Registry:
     async def join(self, rows: list[Resource]) -> None:
         """Store a resource that was not known, or that is another by now; raises StoreError.
 
-        rows: all of its versions. It returns when the copy has its objects.
+        rows: all of its versions. It returns when the watch cache has its objects.
         """
         hub = _hub(rows)
         assert hub.storage is not None, "resources that join are stored"
@@ -100,33 +102,33 @@ class Registry:
             known = Collection(resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced)
         else:
             known.remake_codec(make)
-        self._seal(known)
-        await self.copy.join(known)
+        self._set_transformer(known)
+        await self.watch_cache.join(known)
         self._by_resource[resource] = known
         self.live.forget(resource)
 
-    def _seal(self, collection: Collection) -> None:
-        if self.sealer is not None:
-            place = self.copy.places.key(collection.prefix, "")
-            collection.sealing = self.sealer.of(collection.resource, place)
+    def _set_transformer(self, collection: Collection) -> None:
+        if self.transformers is not None:
+            place = self.watch_cache.prefixes.key(collection.prefix, "")
+            collection.transformer = self.transformers.of(collection.resource, place)
 
     async def read_broken_anew(self) -> None:
         """Read again the collections with objects that could not be read; raises StoreError."""
-        for each in list(self.copy.collections.values()):
+        for each in list(self.watch_cache.collections.values()):
             if each.broken:
-                await self.copy.join(each)
+                await self.watch_cache.join(each)
 
     def leave(self, resource: GroupResource) -> None:
         """Forget a resource that has joined; its watches end."""
         known = self._by_resource.pop(resource, None)
         if known is not None:
-            self.copy.leave(known)
+            self.watch_cache.leave(known)
             self.live.forget(resource)
 
     async def __aenter__(self) -> Self:
-        """Begin to read; `copy.is_loaded` says when everything is there."""
+        """Begin to read; `watch_cache.is_loaded` says when everything is there."""
         self._tasks = [
-            asyncio.create_task(self.copy.run(), name="registry copy"),
+            asyncio.create_task(self.watch_cache.run(), name="watch cache"),
             asyncio.create_task(self.times.run(), name="registry times"),
         ]
         return self
@@ -137,7 +139,7 @@ class Registry:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop; who waits for the copy is cancelled."""
+        """Stop; who waits for the watch cache is cancelled."""
         for each in self._tasks:
             each.cancel()
         if self._tasks:

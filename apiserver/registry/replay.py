@@ -1,6 +1,6 @@
 """Changes of one resource that memory has forgotten, from the history of the store.
 
-await Replay(store, places, pods).run(7, take)     take([changes], revision), … until the window
+await Replay(store, prefixes, pods).run(7, take)     take([changes], revision), … until the window
                                                    of the collection reaches back far enough
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.keys import KeyPlaces
+from kvstack.apiserver.registry.keys import KeyPrefixes
 from kvstack.apiserver.registry.record import Record
-from kvstack.apiserver.registry.sealing import Sealer
+from kvstack.apiserver.registry.transformer import Transformers
 from kvstack.apiserver.registry.window import Change
 from kvstore.client.store import Store
 from kvstore.client.values import (
@@ -43,15 +43,15 @@ class Replay:
     def __init__(
         self,
         store: Store,
-        places: KeyPlaces,
+        prefixes: KeyPrefixes,
         collection: Collection,
-        sealer: Sealer | None = None,
+        transformers: Transformers | None = None,
     ) -> None:
-        """Read those of a collection; sealer: opens what is encrypted."""
-        self._sealer: Final = sealer
+        """Read those of a collection; transformers: opens what is encrypted."""
+        self._transformers: Final = transformers
         self._store: Final = store
         self._collection: Final = collection
-        self._first: Final = places.key(collection.prefix, "")
+        self._first: Final = prefixes.key(collection.prefix, "")
 
     async def run(self, revision: int, take: Take) -> None:
         """Give the changes after a revision, in order, until the window has what follows.
@@ -87,9 +87,9 @@ class Replay:
                     return
 
     async def _prepare(self, events: Sequence[Event]) -> None:
-        if self._sealer is not None:
+        if self._transformers is not None:
             kvs = (kv for each in events for kv in (each.kv, each.prev_kv) if kv is not None)
-            await self._sealer.prepare(kv.value for kv in kvs)
+            await self._transformers.prepare(kv.value for kv in kvs)
 
     def _change(self, event: Event) -> Change:
         key = event.kv.key[len(self._first) :].decode("utf-8", "replace")

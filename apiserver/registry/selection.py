@@ -10,8 +10,8 @@ collection keeps beside its records; an endpoint that names them otherwise says 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kvstack.apiserver.objects.fields import FieldSelector
-from kvstack.apiserver.objects.labels import NOTHING, Selector
+from kvstack.apimachinery.objects.fields import FieldSelector
+from kvstack.apimachinery.objects.labels import NOTHING, Selector
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import end_of
 from kvstack.apiserver.registry.record import Record
@@ -26,7 +26,16 @@ NAMESPACE: Final = "metadata.namespace"
 class Selection:
     """A range of keys and a condition."""
 
-    __slots__ = ("end", "exact_field", "identity", "key", "matches", "prefix", "start")
+    __slots__ = (
+        "end",
+        "exact_field",
+        "identity",
+        "key",
+        "matches",
+        "needs_converted",
+        "prefix",
+        "start",
+    )
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class Selection:
         matches: Matches | None = None,
         exact_field: tuple[int, str] | None = None,
         identity: object = None,
+        needs_converted: bool = False,
     ) -> None:
         """Select below a prefix, or one key; matches: None for all that are there."""
         self.prefix: Final = prefix
@@ -47,6 +57,8 @@ class Selection:
         self.matches: Final = matches
         self.exact_field: Final = exact_field
         """A field that all that match have with that value: its place in `Record.fields`."""
+        self.needs_converted: Final = needs_converted
+        """Whether `matches` may only be asked about records that were converted before."""
         self.identity: Final = (prefix, key, identity)
         """Equal for selections of the same."""
 
@@ -58,8 +70,13 @@ class Selection:
         labels: Selector,
         fields: FieldSelector,
         fields_of: FieldsOf | None = None,
+        *,
+        is_converted: bool = False,
     ) -> "Selection":
-        """Return the selection of a request; namespace "": all, or there are none."""
+        """Return the selection of a request; namespace "": all, or there are none.
+
+        is_converted: whether `fields_of` needs records that were converted before.
+        """
         name = fields.exact_value(NAME)
         if collection.is_namespaced and not namespace:
             namespace = fields.exact_value(NAMESPACE) or ""
@@ -80,7 +97,12 @@ class Selection:
             matches=_matches(collection, labels, rest, fields_of),
             exact_field=exact,
             identity=(labels, fields, fields_of is None),
+            needs_converted=is_converted and fields_of is not None and not rest.is_everything,
         )
+
+    def unfiltered(self) -> "Selection":
+        """Return the selection of all in the same range."""
+        return Selection(self.prefix, key=self.key)
 
     def covers(self, key: str) -> bool:
         """Tell whether a key is in the range."""

@@ -2,18 +2,18 @@
 
     done = await metrics.timed("create", resource, store.txn(…))
 
-What is answered by the copy in memory does not reach the store, and is not counted.
+What is answered by the watch cache does not reach the store, and is not counted.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from typing import Final, TypeVar
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.histograms import NANOSECOND_S, Histogram
 from kvstore.client.errors import StoreError
-from kvstore.histograms import NANOSECOND_S, Histogram
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 CREATE: Final = "create"
 UPDATE: Final = "update"

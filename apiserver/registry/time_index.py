@@ -22,12 +22,12 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.registry.copy import Copy
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.watch_cache import WatchCache
+from kvstack.component.logger import Logger
 from kvstore.client.errors import StoreError
 from kvstore.client.store import Store
 from kvstore.client.values import Compare, KeyValue, Put, SortOrder, prefix_end
-from kvstore.logger import Logger
 
 PREFIX: Final = b"/kvstack/times/"
 NOTE_S: Final = 1.0
@@ -53,10 +53,10 @@ class Note(NamedTuple):
 class TimeIndex:
     """Takes notes of times and revisions, and finds them again."""
 
-    def __init__(self, store: Store, copy: Copy, clock: Clock, logger: Logger) -> None:
-        """Follow a copy; nothing is written before `run`."""
+    def __init__(self, store: Store, watch_cache: WatchCache, clock: Clock, logger: Logger) -> None:
+        """Follow a watch cache; nothing is written before `run`."""
         self._store: Final = store
-        self._copy: Final = copy
+        self._watch_cache: Final = watch_cache
         self._clock: Final = clock
         self._logger: Final = logger
         self._notes: deque[Note] = deque()
@@ -66,8 +66,8 @@ class TimeIndex:
         """The first revision that is in no note yet; 0: there is none."""
         self._is_new = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
-        copy.on_load.append(self._loaded)
-        copy.on_change.append(self._changed)
+        watch_cache.on_load.append(self._loaded)
+        watch_cache.on_change.append(self._changed)
 
     # What readers ask.
 
@@ -80,7 +80,7 @@ class TimeIndex:
         if notes and notes[0].unix_ms <= unix_ms:
             found = next((each for each in notes if each.unix_ms > unix_ms), None)
             if found is None:
-                return self._coming - 1 if self._coming else self._copy.revision
+                return self._coming - 1 if self._coming else self._watch_cache.revision
             if found.first:
                 return found.first - 1
         return await self._stored_revision_at(unix_ms)
@@ -153,7 +153,7 @@ class TimeIndex:
             self._is_new.clear()
             await asyncio.sleep(NOTE_S)
             if self._coming:
-                self._add(Note(self._now_ms(), self._coming, self._copy.revision))
+                self._add(Note(self._now_ms(), self._coming, self._watch_cache.revision))
                 self._coming = 0
                 self._is_new.clear()
             await self._write()

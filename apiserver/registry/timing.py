@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Protocol
 
-from kvstack.apiserver.objects.times import format_time
+from kvstack.apimachinery.objects.times import format_time
 
 
 class Clock(Protocol):

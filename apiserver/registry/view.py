@@ -1,4 +1,4 @@
-"""The copy as admission and authorization read it: objects, parsed, by resource.
+"""The watch cache as admission and authorization read it: objects, parsed, by resource.
 
 Objects are parsed when they are first asked for and kept with their record; nobody may change them.
 Those that are told as changes are not kept: most are never asked for again.
@@ -7,7 +7,8 @@ Those that are told as changes are not kept: most are never asked for again.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.unchanged import IS_CHECKED, watched
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import end_of, object_key
 from kvstack.apiserver.registry.record import Obj, Record
@@ -40,12 +41,14 @@ class Change:
 
 
 class View:
-    """Reads the copy; see `policy.ports.ObjectView`."""
+    """Reads the watch cache; see `policy.ports.ObjectView`."""
 
     def __init__(self, collections: Callable[[GroupResource], Collection | None]) -> None:
         """Find collections by a function."""
         self._find: Final = collections
         self._parsed: dict[Record, Obj] = {}
+        self._checks: dict[Record, Callable[[], None]] = {}
+        """Of what is kept, that nobody has changed it; only while tests run."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
         """Return an object; namespace "": of a resource without namespaces."""
@@ -75,7 +78,7 @@ class View:
         *,
         field: str = "",
     ) -> None:
-        """Have a function called after each batch of changes is in the copy.
+        """Have a function called after each batch of changes is in the watch cache.
 
         field: one that selectors may name; an object whose field is empty counts as absent, and is
         not parsed. It is called at once with all objects that are there. It may not fail or wait.
@@ -90,18 +93,18 @@ class View:
                 return False
             return not (field and record.fields and not record.fields[place])
 
-        def told(record: Record | None, previous: Record | None) -> Change | None:
+        def change_of(record: Record | None, previous: Record | None) -> Change | None:
             now = record.parse() if record is not None and is_seen(record) else None
             before = previous if is_seen(previous) else None
             return None if now is None and before is None else Change(now, before)
 
         def tell(changes: Sequence[StoredChange]) -> None:
-            found = [told(each.record, each.previous) for each in changes]
+            found = [change_of(each.record, each.previous) for each in changes]
             if seen := [each for each in found if each is not None]:
                 callback(seen)
 
         collection.listeners.append(tell)
-        there = [told(each, None) for each in collection.between()]
+        there = [change_of(each, None) for each in collection.between()]
         if seen := [each for each in there if each is not None]:
             callback(seen)
 
@@ -112,6 +115,12 @@ class View:
             if record.error:
                 return None
             if len(self._parsed) >= PARSED_MAX:
-                del self._parsed[next(iter(self._parsed))]
+                oldest = next(iter(self._parsed))
+                del self._parsed[oldest]
+                self._checks.pop(oldest, None)
             found = self._parsed[record] = record.parse()
+            if IS_CHECKED:
+                self._checks[record] = watched(found, f"the object that is kept of {record.key}")
+        elif IS_CHECKED:
+            self._checks[record]()
         return found

@@ -6,8 +6,9 @@
     window.after(5)  those after revision 5; ForgottenError if some are not here any more
     window.past(5)   what the keys that changed since were at revision 5
 
-It is bounded in changes and in bytes of the objects that only it still holds; the oldest go first.
-What is older stands in the history of the store.
+It is bounded in changes and in the memory that only it still holds; the oldest go first. `forget`
+drops what is old, but not the last SMALL_BYTES: where little changes, who was away for long goes on
+without the store. What is older stands in the history of the store.
 """
 
 from collections import deque
@@ -18,6 +19,10 @@ from kvstack.apiserver.registry.record import Record
 
 CHANGES_MAX: Final = 20_000
 BYTES_MAX: Final = 16 << 20
+SMALL_BYTES: Final = 128 << 10
+CHANGE_BYTES: Final = 120
+RECORD_BYTES: Final = 820
+"""What a change, and a pod's record without its body, take in memory (CPython 3.11)."""
 
 
 class ForgottenError(LookupError):
@@ -50,8 +55,10 @@ class Change:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes nobody but the window holds."""
-        return len(self.previous.body) if self.previous is not None else 0
+        """How many bytes nobody but the window holds, about."""
+        if self.previous is None:
+            return CHANGE_BYTES
+        return CHANGE_BYTES + RECORD_BYTES + len(self.previous.body)
 
 
 class Window:
@@ -77,11 +84,23 @@ class Window:
         for each in changes:
             held.append(each)
             self._bytes += each.held_bytes
+            if each.previous is not None:
+                each.previous.encodings = None  # they are not counted, and seldom asked for again
         while held and (len(held) > self._changes_max or self._bytes > self._bytes_max):
-            revision = held[0].revision
-            while held and held[0].revision == revision:
-                self._bytes -= held.popleft().held_bytes
-            self.since = revision
+            self._drop_oldest()
+
+    def forget(self, revision: int) -> None:
+        """Drop the changes at or before a revision, but not the last SMALL_BYTES."""
+        held = self._changes
+        while held and held[0].revision <= revision and self._bytes > SMALL_BYTES:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        held = self._changes
+        revision = held[0].revision
+        while held and held[0].revision == revision:
+            self._bytes -= held.popleft().held_bytes
+        self.since = revision
 
     def after(self, revision: int) -> list[Change]:
         """Return the changes after a revision, in order; ForgottenError."""

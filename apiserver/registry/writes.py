@@ -5,7 +5,7 @@
     delete    the key was last changed at R         → delete
 
 Where that does not hold, the answer is `Raced` with the object as it is now, and the caller begins
-again. What was written is known to the copy at once, as a first guess for the next write.
+again. What was written is known to the watch cache at once, as a first guess for the next write.
 
 `also` are further objects that are written or deleted in the same transaction (the addresses of a
 Service).
@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.copy import Copy
 from kvstack.apiserver.registry.leases import Leases
 from kvstack.apiserver.registry.record import Obj, Record
-from kvstack.apiserver.registry.sealing import Sealer
 from kvstack.apiserver.registry.store_metrics import CREATE, DELETE, UPDATE, StoreMetrics
+from kvstack.apiserver.registry.transformer import Transformers
+from kvstack.apiserver.registry.watch_cache import WatchCache
 from kvstore.client.store import Store
 from kvstore.client.values import Compare, Delete, KeyValue, Op, Put, Range, RangeResult, TxnResult
 
@@ -49,16 +49,16 @@ class Writes:
     def __init__(
         self,
         store: Store,
-        copy: Copy,
+        watch_cache: WatchCache,
         leases: Leases,
         metrics: StoreMetrics,
-        sealer: Sealer | None = None,
+        transformers: Transformers | None = None,
     ) -> None:
-        """Write to a store, and tell its copy; sealer: opens what is encrypted."""
+        """Write to a store, and tell its watch cache; transformers: decrypt it."""
         self._metrics: Final = metrics
-        self._sealer: Final = sealer
+        self._transformers: Final = transformers
         self._store: Final = store
-        self._copy: Final = copy
+        self._watch_cache: Final = watch_cache
         self._leases: Final = leases
 
     async def create(
@@ -66,30 +66,35 @@ class Writes:
         collection: Collection,
         key: str,
         obj: Obj,
+        body: bytes | None = None,
         *,
         ttl_s: int = 0,
         also: Sequence[Also] = (),
     ) -> Record | Raced:
-        """Store a new object; ttl_s: after which it goes by itself. Raises StoreError."""
-        return await self._put(collection, key, obj, 0, ttl_s, also)
+        """Store a new object; raises StoreError.
+
+        body: `codec.to_body(obj)`, where it was made already. ttl_s: after which it goes by itself.
+        """
+        return await self._put(collection, key, obj, body, 0, ttl_s, also)
 
     async def replace(
         self,
         collection: Collection,
         seen: Record,
         obj: Obj,
+        body: bytes | None = None,
         *,
         ttl_s: int = 0,
         also: Sequence[Also] = (),
     ) -> Record | Raced:
-        """Store an object in the place of one that was seen; raises StoreError."""
-        return await self._put(collection, seen.key, obj, seen.revision, ttl_s, also)
+        """Store an object in the place of one that was seen, see `create`; raises StoreError."""
+        return await self._put(collection, seen.key, obj, body, seen.revision, ttl_s, also)
 
     async def delete(
         self, collection: Collection, seen: Record, *, also: Sequence[Also] = ()
     ) -> Record | Raced:
         """Delete an object that was seen; return its last state, at the revision of its end."""
-        place = self._copy.places.key(collection.prefix, seen.key)
+        place = self._watch_cache.prefixes.key(collection.prefix, seen.key)
         asked = self._txn(place, seen.revision, Delete(place), also)
         done = await self._metrics.timed(DELETE, collection.resource, asked)
         if not done.succeeded:
@@ -102,14 +107,15 @@ class Writes:
         collection: Collection,
         key: str,
         obj: Obj,
+        body: bytes | None,
         revision: int,
         ttl_s: int,
         also: Sequence[Also],
     ) -> Record | Raced:
         codec = collection.codec
-        body = codec.to_body(obj)
+        body = codec.to_body(obj) if body is None else body
         lease = await self._leases.get(ttl_s) if ttl_s else 0
-        place = self._copy.places.key(collection.prefix, key)
+        place = self._watch_cache.prefixes.key(collection.prefix, key)
         put = Put(place, collection.value(key, body), lease)
         asked = self._txn(place, revision, put, also)
         operation = UPDATE if revision else CREATE
@@ -142,11 +148,11 @@ class Writes:
         current_revision = 0 if kv is None else kv.mod_revision
         record = None
         if kv is not None:
-            if self._sealer is not None:
-                await self._sealer.prepare([kv.value])
+            if self._transformers is not None:
+                await self._transformers.prepare([kv.value])
             record = collection.read(key, kv.value, kv.mod_revision, kv.lease)
         return Raced(record, is_other=current_revision == revision)
 
     def _note(self, collection: Collection, key: str, revision: int, record: Record | None) -> None:
-        if revision > self._copy.revision:
+        if revision > self._watch_cache.revision:
             collection.stored(key, revision, record)

@@ -9,18 +9,16 @@ from typing import Final
 from kvstack.apiserver.aggregation.availability import AvailabilityKeeper
 from kvstack.apiserver.aggregation.backend import Backends, ProxyCertificate
 from kvstack.apiserver.aggregation.discovery import RemoteDiscovery
+from kvstack.apiserver.aggregation.in_process import ServedHere
 from kvstack.apiserver.aggregation.openapi_v2 import merged
 from kvstack.apiserver.aggregation.proxy import AggregationProxy
 from kvstack.apiserver.aggregation.remotes import Remotes
-from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.pages.openapi_pages import Merge
-from kvstack.apiserver.http.routing import Route
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.webhooks.services import Services
-from kvstore.http.serving.request import Request
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 _OPENAPI: Final = "/openapi/v3/"
 
@@ -40,15 +38,18 @@ class Aggregator:
         self._site: Final = site
         self._remotes: Final = Remotes(registry.view)
         self._backends: Final = Backends(services, certificate)
-        self._proxy: Final = AggregationProxy(self._remotes, self._backends)
+        self.here: Final = ServedHere(self._remotes)
+        """What agents of this process serve."""
+        self._proxy: Final = AggregationProxy(self._remotes, self._backends, self.here)
         self._keeper: Final = AvailabilityKeeper(registry, self._backends, services, logger)
         self._discovery: Final = RemoteDiscovery(self._remotes, self._backends, logger)
         self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
+        self.here.on_change.append(self._forget)
         site.api.delegates = self._proxy
         site.metrics.more.append(self._keeper.readings)
-        site.discovery.remotes = lambda: self._discovery.versions
-        site.openapi.remotes = lambda: self._discovery.openapi
+        site.discovery.remotes = lambda: [*self._discovery.versions, *self.here.versions]
+        site.openapi.remotes = lambda: {**self._discovery.openapi, **self.here.openapi}
         site.openapi.serve_remote = self._serve_openapi
         site.openapi.merge_remotes = self._merge_openapi
 
@@ -76,11 +77,14 @@ class Aggregator:
         self._site.openapi.forget_remotes()
 
     def _merge_openapi(self) -> Merge:
-        parts = self._discovery.openapi_v2
+        parts = [*self._discovery.openapi_v2, *self.here.openapi_v2]
         return lambda document: merged(document, parts)
 
-    async def _serve_openapi(
-        self, request: Request, reply: Reply, route: Route, user: User
-    ) -> None:
-        remote = self._remotes.at(f"/{route.info.path.removeprefix(_OPENAPI)}")
-        await self._proxy.pass_to(remote, request, reply, route, user)
+    async def _serve_openapi(self, context: RequestContext) -> None:
+        path = f"/{context.route.info.path.removeprefix(_OPENAPI)}"
+        here = self.here.at(path)
+        if here is not None:
+            self.here.serve_openapi(here, context.request, context.reply)
+            return
+        remote = self._remotes.at(path)
+        await self._proxy.pass_to(remote, context)

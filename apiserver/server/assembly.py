@@ -18,22 +18,21 @@ from random import Random, SystemRandom
 from typing import Final
 from urllib.parse import urlsplit
 
-from kvstack.apiserver.extension.conversion import WebhookConverter
-from kvstack.apiserver.extension.definitions import Definitions
-from kvstack.apiserver.extension.metrics import ConversionMetrics, rule_readings
+from kvstack.apimachinery.schema.load import load
+from kvstack.apiserver.apiextensions.serving.conversion import WebhookConverter
+from kvstack.apiserver.apiextensions.serving.definitions import Definitions
+from kvstack.apiserver.apiextensions.serving.metrics import ConversionMetrics, rule_readings
 from kvstack.apiserver.http.browsers import BrowserRules
-from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.objects.metadata import generated_name
+from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.flow_control.control import FlowControl
-from kvstack.apiserver.registry.copy import BehindError
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Resource
-from kvstack.apiserver.server import acts, encryption
-from kvstack.apiserver.server.addresses import advertised_address, join_host_port, listen_url
+from kvstack.apiserver.registry.watch_cache import BehindError
+from kvstack.apiserver.server import encryption, review_handlers
+from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.aggregator import Aggregator
 from kvstack.apiserver.server.audit import Audit
 from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
@@ -50,17 +49,21 @@ from kvstack.apiserver.server.settings.options import Options, ServingOptions
 from kvstack.apiserver.server.upkeep.jobs import Cluster, make_jobs
 from kvstack.apiserver.server.upkeep.loop import Job, Jobs
 from kvstack.apiserver.streams.kubelets import Kubelets
+from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.environment import Environment, Settings
+from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.apiserver.webhooks.services import Services
+from kvstack.component.clock import SystemClock
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.net.hosts import join_host_port, listen_url
+from kvstack.component.units import SECOND_NS
 from kvstore.client.errors import StoreError
 from kvstore.client.store import Store
-from kvstore.errors import ConfigError, KvstoreError
+from kvstore.errors import KvstoreError
 from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ListenerLimits, ServerTls
 from kvstore.http.serving.server import HttpServer
-from kvstore.logger import Logger
-from kvstore.runtime.clock import SystemClock
-from kvstore.units import SECOND_NS
 
 _RETRY_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.1
@@ -91,8 +94,10 @@ class ApiServer:
         self._clock: Final = clock or SystemClock()
         table = self._table = load()
         rows = served_rows(table, options.runtime_config)
+        self._random: Final = random or SystemRandom()
+        self._identifiers: Final = Identifiers(self._random)
         self.encryption: Final = encryption.make(
-            options.encryption, self._clock, lambda: self.env.new_uid(), logger
+            options.encryption, self._clock, self._identifiers.new_uid, logger
         )
         self.registry: Final = Registry(
             store,
@@ -101,29 +106,39 @@ class ApiServer:
             self._clock,
             logger,
             root=options.store.root,
-            sealer=self.encryption,
+            transformers=self.encryption,
         )
         self.security: Final = self._security()
         services = Services(self.registry.view)
         self.webhooks: Final = WebhookClient(services)
         admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
-        self.env: Final = self._environment(admissions, random or SystemRandom())
-        acts.add_reviews(self.env, rows, self.security.reviews)
-        self.env.sources["", "componentstatuses"] = ComponentStatuses.of(store, options.store.root)
+        self.env: Final = Environment(
+            self.registry,
+            Endpoints(rows, self.registry),
+            self.security.authorizer,
+            self._clock,
+            self._random,
+            self._identifiers,
+            _settings(options),
+        )
+        self.loopback: Final = Loopback(self.env)
+        self.env.admission = self._admission(admissions)
+        review_handlers.add_reviews(self.env, rows, self.security.reviews)
+        self.components: Final = ComponentStatuses.of(store, options.store.root)
+        self.env.sources["", "componentstatuses"] = self.components
         if self.security.issuer is not None:
-            acts.add_tokens(self.env, self.security.issuer)
+            review_handlers.add_tokens(self.env, self.security.issuer)
         self.advertised: Final = advertised_address(options.serving)
         self.port = options.serving.port
         """That it listens on, once it does."""
         self.audit: Final = Audit(options.audit, self._clock, logger)
         self.flow_control: Final = _flow_control(options.serving, self._clock)
-        self.site: Final = self._site(rows)
+        self.site: Final = self._site()
         self._tell_metrics(admissions, conversions)
         self.definitions: Final = self._definitions(conversions)
         self.aggregator: Final = Aggregator(
             self.site, self.registry, services, options.proxy_certificate, logger
         )
-        self.loopback: Final = Loopback(self.env)
         self.local: Final = LocalPort(self.site, self.security.authenticators.local_tokens)
         self._certificate = ServingCertificate(
             options.serving, self.advertised, options.service_ranges, self._clock, logger
@@ -139,14 +154,14 @@ class ApiServer:
         self._jobs: Jobs | None = None
 
     def _security(self) -> Security:
-        """Return who asks, and what they may; uids and chance are the environment's."""
+        """Return who asks, and what they may."""
         return Security(
             self._options,
             self.registry,
             self._table,
             self._clock,
-            lambda: self.env.new_uid(),
-            lambda: self.env.random.random(),
+            self._identifiers.new_uid,
+            self._random.random,
             self._logger,
         )
 
@@ -156,37 +171,29 @@ class ApiServer:
             self.registry,
             self.site.set_custom,
             lambda definition: WebhookConverter(
-                definition, self.webhooks, self.env.new_uid, metrics
+                definition, self.webhooks, self._identifiers.new_uid, metrics
             ),
             self._logger,
         )
 
-    def _environment(self, metrics: AdmissionMetrics, random: Random) -> Environment:
-        """Return what verbs work with; it is asked for names and kinds only once it is there."""
-        admission = self.security.admission(
-            lambda prefix: generated_name(prefix, self.env.name_suffix()),
-            lambda name: self.loopback.create_namespace(name),
-            lambda *kind: served_as(self.env.endpoints.rows, *kind),
+    def _admission(self, metrics: AdmissionMetrics) -> AdmissionChain:
+        """Return the plugins, some of which write through the verbs; raises ConfigError."""
+        endpoints = self.env.endpoints
+        return self.security.admission(
+            self._identifiers.new_name,
+            self.loopback.create_namespace,
+            partial(served_as, endpoints),
             self.webhooks,
             metrics,
-            lambda api_version, kind: parameter_kind(self.env.endpoints, api_version, kind),
-        )
-        return Environment(
-            self.registry,
-            admission,
-            self.security.authorizer,
-            self._clock,
-            random,
-            _settings(self._options),
+            partial(parameter_kind, endpoints),
         )
 
-    def _site(self, rows: list[Resource]) -> Site:
+    def _site(self) -> Site:
         """Return the pages, and what every request passes on the way to them."""
         serving = self._options.serving
         site = Site(
             self.env,
             self._table,
-            rows,
             self.security.authenticator,
             self._logger,
             address=lambda: self.address,
@@ -209,6 +216,11 @@ class ApiServer:
         told += [admissions.readings, self.security.readings, conversions.readings, rule_readings]
         if self.encryption is not None:
             told.append(partial(encryption.readings, self.encryption))
+
+    @property
+    def options(self) -> Options:
+        """Its settings."""
+        return self._options
 
     @property
     def address(self) -> str:
@@ -288,6 +300,7 @@ class ApiServer:
         if self.encryption is not None:
             await self.encryption.stop()
         await self.audit.stop()
+        self.env.large_objects.close()
         self._logger.info("closed the API server", urls=self.urls)
 
     async def _watches_over(self, grace_s: float) -> None:
@@ -300,13 +313,13 @@ class ApiServer:
             self._logger.info("watches are ended", count=self.site.watches.count)
 
     async def _reach_store(self) -> None:
-        """Wait until the copy of the cluster is there."""
+        """Wait until the watch cache is there."""
         timeout_s = self._options.store.start_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
-                        await self.registry.copy.latest(timeout_s)
+                        await self.registry.watch_cache.latest(timeout_s)
                     except (StoreError, BehindError) as error:
                         self._logger.warning("the store is not reached yet", error=str(error))
                         await asyncio.sleep(_RETRY_S)
@@ -319,10 +332,11 @@ class ApiServer:
         serving = self._options.serving
         self._certificate.ensure()
         tls = None if serving.is_plain else self._tls()
-        url = listen_url(serving.bind_address, serving.port, is_plain=serving.is_plain)
+        hosts = (serving.bind_address, *serving.also_bind_addresses)
+        urls = [listen_url(each, serving.port, is_plain=serving.is_plain) for each in hosts]
         limits = ListenerLimits(streams_max=serving.streams_max)
         http = HttpServer(
-            [Listener(url, "secure", tls, limits)],
+            [Listener(url, "secure", tls, limits) for url in urls],
             self.site.api,
             on_notice=lambda line: self._logger.debug(line),
         )

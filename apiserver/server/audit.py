@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.http.auditing import Auditing
-from kvstack.apiserver.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.audit.batches import Buffered
 from kvstack.apiserver.policy.audit.log_file import LogFile
 from kvstack.apiserver.policy.audit.policy import read_policy
@@ -23,8 +23,8 @@ from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from kvstack.apiserver.server.settings.options import file_bytes
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 STANDARD_OUTPUT: Final = "-"
 
@@ -67,7 +67,7 @@ class Audit:
             policy = read_policy(file_bytes(options.policy_file))
             sinks = self._sinks(options, clock)
         except DocumentError as error:
-            raise ConfigError(f"the audit cannot begin: {error}") from None
+            raise ConfigError(f"auditing cannot start: {error}") from None
         if sinks:
             self._sink = sinks[0] if len(sinks) == 1 else Several(sinks)
         self.auditing = Auditing(policy, self._sink, self._errors, clock)

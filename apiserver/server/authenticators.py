@@ -19,8 +19,8 @@ from typing import Final
 
 from cryptography import x509
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.authentication.bootstrap_tokens import BootstrapTokens
 from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
 from kvstack.apiserver.policy.authentication.configuration import (
@@ -48,21 +48,21 @@ from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authentication.token_file import StaticTokens, read_token_file
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
 from kvstack.apiserver.policy.configured_expressions import compile_about
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.metrics import ReloadMetrics, certificate_readings, token_readings
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
 from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.service_accounts.claims import LEGACY_ISSUER
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, PublicKey, public_keys
 from kvstack.apiserver.server.settings.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
     TokenWebhookOptions,
 )
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilySamples
+from kvstack.component.certs.service_account_keys import KeyRing, PublicKey, public_keys
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilySamples
 
 _WEBHOOK_TIMEOUT_S: Final = 10.0
 

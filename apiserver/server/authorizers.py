@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.authorization.abac import AbacAuthorizer, read_policies
 from kvstack.apiserver.policy.authorization.chain import (
     AlwaysAllow,
@@ -42,20 +42,20 @@ from kvstack.apiserver.policy.configured_expressions import (
     BadExpressionError,
     RequestConditions,
 )
+from kvstack.apiserver.policy.interfaces import Clock, ObjectView
 from kvstack.apiserver.policy.metrics import (
     AuthorizationWebhookMetrics,
     ReloadMetrics,
     decision_readings,
 )
-from kvstack.apiserver.policy.ports import Clock, ObjectView
 from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.server.settings.options import Options
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilySamples
-from kvstore.units import NANOSECOND_S, SECOND_NS
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilySamples
+from kvstack.component.units import NANOSECOND_S, SECOND_NS
 
 RBAC: Final = "RBAC"
 NODE: Final = "Node"

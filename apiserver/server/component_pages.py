@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kvstack.apiserver.http.answers import NO_SNIFF, Reply
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.times import format_time
+from kvstack.apiserver.http.answers import NO_SNIFF
 from kvstack.apiserver.http.encoding import write_plain
 from kvstack.apiserver.http.negotiation import parse_accept
 from kvstack.apiserver.http.pages.health import Health
 from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_get
-from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION, MINOR
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.times import format_time
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.pages.version_page import MINOR
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.forms.bodies import JSON, YAML
-from kvstore.http.serving.request import Request
-from kvstore.server.metrics.exposition import CONTENT_TYPE, FamilyKind, labels, render
+from kvstack.component.metrics.exposition import CONTENT_TYPE, FamilyKind, labels, render
+from kvstack.component.version import KUBERNETES_VERSION
 
 NAME: Final = "apiserver"
 GROUP: Final = "config.k8s.io"
@@ -50,8 +49,9 @@ def add_component_pages(
 
 
 def _page(kind: str, make: Callable[[], tuple[dict[str, Any], str]]) -> Page:
-    async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
-        media_type, version = _wanted(request.header("accept"), kind)
+    async def page(context: RequestContext) -> None:
+        request, reply = context.request, context.reply
+        media_type, version = _negotiated(request.header("accept"), kind)
         members, text = make()
         if media_type == _TEXT:
             reply.send_text(200, f"\n{NAME} {kind.lower()}\n{_WARNING}{text}")
@@ -63,7 +63,7 @@ def _page(kind: str, make: Callable[[], tuple[dict[str, Any], str]]) -> Page:
     return page
 
 
-def _wanted(accept: str, kind: str) -> tuple[str, str]:
+def _negotiated(accept: str, kind: str) -> tuple[str, str]:
     """Return the media type and the version of an answer; raises ApiError."""
     if not accept:
         return _TEXT, ""
@@ -108,7 +108,8 @@ def _status(clock: Clock, began_ms: int) -> tuple[dict[str, Any], str]:
 
 
 def _checks(health: Health) -> Page:
-    async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
+    async def page(context: RequestContext) -> None:
+        request, reply = context.request, context.reply
         check_get(request)
         last: dict[str, int] = {}
         counts: dict[str, int] = {}

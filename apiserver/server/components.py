@@ -4,27 +4,35 @@
     scheduler            https://127.0.0.1:10259/healthz
     etcd-0               a read from the store
 
-The API is deprecated since 1.19 and looks on this machine alone, as upstream's does.
+The API is deprecated since 1.19 and looks on this machine alone, as upstream's does. A component
+that runs in this process (`kvstack up`) serves no page; it is asked directly.
 """
 
 import asyncio
-import os
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apiserver.registry.record import Obj
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.client import HttpClient
+from kvstack.component.http.faults import fault_text
+from kvstack.component.http.request_head import head_lines
+from kvstack.component.http.streamed_answer import StreamedAnswer
+from kvstack.component.http.tls import client_context
 from kvstore.client.errors import StoreError
 from kvstore.client.store import Store
 
 TIMEOUT_S: Final = 20.0
 ANSWER_BYTES_MAX: Final = 10 << 10
-PORTS: Final = {"controller-manager": 10257, "scheduler": 10259}
+CONTROLLER_MANAGER: Final = "controller-manager"
+SCHEDULER: Final = "scheduler"
+PORTS: Final = {CONTROLLER_MANAGER: 10257, SCHEDULER: 10259}
 _STORE: Final = "etcd-0"
 _HOST: Final = "127.0.0.1"
-_REQUEST: Final = (
-    "GET /healthz HTTP/1.0\r\nHost: %s\r\nUser-Agent: kube-probe/1.37\r\nAccept: */*\r\n\r\n"
+_FAILED: Final = "HTTP probe failed with statuscode: %s"
+_HEAD: Final = head_lines(
+    (("User-Agent", "kube-probe/1.37"), ("Accept", "*/*"), ("Connection", "close"))
 )
 
 
@@ -46,6 +54,7 @@ class ComponentStatuses:
     def __init__(self, asks: Mapping[str, Ask]) -> None:
         """Ask components by these."""
         self._asks: Final = dict(sorted(asks.items()))
+        self._local: dict[str, Callable[[], bool]] = {}
 
     @classmethod
     def of(cls, store: Store, root: str) -> "ComponentStatuses":
@@ -59,9 +68,21 @@ class ComponentStatuses:
         """The names of the components."""
         return tuple(self._asks)
 
+    def attach(self, name: str, is_working: Callable[[], bool]) -> None:
+        """Ask a component of this process from now on, instead of its page."""
+        self._local[name] = is_working
+
+    def detach(self, name: str) -> None:
+        """Ask the page of a component again: it does not run in this process."""
+        self._local.pop(name, None)
+
     async def make(self, name: str) -> Obj:
         """Return the status of a component."""
-        found = await self._asks[name]()
+        is_working = self._local.get(name)
+        if is_working is None:
+            found = await self._asks[name]()
+        else:
+            found = Health("True", "ok") if is_working() else Health("False", _FAILED % 500)
         condition = {"type": "Healthy", **found._asdict()}
         return {"metadata": {"name": name}, "conditions": [condition]}
 
@@ -80,41 +101,27 @@ async def ask_store(store: Store, key: bytes, timeout_s: float = TIMEOUT_S) -> H
 
 async def ask_page(port: int, timeout_s: float = TIMEOUT_S) -> Health:
     """Ask the health page of a component on this machine; its certificate is not looked at."""
-    place = f"{_HOST}:{port}"
-    failed = f'Get "https://{place}/healthz": '
+    url = f"https://{_HOST}:{port}/healthz"
+    client = HttpClient()
     try:
         async with asyncio.timeout(timeout_s):
-            code, body = await _page(port, place)
+            context = client_context(insecure=True)
+            async with await client.open("GET", url, _HEAD, context=context) as answer:
+                body = await _beginning(answer)
     except TimeoutError:
-        return Health("False", f"{failed}context deadline exceeded")
-    except ssl.SSLError as error:
-        return Health("False", f"{failed}tls: {error.reason}")
-    except OSError as error:
-        text = os.strerror(error.errno).lower() if error.errno else str(error)
-        return Health("False", f"{failed}dial tcp {place}: connect: {text}")
-    if code is None:
-        return Health("False", f"{failed}malformed HTTP response")
-    if not 200 <= code < 400:
-        return Health("False", f"HTTP probe failed with statuscode: {code}")
-    return Health("True", body)
-
-
-async def _page(port: int, place: str) -> tuple[int | None, str]:
-    """Return the status code and the body of the page; None: it is no HTTP."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(_HOST, port, ssl=context)
-    try:
-        writer.write((_REQUEST % place).encode())
-        await writer.drain()
-        answer = b""
-        while len(answer) < ANSWER_BYTES_MAX and (piece := await reader.read(ANSWER_BYTES_MAX)):
-            answer += piece
+        return Health("False", f'Get "{url}": context deadline exceeded')
+    except (AnswerError, OSError) as error:
+        return Health("False", f'Get "{url}": {fault_text(error, _HOST, port)}')
     finally:
-        writer.close()
-    head, _, body = answer[:ANSWER_BYTES_MAX].partition(b"\r\n\r\n")
-    words = head.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        return None, ""
-    return int(words[1]), body.decode(errors="replace")
+        client.close()
+    if not 200 <= answer.code < 400:
+        return Health("False", _FAILED % answer.code)
+    return Health("True", body.decode(errors="replace"))
+
+
+async def _beginning(answer: StreamedAnswer) -> bytes:
+    """Return as much of a page as is shown."""
+    found = b""
+    while len(found) < ANSWER_BYTES_MAX and (piece := await answer.read()):
+        found += piece
+    return found[:ANSWER_BYTES_MAX]

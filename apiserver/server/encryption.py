@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.registry.encryption.at_rest import AtRest
 from kvstack.apiserver.registry.encryption.configuration import read_encryption
 from kvstack.apiserver.registry.encryption.kms import HEALTHY_S
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.settings.options import EncryptionOptions, file_bytes
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
-from kvstore.units import SECOND_NS
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
+from kvstack.component.metrics.labelled import by_labels
+from kvstack.component.units import SECOND_NS
 
 
 class Encryption:
-    """Keeps the rules and their plugins; see `Sealer`."""
+    """Keeps the rules and their plugins; see `Transformers`."""
 
     def __init__(
         self, options: EncryptionOptions, rules: AtRest, data: bytes, clock: Clock
@@ -92,10 +93,13 @@ def readings(encryption: Encryption) -> Iterator[FamilySamples]:
         FamilyKind.COUNTER,
         "Total number of transformations. Successful transformation will have a status 'OK' and a"
         " varied status string when the transformation fails.",
-        {
-            labels(status=status, transformation_type=type_, transformer_prefix=prefix): count
-            for (type_, prefix, status), count in rules.counts.operations.items()
-        },
+        by_labels(
+            ("status", "transformation_type", "transformer_prefix"),
+            {
+                (status, type_, prefix): count
+                for (type_, prefix, status), count in rules.counts.operations.items()
+            },
+        ),
     )
     yield (
         "apiserver_storage_envelope_transformation_cache_misses_total",
@@ -108,5 +112,5 @@ def readings(encryption: Encryption) -> Iterator[FamilySamples]:
         FamilyKind.COUNTER,
         "Total number of reload successes and failures of encryption configuration split by"
         " apiserver identity.",
-        {labels(status=status): count for status, count in rules.reloads.items()},
+        by_labels(("status",), {(status,): count for status, count in rules.reloads.items()}),
     )

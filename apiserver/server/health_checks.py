@@ -110,7 +110,7 @@ class HealthChecks:
         return ""
 
     def _copy(self) -> str:
-        return "" if self._registry.copy.is_loaded else "the store is being read"
+        return "" if self._registry.watch_cache.is_loaded else "the store is being read"
 
     def _shutdown(self) -> str:
         return "process is shutting down" if self.is_stopping else ""

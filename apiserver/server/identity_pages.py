@@ -1,10 +1,8 @@
 """The pages by which others verify tokens of service accounts; see `service_accounts.discovery`."""
 
-from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.negotiation import NotAcceptableError
-from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_reading
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_get
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.policy.service_accounts.discovery import (
     CACHE_CONTROL,
     CONFIGURATION_PATH,
@@ -15,8 +13,7 @@ from kvstack.apiserver.policy.service_accounts.discovery import (
 )
 from kvstack.apiserver.server.security import Security
 from kvstack.apiserver.server.settings.options import Options
-from kvstore.http.serving.request import Request
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 
 def add_identity_pages(
@@ -33,13 +30,15 @@ def add_identity_pages(
     except ValueError as error:
         logger.info("the pages of OpenID Connect are not served", error=str(error))
         return
-    pages.add(CONFIGURATION_PATH, _page(found.configuration, CONFIGURATION_TYPE))
-    pages.add(KEYS_PATH, _page(found.keys, KEYS_TYPE))
+    configuration = _page(found.configuration, CONFIGURATION_TYPE)
+    pages.add(CONFIGURATION_PATH, configuration, takes_slash=True)
+    pages.add(KEYS_PATH, _page(found.keys, KEYS_TYPE), takes_slash=True)
 
 
 def _page(body: bytes, content_type: str) -> Page:
-    async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
-        check_reading(request)
+    async def page(context: RequestContext) -> None:
+        request, reply = context.request, context.reply
+        check_get(request)
         accept = request.header("accept")
         ranges = {each.partition(";")[0].strip() for each in accept.split(",")}
         if accept and ranges.isdisjoint(("*/*", content_type)):

@@ -7,8 +7,8 @@ await port.transport.request("GET", "/version", [("authorization", f"Bearer {tok
 from collections.abc import Iterable
 from typing import Final
 
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authentication.local_tokens import LocalTokens
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.local_transport import LocalTransport

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.request_info import request_info
-from kvstack.apiserver.policy.attributes import PRIVILEGED, User
+from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.request_info import request_info
+from kvstack.apimachinery.schema.resource import APPLY_PATCH as APPLY
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import now_text
-from kvstack.apiserver.schema.resource import APPLY_PATCH as APPLY
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.dispatch import VERBS
 from kvstack.apiserver.verbs.endpoint import Endpoint
@@ -40,7 +40,7 @@ class Loopback:
         self._env: Final = env
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
-        """Return an object as the copy has it; it may not be changed."""
+        """Return an object as the watch cache has it; it may not be changed."""
         return self._env.registry.view.get(resource, namespace, name)
 
     def serves(self, resource: GroupResource) -> bool:

@@ -9,25 +9,26 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from kvstack.apiserver.kinds.admission.reserved_names import reserved_name_errors
+from kvstack.apimachinery.objects.field_errors import summary
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.schema.table import Table
+from kvstack.apiserver.kinds.access import FULL_ACCESS
+from kvstack.apiserver.kinds.admissionregistration.reserved_names import reserved_name_errors
 from kvstack.apiserver.kinds.expressions_in_cel import CEL
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.kinds.table import strategy_of_row
-from kvstack.apiserver.objects.field_errors import summary
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings
 from kvstack.apiserver.policy.admission.manifests import (
     GROUP,
     Manifests,
     read_manifests,
 )
-from kvstack.apiserver.policy.ports import Obj
+from kvstack.apiserver.policy.interfaces import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
-from kvstack.apiserver.schema.table import Table
 from kvstack.apiserver.verbs.forms.bodies import YAML, read_object
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 PERIOD_S: Final = 60.0
 _SUFFIXES: Final = frozenset((".json", ".yaml", ".yml"))
@@ -92,7 +93,12 @@ class ManifestFiles:
         obj = body.obj
         obj.setdefault("metadata", {})
         strategy.default(obj)
-        context = Context(now_text(self._clock), api_version=row.group_version, expressions=CEL)
+        context = Context(
+            now_text(self._clock),
+            api_version=row.group_version,
+            access=FULL_ACCESS,
+            expressions=CEL,
+        )
         reserved = {str(each) for each in reserved_name_errors(obj)}
         errors = [each for each in strategy.validate(obj, context) if str(each) not in reserved]
         if errors:

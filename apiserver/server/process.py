@@ -8,32 +8,23 @@ tell it. A second signal ends the process at once.
 """
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from kvstack.apiserver.http.pages.version_page import KUBERNETES_VERSION
-from kvstack.apiserver.server.program import (
-    FAILED,
-    is_done_before,
-    keep_log_of_loop,
-    run,
-    settle,
-    stop_event,
-    version_text,
-)
-from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
+from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import (
-    DEBUG_VERBOSITY,
     Options,
     StoreOptions,
     options_of,
 )
+from kvstack.component.flags.command_line import Given
+from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.logger import Logger
+from kvstack.component.process.command import Command, Work, level_of, run_command
+from kvstack.component.process.program import is_done_before, settle, stop_event
+from kvstack.component.process.systemd import notify_ready
+from kvstack.component.version import KUBERNETES_VERSION
 from kvstore.client import ClientOptions, ClientTls, Store, connect
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.log.line_logger import LineLogger, open_logger
-from kvstore.runtime.systemd import notify_ready
 
 if TYPE_CHECKING:
     from kvstack.apiserver.server.assembly import ApiServer
@@ -60,27 +51,17 @@ class Part(Protocol):
 
 def main(arguments: Sequence[str], body: Body | None = None) -> int:
     """Run the command; return the exit code. body: what serves, in place of `serve`."""
-    try:
-        given = read_command_line(arguments, COMMAND)
-        if given.values.get("help"):
-            sys.stdout.write(help_text(COMMAND, ABOUT))
-            return 0
-        if given.values.get("version"):
-            sys.stdout.write(version_text())
-            return 0
-    except UsageError as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    log = open_logger(("default",), "info", "json")
-    try:
+
+    def prepare(given: Given) -> Work:
         options = options_of(given)
-        if options.verbosity >= DEBUG_VERBOSITY:
-            log = open_logger(("default",), "debug", "json")
-        announce(options, log)
-        return run(lambda: (body or serve)(options, log), log)
-    except ConfigError as error:
-        log.fatal("command failed", error=str(error))
-        return FAILED
+
+        async def work(log: LineLogger) -> None:
+            announce(options, log)
+            await (body or serve)(options, log)
+
+        return Work(work, level_of(options.verbosity), options.without_effect)
+
+    return run_command(Command(COMMAND, ABOUT, TABLE), arguments, prepare)
 
 
 async def serve(options: Options, log: LineLogger) -> None:
@@ -93,6 +74,7 @@ async def serve_store(
     store: Store,
     options: Options,
     log: Logger,
+    on_made: Callable[["ApiServer"], None] | None = None,
     on_ready: Callable[[], None] | None = None,
     ended: Awaitable[None] | None = None,
     renew: Callable[[], None] | None = None,
@@ -100,15 +82,16 @@ async def serve_store(
 ) -> None:
     """Serve from a store until a signal comes, or `ended` does.
 
-    on_ready is called when the objects of the start are there, renew now and again to look after
-    certificates. What `beside` returns for the server is started before on_ready, and stopped
-    before the server, also if its start was broken off.
+    on_made is called before the server listens, on_ready when the objects of the start are there,
+    renew now and again to look after certificates. What `beside` returns for the server is started
+    before on_ready, and stopped before the server, also if its start was broken off.
     """
     from kvstack.apiserver.server.assembly import ApiServer
 
     stop = stop_event()
-    keep_log_of_loop(log)
     server = ApiServer(store, options, log, renew=renew)
+    if on_made is not None:
+        on_made(server)
     end = asyncio.ensure_future(_first(stop.wait(), ended))
     try:
         if await is_done_before(end, _start(server)):
@@ -159,12 +142,10 @@ def open_store(options: StoreOptions, log: Logger) -> Store:
 
 
 def announce(options: Options, log: Logger) -> None:
-    """Tell what begins, and what it cannot do."""
+    """Tell what begins."""
     log.info(
         "starting an API server", version=KUBERNETES_VERSION, store=list(options.store.servers)
     )
-    if options.without_effect:
-        log.warning("these flags have no effect here", flags=list(options.without_effect))
 
 
 def _settle(log: Logger) -> None:

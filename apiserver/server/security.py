@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.schema.table import Table
 from kvstack.apiserver.policy.admission.assembly import BUILT, Parts, admission_chain
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
@@ -27,20 +28,19 @@ from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.reviews.reviews import Reviews
 from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer, TokenSettings
-from kvstack.apiserver.policy.service_accounts.keys import (
-    SigningKey,
-)
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.schema.table import Table
 from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
 from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
 from kvstack.apiserver.server.manifests import ManifestFiles
 from kvstack.apiserver.server.settings.options import Options, file_bytes
 from kvstack.apiserver.webhooks.client import WebhookClient
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.server.metrics.exposition import FamilySamples
+from kvstack.component.certs.service_account_keys import (
+    SigningKey,
+)
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import FamilySamples
 
 UNBUILT_AND_HARMLESS: Final = frozenset(("PodGroupProtection",))
 """Plugins that may be asked for although they are not built: they would let everything pass that

@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_bool
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_bool
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.policy.admission.plugins.optional.owner_references_permission_enforcement import (  # noqa: E501
     MappedResource,
 )
-from kvstack.apiserver.schema.resource import Resource
-from kvstore.errors import ConfigError
+from kvstack.apiserver.verbs.endpoint import Endpoints
+from kvstack.component.errors import ConfigError
 
 ALL: Final = "api/all"
 _LEVELS: Final = {
@@ -39,12 +40,12 @@ def served_rows(table: Iterable[Resource], config: Mapping[str, str]) -> list[Re
 
 
 def _checked(config: Mapping[str, str], known: set[tuple[str, str]]) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    enabled: dict[str, bool] = {}
     unknown = []
     for name, text in config.items():
         key = _plain(name)
         try:
-            found[key] = parse_bool(text) if text else True
+            enabled[key] = parse_bool(text) if text else True
         except NumberError:
             told = f"invalid value of runtime-config {name}={text}"
             raise ConfigError(told) from None
@@ -55,9 +56,9 @@ def _checked(config: Mapping[str, str], known: set[tuple[str, str]]) -> dict[str
             unknown.append(name)
     if unknown:
         raise ConfigError(f"unknown api groups {','.join(sorted(unknown))}")
-    if not found.get("v1", found.get(ALL, True)):
+    if not enabled.get("v1", enabled.get(ALL, True)):
         raise ConfigError("the core group v1 cannot be turned off")
-    return found
+    return enabled
 
 
 def _plain(name: str) -> str:
@@ -77,12 +78,10 @@ def _is_on(row: Resource, wanted: Mapping[str, bool]) -> bool:
     return wanted.get(ALL, True)
 
 
-def served_as(
-    rows: Iterable[Resource], group: str, version: str, kind: str
-) -> list[MappedResource]:
-    """Return the resources of a kind among rows."""
+def served_as(endpoints: Endpoints, group: str, version: str, kind: str) -> list[MappedResource]:
+    """Return the resources of a kind that are served now."""
     return [
         MappedResource(GroupResource(each.group, each.name), each.version, each.is_namespaced)
-        for each in rows
+        for each in endpoints.rows
         if (each.group, each.version, each.kind.kind) == (group, version, kind)
     ]

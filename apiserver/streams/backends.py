@@ -1,20 +1,38 @@
 """Connections to whatever answers a stream: kubelets, pods, other ports of nodes.
 
-    reader, writer = await backends.connect("10.0.0.7", 10250, backends.of_kubelet())
+    backend = Backend("10.0.0.7", 10250, backends.of_kubelet())
+    answer = await backends.ask(backend, "GET", "/containerLogs/…", headers)
 
 A kubelet is shown the certificate of the server and must be signed by its authority, if there is
 one; anything else with TLS is believed, as upstream does.
 """
 
 import asyncio
+import socket
 import ssl
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
+from kvstack.component.http.dialling import addresses_of, dial, secured
+from kvstack.component.http.request_head import Body, UrlError, head_lines
+from kvstack.component.http.single import ask_on
+from kvstack.component.http.streamed_answer import StreamedAnswer
+from kvstack.component.http.tls import KeyPair, client_context, read_bundle
+from kvstack.component.net.hosts import join_host_port
 
 _CONNECT_S: Final = 30.0
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+class Backend(NamedTuple):
+    """Who answers a stream."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None
+    """None: no TLS."""
+    address: str = ""
+    """Where the host is, if that is known already."""
 
 
 class DialError(Exception):
@@ -29,42 +47,58 @@ class Backends:
         self._tls = tls
         self._connect_s = connect_s
 
-    async def connect(
-        self, host: str, port: int, context: ssl.SSLContext | None, address: str = ""
-    ) -> Streams:
-        """Return a connection; raises DialError.
+    async def ask(
+        self,
+        backend: Backend,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        body: Body = None,
+        *,
+        is_upgrade: bool = False,
+    ) -> StreamedAnswer:
+        """Send a request; return the answer once its head is there, to be closed by the caller.
 
-        context: None for no TLS. address: where the host is, if that is known already.
+        Raises DialError, and AnswerError and OSError for what is no answer.
         """
-        shown = f"[{host}]" if ":" in host else host
+        sock = await self.connect(backend)
+        try:
+            lines = head_lines(headers)
+        except UrlError as error:
+            sock.close()
+            raise OSError(str(error)) from error
+        return await ask_on(sock, method, target, backend.host, lines, body, is_upgrade=is_upgrade)
+
+    async def connect(self, backend: Backend) -> socket.socket:
+        """Return a connected socket; raises DialError."""
+        host, port = backend.host, backend.port
         try:
             async with asyncio.timeout(self._connect_s):
-                return await asyncio.open_connection(
-                    address or host, port, ssl=context, server_hostname=host if context else None
-                )
+                sock = await dial(await addresses_of(backend.address or host, port))
+                context = backend.context
+                return sock if context is None else await secured(sock, context, host)
         except ssl.SSLError as error:
             raise DialError(_tls_reason(error)) from error
         except (OSError, TimeoutError) as error:
-            raise DialError(f"dial tcp {shown}:{port}: {_reason(error)}") from error
+            raise DialError(f"dial tcp {join_host_port(host, port)}: {_reason(error)}") from error
 
     def of_kubelet(self) -> ssl.SSLContext:
-        """Return the settings for a kubelet; files are read anew, as they are renewed."""
-        context = of_anybody()
-        if self._tls.ca_file:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.check_hostname = True
-            context.load_verify_locations(self._tls.ca_file)
-        if self._tls.cert_file:
-            context.load_cert_chain(self._tls.cert_file, self._tls.key_file or None)
-        return context
+        """Return the settings for a kubelet; raises DialError.
+
+        Files are read anew, as they are renewed.
+        """
+        tls = self._tls
+        shown = KeyPair(tls.cert_file, tls.key_file)
+        try:
+            ca = read_bundle(tls.ca_file)
+            return client_context(ca, cert=shown, insecure=not tls.ca_file)
+        except ValueError as error:
+            raise DialError(str(error)) from error
 
 
 def of_anybody() -> ssl.SSLContext:
     """Return the settings for a server that is believed whatever it shows."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+    return client_context(insecure=True)
 
 
 def _reason(error: OSError | TimeoutError) -> str:

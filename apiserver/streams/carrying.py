@@ -4,12 +4,10 @@ import asyncio
 from typing import Final
 
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.streams.backends import Streams
-from kvstack.apiserver.streams.http_answer import HttpAnswer
+from kvstack.component.http.streamed_answer import StreamedAnswer
 from kvstore.http.serving.answer import Upgraded
 from kvstore.http.serving.request import ClientGoneError, Request
 
-_PIECE: Final = 64 << 10
 _OWN_HEADERS: Final = frozenset(("connection", "upgrade"))
 
 
@@ -18,14 +16,13 @@ def wants_upgrade(request: Request) -> bool:
     return request.may_upgrade and bool(request.header("upgrade"))
 
 
-async def carry(answer: HttpAnswer, backend: Streams, reply: Reply) -> None:
+async def carry(answer: StreamedAnswer, reply: Reply) -> None:
     """Carry bytes both ways, after a backend has answered 101."""
-    headers = [each for each in answer.headers if each[0].lower() not in _OWN_HEADERS]
+    headers = [each for each in answer.fields if each[0].lower() not in _OWN_HEADERS]
     client = reply.upgrade(answer.header("upgrade"), headers)
-    reader, writer = backend
     both = (
-        asyncio.create_task(_to_backend(client, writer), name="stream to a backend"),
-        asyncio.create_task(_to_client(reader, client), name="stream from a backend"),
+        asyncio.create_task(_to_backend(client, answer), name="stream to a backend"),
+        asyncio.create_task(_to_client(answer, client), name="stream from a backend"),
     )
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -38,15 +35,14 @@ async def carry(answer: HttpAnswer, backend: Streams, reply: Reply) -> None:
         client.close()
 
 
-async def _to_backend(client: Upgraded, writer: asyncio.StreamWriter) -> None:
+async def _to_backend(client: Upgraded, answer: StreamedAnswer) -> None:
     while data := await client.read():
-        writer.write(data)
-        await writer.drain()
+        await answer.write(data)
 
 
-async def _to_client(reader: asyncio.StreamReader, client: Upgraded) -> None:
+async def _to_client(answer: StreamedAnswer, client: Upgraded) -> None:
     try:
-        while data := await reader.read(_PIECE):
+        while data := await answer.read():
             await client.write(data)
     except ClientGoneError:
         return

@@ -3,26 +3,31 @@
     kubelets = Kubelets(KubeletTls(cert_file, key_file, ca_file))
     await kubelets.serve(connecting, request, reply)
 
-A log is an answer that is passed on. Any other stream begins with an upgrade: the client's offer
-goes to the kubelet as it is, and if that agrees, bytes go both ways until one side ends.
+A log is an answer that is passed on, or sent as messages to a client that asks for a WebSocket.
+Any other stream begins with an upgrade: the client's offer goes to the kubelet as it is, and if
+that agrees, bytes go both ways until one side ends. A refusal is passed on with its headers.
 What an older kubelet does not speak is translated (`translating`).
 """
 
-from collections.abc import Sequence
+from typing import Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.streams import forwarded, translating
-from kvstack.apiserver.streams.backends import Backends, DialError
+from kvstack.apiserver.streams import forwarded, log_socket, translating, websocket
+from kvstack.apiserver.streams.backends import Backend, Backends, DialError
 from kvstack.apiserver.streams.carrying import carry
-from kvstack.apiserver.streams.http_answer import AnswerError, HttpAnswer, read_head
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.apiserver.streams.proxies import Proxies
-from kvstack.apiserver.streams.spdy.pipes import Pipe, SocketPipe
+from kvstack.apiserver.streams.spdy.pipes import Pipe
 from kvstack.apiserver.streams.translating import RefusedError
 from kvstack.apiserver.verbs.results import Connecting, Proxying
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.streamed_answer import StreamedAnswer
 from kvstore.http.serving.request import Request
+
+_TEXT_BYTES_MAX: Final = 1 << 20
+"""Of what a kubelet says where it refuses."""
 
 
 class Kubelets:
@@ -42,7 +47,7 @@ class Kubelets:
         elif not connecting.host:
             reply.send_nothing(204)  # a pod without a node has no log
         elif connecting.is_log:
-            await self._log(connecting, reply)
+            await self._log(connecting, request, reply)
         elif not request.may_upgrade:
             raise status.bad_request("Upgrade request required")
         elif translating.is_needed(connecting, request):
@@ -50,29 +55,32 @@ class Kubelets:
         else:
             await self._upgrade(connecting, request, reply)
 
-    async def _log(self, connecting: Connecting, reply: Reply) -> None:
-        place = connecting.place
+    async def _log(self, connecting: Connecting, request: Request, reply: Reply) -> None:
+        headers = [("Host", connecting.authority), ("Connection", "close")]
         try:
-            reader, writer = await self._backends.connect(
-                connecting.host, connecting.port, self._backends.of_kubelet()
+            answer = await self._backends.ask(
+                self._kubelet(connecting), "GET", connecting.target, headers
             )
         except DialError as error:
-            url = f"https://{place}{connecting.target}"
+            url = f"https://{connecting.authority}{connecting.target}"
             raise status.unknown(f'Get "{url}": {error}') from error
-        try:
-            headers = [("Host", place), ("Connection", "close")]
-            writer.write(_head("GET", connecting.target, headers))
-            await writer.drain()
-            answer = await read_head(reader)
-            if answer.code >= 400:
-                raise _error(answer.code, await answer.text())
-            await _pass_on(answer, reply)
         except (AnswerError, OSError) as error:
-            if not reply.is_begun:
-                raise status.unknown(str(error)) from error
-            raise
-        finally:
-            writer.close()
+            raise status.unknown(str(error)) from error
+        async with answer:
+            try:
+                if answer.code >= 400:
+                    raise _error(answer.code, await _text(answer))
+                if websocket.is_asked(request):
+                    await log_socket.send_log(answer, request, reply)
+                else:
+                    await _pass_on(answer, reply)
+            except (AnswerError, OSError) as error:
+                if not reply.is_begun:
+                    raise status.unknown(str(error)) from error
+                raise
+
+    def _kubelet(self, connecting: Connecting) -> Backend:
+        return Backend(connecting.host, connecting.port, self._backends.of_kubelet())
 
     async def _translate(self, connecting: Connecting, request: Request, reply: Reply) -> None:
         """Speak to a kubelet as it speaks, and to the client as that asks."""
@@ -94,62 +102,57 @@ class Kubelets:
 
     async def _spdy(self, connecting: Connecting, protocol: str) -> Pipe:
         """Return a connection to a kubelet that speaks SPDY/3.1; DialError, RefusedError."""
-        reader, writer = await self._backends.connect(
-            connecting.host, connecting.port, self._backends.of_kubelet()
-        )
         headers = [
-            ("Host", connecting.place),
+            ("Host", connecting.authority),
             ("Connection", "Upgrade"),
             ("Upgrade", "SPDY/3.1"),
             ("X-Stream-Protocol-Version", protocol),
-            ("Content-Length", "0"),
         ]
-        code, text = 500, ""
         try:
-            writer.write(_head("POST", connecting.target, headers))
-            await writer.drain()
-            answer = await read_head(reader)
-            code = answer.code
-            text = "" if code == 101 else await answer.text()
+            answer = await self._backends.ask(
+                self._kubelet(connecting), "POST", connecting.target, headers, is_upgrade=True
+            )
         except (AnswerError, OSError) as error:
-            text = str(error)
-        if code == 101:
-            return SocketPipe(reader, writer)
-        writer.close()
-        raise RefusedError(code, text)
+            raise RefusedError(500, str(error)) from error
+        if answer.is_upgraded:
+            return answer
+        async with answer:
+            try:
+                text = await _text(answer)
+            except (AnswerError, OSError) as error:
+                text = str(error)
+        raise RefusedError(answer.code, text)
 
     async def _upgrade(self, connecting: Connecting, request: Request, reply: Reply) -> None:
         try:
-            backend = await self._backends.connect(
-                connecting.host, connecting.port, self._backends.of_kubelet()
+            answer = await self._backends.ask(
+                self._kubelet(connecting),
+                request.method,
+                connecting.target,
+                forwarded.of_upgrade(request),
+                is_upgrade=True,
             )
         except DialError as error:
             raise status.unknown(f"error dialing backend: {error}") from error
-        reader, writer = backend
-        try:
-            headers = forwarded.of_upgrade(request)
-            if request.method == "POST":
-                headers.append(("content-length", "0"))
-            writer.write(_head(request.method, connecting.target, headers))
-            await writer.drain()
-            answer = await read_head(reader)
-            if answer.code == 101:
-                await carry(answer, backend, reply)
-            elif answer.code >= 400:
-                reply.send_text(answer.code, await answer.text())
-            else:
-                raise status.unknown(f"invalid upgrade response: status code {answer.code}")
         except (AnswerError, OSError) as error:
-            if not reply.is_begun:
-                raise status.unknown(str(error)) from error
-            raise
-        finally:
-            writer.close()
+            raise status.unknown(str(error)) from error
+        async with answer:
+            try:
+                if answer.is_upgraded:
+                    await carry(answer, reply)
+                elif answer.code >= 400:
+                    body = (await _text(answer)).encode()
+                    reply.send_foreign(answer.code, list(forwarded.of_answer(answer.fields)), body)
+                else:
+                    raise status.unknown(f"invalid upgrade response: status code {answer.code}")
+            except (AnswerError, OSError) as error:
+                if not reply.is_begun:
+                    raise status.unknown(str(error)) from error
+                raise
 
 
-def _head(method: str, target: str, headers: Sequence[tuple[str, str]]) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+async def _text(answer: StreamedAnswer) -> str:
+    return (await answer.body(_TEXT_BYTES_MAX)).decode("utf-8", "replace")
 
 
 def _error(code: int, text: str) -> ApiError:
@@ -160,7 +163,7 @@ def _error(code: int, text: str) -> ApiError:
     return status.unknown(text, code)
 
 
-async def _pass_on(answer: HttpAnswer, reply: Reply) -> None:
+async def _pass_on(answer: StreamedAnswer, reply: Reply) -> None:
     reply.begin_stream("text/plain")
     async for piece in answer.pieces():
         await reply.answer.write(piece)

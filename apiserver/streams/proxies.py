@@ -8,21 +8,21 @@ pages are changed so that they lead through the server. A request for another pr
 over with its connection.
 """
 
-import asyncio
-import contextlib
 import posixpath
 import zlib
 from collections.abc import AsyncIterator
 from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.objects import status
 from kvstack.apiserver.streams import forwarded, html_links
-from kvstack.apiserver.streams.backends import Backends, DialError, Streams, of_anybody
+from kvstack.apiserver.streams.backends import Backend, Backends, DialError, of_anybody
 from kvstack.apiserver.streams.carrying import carry, wants_upgrade
-from kvstack.apiserver.streams.http_answer import AnswerError, HttpAnswer, read_head
 from kvstack.apiserver.verbs.results import Proxying
+from kvstack.component.http.answers import AnswerError, MalformedError
+from kvstack.component.http.request_head import Body
+from kvstack.component.http.streamed_answer import StreamedAnswer
 from kvstore.http.serving.request import Request
 
 _PATH_SAFE: Final = "/$&+,:;=@-_.~"
@@ -51,30 +51,35 @@ class Proxies:
             _redirect(place, request, reply)
             return
         try:
-            backend = await self._connect(place)
+            answer = await self._ask(place, request, is_upgrade=is_upgrade)
         except DialError as error:
             if is_upgrade:
                 raise status.unknown(f"error dialing backend: {error}") from error
             raise _unreachable(error) from error
-        try:
-            if is_upgrade:
-                await _upgrade(place, backend, request, reply)
-            else:
-                await _pass_on(place, backend, request, reply)
         except (AnswerError, OSError) as error:
-            if reply.is_begun:
-                raise
             raise _unreachable(error) from error
-        finally:
-            backend[1].close()
+        async with answer:
+            try:
+                if is_upgrade:
+                    await _upgrade(answer, request, reply)
+                else:
+                    await _pass_back(answer, place, request, reply)
+            except (AnswerError, OSError) as error:
+                if reply.is_begun:
+                    raise
+                raise _unreachable(error) from error
 
-    async def _connect(self, place: Proxying) -> Streams:
+    async def _ask(self, place: Proxying, request: Request, *, is_upgrade: bool) -> StreamedAnswer:
         parts = urlsplit(f"//{place.host}")
         host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[place.scheme]
         context = None
         if place.scheme == "https":
             context = self._backends.of_kubelet() if place.is_kubelet else of_anybody()
-        return await self._backends.connect(host, port, context, place.address)
+        backend = Backend(host, port, context, place.address)
+        headers, body = _upgrading(request) if is_upgrade else _passed(place, request)
+        return await self._backends.ask(
+            backend, request.method, _target(place, request), headers, body, is_upgrade=is_upgrade
+        )
 
 
 def _unreachable(error: Exception) -> Exception:
@@ -94,60 +99,43 @@ def _target(place: Proxying, request: Request) -> str:
     return f"{path}?{query}" if query else path
 
 
-async def _upgrade(place: Proxying, backend: Streams, request: Request, reply: Reply) -> None:
-    reader, writer = backend
-    writer.write(_head(request.method, _target(place, request), forwarded.of_upgrade(request)))
-    await writer.drain()
-    answer = await read_head(reader)
-    if answer.code == 101:
-        await carry(answer, backend, reply)
+def _upgrading(request: Request) -> tuple[list[forwarded.Header], Body]:
+    return forwarded.of_upgrade(request), None
+
+
+async def _upgrade(answer: StreamedAnswer, request: Request, reply: Reply) -> None:
+    if answer.is_upgraded:
+        await carry(answer, reply)
     elif answer.code < 400:
         raise status.unknown(f"invalid upgrade response: status code {answer.code}")
     else:
-        await _send(answer, list(forwarded.of_answer(answer.headers)), request, reply)
+        await _send(answer, list(forwarded.of_answer(answer.fields)), request, reply)
 
 
-async def _pass_on(place: Proxying, backend: Streams, request: Request, reply: Reply) -> None:
-    reader, _ = backend
-    sending = asyncio.create_task(_send_request(place, backend, request), name="proxied request")
-    try:
-        answer = await read_head(reader)
-        headers = list(forwarded.of_answer(answer.headers))
-        answer.has_body = request.method != "HEAD"
-        for position, (name, value) in enumerate(headers):
-            if name.lower() == "location":
-                headers[position] = (name, _rewritten(value, place, request))
-        if _is_page(answer):
-            await _send_page(answer, headers, place, request, reply)
-        else:
-            await _send(answer, headers, request, reply)
-    finally:
-        sending.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await sending
+async def _pass_back(
+    answer: StreamedAnswer, place: Proxying, request: Request, reply: Reply
+) -> None:
+    headers = list(forwarded.of_answer(answer.fields))
+    for position, (name, value) in enumerate(headers):
+        if name.lower() == "location":
+            headers[position] = (name, _rewritten(value, place, request))
+    if _is_page(answer):
+        await _send_page(answer, headers, place, request, reply)
+    else:
+        await _send(answer, headers, request, reply)
 
 
-async def _send_request(place: Proxying, backend: Streams, request: Request) -> None:
-    _, writer = backend
+def _passed(place: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
+    """Return headers and body of a request as they are passed on."""
     escaped = quote(place.path, safe=_PATH_SAFE)
     uri = posixpath.normpath(f"{place.prefix}/{escaped}")
     headers = [*forwarded.of_request(request), ("x-forwarded-uri", _slashed(uri, escaped))]
     length = request.header("content-length")
     has_body = bool(length) or request.header("transfer-encoding") != "" or request.body
-    is_chunked = bool(has_body) and not length
     if length:
         headers.append(("content-length", length))
-    elif is_chunked:
-        headers.append(("transfer-encoding", "chunked"))
     headers.append(("connection", "close"))
-    writer.write(_head(request.method, _target(place, request), headers))
-    if has_body:
-        async for piece in _body(request):
-            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
-            await writer.drain()
-        if is_chunked:
-            writer.write(b"0\r\n\r\n")
-    await writer.drain()
+    return headers, _body(request) if has_body else None
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
@@ -164,13 +152,8 @@ def _slashed(path: str, like: str) -> str:
     return f"{path}/" if like.endswith("/") and not path.endswith("/") else path
 
 
-def _head(method: str, target: str, headers: list[forwarded.Header]) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
 async def _send(
-    answer: HttpAnswer, headers: list[forwarded.Header], request: Request, reply: Reply
+    answer: StreamedAnswer, headers: list[forwarded.Header], request: Request, reply: Reply
 ) -> None:
     """Send an answer as it comes; a small one with its length."""
     length = answer.length
@@ -178,7 +161,7 @@ async def _send(
         own = [("Content-Length", str(length))] if length is not None else []
         reply.send_as_it_is(answer.code, [*headers, *own], b"")
     elif length is not None and length <= _WHOLE_MAX:
-        body = b"".join([piece async for piece in answer.pieces()])
+        body = await answer.body(_WHOLE_MAX)
         reply.send_as_it_is(answer.code, headers, body)
     else:
         reply.begin_as_it_is(answer.code, headers)
@@ -186,7 +169,7 @@ async def _send(
             await reply.answer.write(piece)
 
 
-def _is_page(answer: HttpAnswer) -> bool:
+def _is_page(answer: StreamedAnswer) -> bool:
     """Tell whether an answer is a page whose links can be changed."""
     media_type = answer.header("content-type").partition(";")[0].strip()
     is_small = answer.length is None or answer.length <= _PAGE_MAX
@@ -196,18 +179,18 @@ def _is_page(answer: HttpAnswer) -> bool:
 
 
 async def _send_page(
-    answer: HttpAnswer,
+    answer: StreamedAnswer,
     headers: list[forwarded.Header],
     place: Proxying,
     request: Request,
     reply: Reply,
 ) -> None:
-    body = b"".join([piece async for piece in answer.pieces()])
+    body = await answer.body(_PAGE_MAX)
     bits = _ENCODINGS[answer.header("content-encoding")]
     try:
         page = zlib.decompressobj(bits).decompress(body, _PAGE_MAX) if bits else body
     except zlib.error as error:
-        raise AnswerError(str(error)) from error
+        raise MalformedError(str(error)) from error
     page = html_links.rewritten(page, lambda url: _rewritten(url, place, request))
     if bits:
         packer = zlib.compressobj(wbits=bits)

@@ -93,7 +93,7 @@ async def _command(connecting: Connecting, wire: WebSocketWire, wants: Wants, di
         await wire.end(failed_status(f"unable to upgrade connection: {error.text}"))
         return
     except DialError as error:
-        url = f"https://{connecting.place}{connecting.target}"
+        url = f"https://{connecting.authority}{connecting.target}"
         await wire.end(failed_status(f'error sending request: Post "{url}": {error}'))
         return
     try:

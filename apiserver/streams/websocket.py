@@ -10,11 +10,7 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from wsproto.connection import Connection, ConnectionState, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
-from wsproto.frame_protocol import CloseReason
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
-
+from kvstack.component.http.websocket import Frames, GoodbyeError, accept_token
 from kvstore.http.serving.answer import Upgraded
 from kvstore.http.serving.request import ClientGoneError, Request
 
@@ -54,8 +50,7 @@ class Upgrading(Protocol):
 def accept(request: Request, answer: Upgrading, protocol: str) -> "WebSocket":
     """Answer the handshake."""
     key = request.header("sec-websocket-key")
-    accepted = generate_accept_token(key.encode("latin-1")).decode()
-    headers = [("Sec-WebSocket-Accept", accepted)]
+    headers = [("Sec-WebSocket-Accept", accept_token(key))]
     if protocol:
         headers.append(("Sec-WebSocket-Protocol", protocol))
     return WebSocket(answer.upgrade("websocket", headers))
@@ -67,56 +62,31 @@ class WebSocket:
     def __init__(self, socket: Upgraded) -> None:
         """After the handshake."""
         self._socket = socket
-        self._frames = Connection(ConnectionType.SERVER)
+        self._frames = Frames(_MESSAGE_BYTES_MAX)
         self._messages: list[bytes] = []
-        self._begun = bytearray()
-        self._is_over = False
 
     async def receive(self) -> bytes | None:
         """Return the next message; None: the client has gone."""
         while not self._messages:
-            if self._is_over:
+            if self._frames.is_over:
                 return None
-            data = await self._socket.read()
-            try:
-                self._frames.receive_data(data or None)
-                for event in self._frames.events():
-                    await self._take(event)
-            except RemoteProtocolError:
-                self._is_over = True
-            self._is_over = self._is_over or not data
+            self._messages += self._frames.receive(await self._socket.read())
+            if replies := self._frames.replies():
+                await self._socket.write(replies)
         return self._messages.pop(0)
-
-    async def _take(self, event: object) -> None:
-        if isinstance(event, BytesMessage | TextMessage):
-            piece = event.data
-            self._begun += piece.encode() if isinstance(piece, str) else piece
-            if len(self._begun) > _MESSAGE_BYTES_MAX:
-                raise RemoteProtocolError("a message is too long")
-            if event.message_finished:
-                self._messages.append(bytes(self._begun))
-                self._begun.clear()
-        elif isinstance(event, Ping):
-            await self._socket.write(self._frames.send(event.response()))
-        elif isinstance(event, CloseConnection):
-            self._is_over = True
-            if self._frames.state is ConnectionState.REMOTE_CLOSING:
-                await self._socket.write(self._frames.send(event.response()))
 
     async def send(self, message: bytes, *, is_text: bool = False) -> None:
         """Send a message; raises ClientGoneError."""
         try:
-            event = TextMessage(message.decode()) if is_text else BytesMessage(message)
-            data = self._frames.send(event)
-        except LocalProtocolError as error:  # the client has said goodbye
+            data = self._frames.message(message, is_text=is_text)
+        except GoodbyeError as error:
             raise ClientGoneError from error
         await self._socket.write(data)
 
     async def close(self) -> None:
         """End the connection in order; raises ClientGoneError."""
-        if self._frames.state is ConnectionState.OPEN:
-            goodbye = CloseConnection(CloseReason.NORMAL_CLOSURE)
-            await self._socket.write(self._frames.send(goodbye))
+        if goodbye := self._frames.goodbye():
+            await self._socket.write(goodbye)
 
     def drop(self) -> None:
         """End the connection."""

@@ -3,11 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.verbs import acting, create, delete, made, patch, reading, update, watch
+from kvstack.apiserver.verbs import reviews
 from kvstack.apiserver.verbs.call import Call
-from kvstack.apiserver.verbs.deletecollection import delete_collection
+from kvstack.apiserver.verbs.deletion import delete
+from kvstack.apiserver.verbs.deletion.deletecollection import delete_collection
+from kvstack.apiserver.verbs.reading import computed_objects, get_and_list, watch
 from kvstack.apiserver.verbs.results import Result
 from kvstack.apiserver.verbs.subresources import binding, connect, eviction, scale
+from kvstack.apiserver.verbs.writing import create, patch, update
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Result]]
 
@@ -16,7 +19,7 @@ _CREATES: Final[dict[tuple[str, str], Verb]] = {
     ("bindings", ""): binding.create,
     ("pods", "eviction"): eviction.create,
 }
-"""Creates in the core group that are acts of their own."""
+"""Creates in the core group that are actions of their own."""
 
 
 async def _create(call: Call) -> Result:
@@ -27,20 +30,22 @@ async def _create(call: Call) -> Result:
     if own is not None:
         return await own(call)
     if endpoint.subresource or endpoint.collection is None:
-        return await acting.act(call)
+        return await reviews.create(call)
     return await create.create(call)
 
 
 def _get(call: Call) -> Awaitable[Result]:
     if call.endpoint.subresource == "scale":
         return scale.get(call)
-    return made.get(call) if call.endpoint.collection is None else reading.get(call)
+    if call.endpoint.collection is None:
+        return computed_objects.get(call)
+    return get_and_list.get(call)
 
 
 def _list(call: Call) -> Awaitable[Result]:
     if call.endpoint.collection is None:
-        return made.list_objects(call)
-    return reading.list_objects(call)
+        return computed_objects.list_objects(call)
+    return get_and_list.list_objects(call)
 
 
 VERBS: Final[Mapping[str, Verb]] = {

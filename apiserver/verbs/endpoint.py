@@ -8,26 +8,30 @@ requests. Objects come and go in its version; admission, hooks and the registry 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.unchanged import keeps
+from kvstack.apimachinery.schema.decode import decode
+from kvstack.apimachinery.schema.resource import Column, Kind, Resource
+from kvstack.apimachinery.schema.types import Type
+from kvstack.apimachinery.schema.zeros import Make, zero
+from kvstack.apiserver.apiextensions.customresources.resource import CustomResource
 from kvstack.apiserver.apply.endpoint import ConversionError
 from kvstack.apiserver.apply.endpoint import Endpoint as ApplyEndpoint
-from kvstack.apiserver.kinds.custom.resource import CustomResource
 from kvstack.apiserver.kinds.strategy import Conversion, Strategy
 from kvstack.apiserver.kinds.table import rechecks_finalizers, strategy_of_row
 from kvstack.apiserver.kinds.workloads.cells import scale_cells
 from kvstack.apiserver.kinds.workloads.scales import SCALE
-from kvstack.apiserver.objects.groups import GroupKind, GroupResource
-from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.schema.decode import decode
-from kvstack.apiserver.schema.resource import Column, Kind, Resource
-from kvstack.apiserver.schema.types import Type
-from kvstack.apiserver.schema.zeros import Make, zero
 from kvstack.apiserver.verbs.forms.converting import ConvertedVersion
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.policy.admission.request import Versions
 
 _NO_HOOKS: Final = Strategy()
 _DEPRECATED: Final = {
@@ -59,9 +63,13 @@ class Endpoint:
         self.kind: Final[Kind] = row.kind if below is None else below.kind
         """Of the objects that are read and written here."""
         self.type: Final[Type | None] = row.type if below is None else below.type
+        self.is_custom_object: Final = row.is_custom and self.kind == row.kind
+        """Whether custom resources are read and written here, and not their Scales."""
         self.cells: Final = self._own_cells()
         self.columns: Final[tuple[Column, ...]] = tuple((below or row).columns)
         self.verbs: Final = (below or row).verbs
+        self.has_table: Final = self.strategy.table.is_served and self.verbs != ("create",)
+        """Whether objects can be had as Tables: reviews, bindings and evictions cannot."""
         self.resource: Final = GroupResource(row.group, row.name)
         self.converted_version: Final = _converted_version(row)
         """Set if a webhook converts the objects, which are then handled in this version."""
@@ -84,8 +92,8 @@ class Endpoint:
         self._conversion = self.main.conversions.get(row.version)
         self.rows: Final = rows
         """All versions that share the collection."""
-        self.admitted: object = None
-        """Kept by whoever asks admission."""
+        self.versions: Versions | None = None
+        """As admission sees them; made by the first write that admission is asked about."""
         self._versions = {each.group_version: each for each in rows}
         self._apply: ApplyEndpoint | None = None
 
@@ -94,20 +102,25 @@ class Endpoint:
             return self.strategy.cells or self.main.cells
         return scale_cells if self.kind.kind == SCALE else None
 
-    async def read(self, record: Record) -> Record:
-        """Return a record as objects are handled here; raises ApiError."""
+    async def read(self, record: Record, *, may_be_old: bool = False) -> Record:
+        """Return a record as objects are handled here; raises ApiError.
+
+        may_be_old: whether a conversion that was made before will do.
+        """
         converted = self.converted_version
         if converted is None:
             return record
-        [found] = await converted.records([record])
-        return found
+        if may_be_old:
+            [found] = await converted.records([record])
+            return found
+        return await converted.fresh(record)
 
     async def read_all(self, page: Page) -> Page:
         """Return the objects of a list as they are handled here; raises ApiError."""
         converted = self.converted_version
         if converted is None:
             return page
-        return page._replace(records=await converted.records(page.records), sheet=None)
+        return page._replace(records=await converted.records(page.records), cached=None)
 
     def is_outdated(self, record: Record) -> bool:
         """Tell whether a record is of another version than would be written now."""
@@ -167,7 +180,10 @@ class Endpoint:
             obj.setdefault("metadata", {})["managedFields"] = []
 
     def to_hub(self, obj: Obj) -> Obj:
-        """Return an object of this version in the hub version, with its defaults."""
+        """Return an object of this version in the hub version, with its defaults.
+
+        The given one may be changed.
+        """
         if self.is_hub:
             return obj
         if self._conversion is not None:
@@ -180,6 +196,7 @@ class Endpoint:
             obj |= decode(obj, self.collection.codec.type).obj
         return obj
 
+    @keeps(1)
     def from_hub(self, obj: Obj) -> Obj:
         """Return an object of the hub version in this version; the given one stays as it is."""
         if self.is_hub:
@@ -188,8 +205,12 @@ class Endpoint:
         found = {**found, "apiVersion": self.row.kind.api_version, "kind": self.row.kind.kind}
         return decode(found, self.row.type).obj
 
+    @keeps(1)
     def converted(self, obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
         """Return an object in another served version, and its type; None: there is none.
+
+        The given one stays as it is, and what is returned may share parts with it: it is only to
+        be looked at.
 
         What is served by another group, too, has no version there: who wrote an event through one
         group owns nothing of it once somebody writes through the other.
@@ -205,16 +226,27 @@ class Endpoint:
         return _convert(hub, self._conversion_of(row), to_hub=False), row.type
 
     def fields_of(self) -> Callable[[Record], Mapping[str, str]] | None:
-        """Return how selectable fields are found where their names are not the hub's."""
-        selectable = self.main.selectable
-        if self._is_stored_version or selectable is None:
+        """Return how selectable fields are found where the collection does not have them.
+
+        Of a version that a webhook converts they are those of the converted record, which has to be
+        ready by then.
+        """
+        own, converted = self.main.selectable, self.converted_version
+        if own is None:
             return None
-        own = selectable
-        return lambda record: own(record.parse())
+        if converted is not None:
+            return lambda record: own(_ready(converted, record).parse())
+        return None if self._is_stored_version else lambda record: own(record.parse())
 
     def _conversion_of(self, row: Resource) -> Conversion | None:
         strategy = strategy_of_row(row) or _NO_HOOKS
         return strategy.conversions.get(row.version)
+
+
+def _ready(converted: ConvertedVersion, record: Record) -> Record:
+    found = converted.ready(record)
+    assert found is not None, "what is selected by its fields was converted before"
+    return found
 
 
 def _converted_version(row: Resource) -> ConvertedVersion | None:
@@ -232,7 +264,7 @@ def _convert(obj: Obj, conversion: Conversion | None, *, to_hub: bool) -> Obj:
     if conversion is None:
         return obj
     try:
-        return conversion.to_stored(dict(obj)) if to_hub else conversion.to_served(obj)
+        return conversion.to_stored(obj) if to_hub else conversion.to_served(obj)
     except (KeyError, TypeError, AttributeError) as error:
         raise ConversionError(f"the object cannot be converted: {error!r}") from error
 

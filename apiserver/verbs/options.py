@@ -11,21 +11,21 @@ What cannot be read is 400, what does not go together 422. The first value of a 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects import fields, labels, status
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import fields, labels, status
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     forbidden,
     invalid,
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.fields import FieldSelector, FieldSelectorError
-from kvstack.apiserver.objects.groups import GroupKind
-from kvstack.apiserver.objects.labels import Selector, SelectorError
-from kvstack.apiserver.objects.metadata import validate_field_manager
-from kvstack.apiserver.objects.request_info import Query, is_true
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int, parse_uint
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.fields import FieldSelector, FieldSelectorError
+from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects.metadata import validate_field_manager
+from kvstack.apimachinery.objects.request_info import Query, is_true
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int, parse_uint
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.registry.reads import EXACT, NOT_OLDER_THAN
 
 Obj = dict[str, Any]
@@ -171,6 +171,8 @@ def list_options(query: Query, *, is_watch: bool = False, is_list: bool = True) 
         _text(query, "continue"),
         _flag(query, "sendInitialEvents"),
     )
+    if is_list and _flag(query, "watch") and _begins_now(found):
+        found = found._replace(send_initial_events=True, match=NOT_OLDER_THAN)
     errors = _watch_errors(found) if found.is_watch and is_list else _list_errors(found)
     _refuse("ListOptions", errors)
     return found
@@ -245,6 +247,13 @@ def _delete_errors(options: DeleteOptions, body: Obj) -> list[FieldError]:
 _ALONE: Final = "cannot be set together with"
 
 
+def _begins_now(options: ListParameters) -> bool:
+    """Return whether a watch is defaulted to initial events and, with bookmarks, their end."""
+    if options.send_initial_events is not None or options.match:
+        return False
+    return options.resource_version in ("", "0")
+
+
 def _watch_errors(options: ListParameters) -> list[FieldError]:
     errors: list[FieldError] = []
     match, path = options.match, "resourceVersionMatch"
@@ -257,9 +266,7 @@ def _watch_errors(options: ListParameters) -> list[FieldError]:
             errors.append(forbidden(path, text))
         if match != NOT_OLDER_THAN:
             errors.append(not_supported(path, match, (NOT_OLDER_THAN,)))
-    # A watch from now on begins with what is there, as if the request had asked for it so.
-    begins_now = options.send_initial_events is None and options.resource_version in ("", "0")
-    if options.continue_token and (match or begins_now):
+    if options.continue_token and match:
         errors.append(forbidden(path, f"{path} is forbidden when continue is provided"))
     return errors
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple, TypeAlias
 
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.selection import Selection
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.types import Type
 from kvstack.apiserver.verbs.options import ListParameters
 
 
@@ -56,7 +56,7 @@ class Connecting(NamedTuple):
     """Whether the kubelet speaks what clients speak over WebSockets; else it is translated."""
 
     @property
-    def place(self) -> str:
+    def authority(self) -> str:
         """Host and port as URLs have them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.types import Type
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.webhooks.client import Answer
 from kvstack.apiserver.webhooks.reading import read_review
 

@@ -11,32 +11,30 @@ answers, which may grow, are not asked for. What goes wrong is told in the words
 import asyncio
 import ssl
 from collections import OrderedDict
+from functools import partial
 from typing import Final
 
 import orjson
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.webhooks import faults
-from kvstack.apiserver.webhooks.http.answers import (
-    HttpAnswer,
-    MalformedError,
-    TooLongError,
-    TornError,
-)
-from kvstack.apiserver.webhooks.http.client import HttpClient, UrlError, site_of
-from kvstack.apiserver.webhooks.http.connection import ClosedError
-from kvstack.apiserver.webhooks.http.dialling import Address, addresses_of
-from kvstack.apiserver.webhooks.places import Place, service_of
+from kvstack.apiserver.webhooks.addresses import addresses_in_cluster
+from kvstack.apiserver.webhooks.client_config import ClientConfig
 from kvstack.apiserver.webhooks.services import Services
-from kvstack.apiserver.webhooks.tls import client_context
+from kvstack.component.http.answers import AnswerError, HttpAnswer, TooLongError
+from kvstack.component.http.client import HttpClient
+from kvstack.component.http.request_head import UrlError, head_lines, site_of
+from kvstack.component.http.tls import client_context
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 _CONTEXTS_MAX: Final = 256
-_HEAD: Final = (
-    "Content-Type: application/json\r\n"
-    "Accept: application/json, */*\r\n"
-    "Accept-Encoding: identity\r\n"
-    "User-Agent: kube-apiserver-admission\r\n"
+_HEAD: Final = head_lines(
+    (
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, */*"),
+        ("Accept-Encoding", "identity"),
+        ("User-Agent", "kube-apiserver-admission"),
+    )
 )
 _TEXTS: Final = {
     400: "the server rejected our request for an unknown reason",
@@ -78,11 +76,11 @@ class WebhookClient:
         """Find Services by the given means; nothing is dialled yet."""
         self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
         self._services: Final = services
-        self._http: Final = HttpClient(self._addresses)
+        self._http: Final = HttpClient(partial(addresses_in_cluster, services))
 
     async def post(
         self,
-        place: Place,
+        client_config: ClientConfig,
         query: str,
         body: bytes,
         *,
@@ -90,10 +88,10 @@ class WebhookClient:
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Answer:
         """Send a body and return what is answered with a status of success; raises CallError."""
-        url = place.url + query
+        url = client_config.url + query
         try:
             async with asyncio.timeout(timeout_s):
-                found = await self._send(place, url, body, bytes_max)
+                found = await self._send(client_config, url, body, bytes_max)
         except TimeoutError:
             raise CallError(f"Post {quote(url)}: context deadline exceeded") from None
         return _checked(Answer(found.code, found.header("content-type"), found.body))
@@ -102,9 +100,11 @@ class WebhookClient:
         """Give up all connections."""
         self._http.close()
 
-    async def _send(self, place: Place, url: str, body: bytes, bytes_max: int) -> HttpAnswer:
+    async def _send(
+        self, client_config: ClientConfig, url: str, body: bytes, bytes_max: int
+    ) -> HttpAnswer:
         try:
-            context = self._context(place.ca)
+            context = self._context(client_config.ca)
         except ValueError as error:
             raise CallError(str(error)) from None
         try:
@@ -113,23 +113,10 @@ class WebhookClient:
             )
         except (UrlError, TooLongError) as error:
             raise CallError(str(error)) from None
-        except ClosedError as error:
-            raise CallError(f"Post {quote(url)}: {faults.CLOSED}") from error
-        except TornError as error:
-            raise CallError(f"Post {quote(url)}: {faults.TORN}") from error
-        except MalformedError as error:
-            raise CallError(f"Post {quote(url)}: {faults.MALFORMED}") from error
-        except OSError as error:
+        except (AnswerError, OSError) as error:
             site = site_of(url)
             told = await faults.dial_text(error, site.host, site.port, self._services)
             raise CallError(f"Post {quote(url)}: {told}") from error
-
-    async def _addresses(self, host: str, port: int) -> list[Address]:
-        """Return where a host is: a Service from the copy, others by the system."""
-        service = service_of(host)
-        if service is None:
-            return await addresses_of(host, port)
-        return self._services.endpoints(*service, port)
 
     def _context(self, ca: bytes) -> ssl.SSLContext:
         """Return the settings for a bundle; another bundle has connections of its own."""
@@ -148,7 +135,7 @@ def _checked(answer: Answer) -> Answer:
         return answer
     if 300 <= code < 400:
         raise CallError(f"the server answered with a redirect ({code}), which is not followed")
-    if told := _told(answer):
+    if told := _refusal_message(answer):
         raise CallError(told)
     said = "unknown"
     if answer.content_type.startswith("text/"):
@@ -164,7 +151,7 @@ def _checked(answer: Answer) -> Answer:
     )
 
 
-def _told(answer: Answer) -> str:
+def _refusal_message(answer: Answer) -> str:
     """Return the message of a Status that refuses; empty: the answer is none."""
     try:
         found = orjson.loads(answer.body)

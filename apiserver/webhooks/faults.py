@@ -1,38 +1,32 @@
-"""What went wrong on the way to a server, in the words of Go's client.
+"""What went wrong on the way to a server in the cluster, in the words of Go's client.
 
 await dial_text(error, "hook.a.svc", 443, services)
 → 'dial tcp 10.0.0.7:8443: connect: connection refused'
 """
 
-import socket
 import ssl
-from typing import Final
 
-from kvstack.apiserver.webhooks.places import service_of
+from kvstack.apiserver.webhooks.client_config import service_of
 from kvstack.apiserver.webhooks.services import ServiceError, Services
-from kvstack.apiserver.webhooks.tls import verification_text
-
-MALFORMED: Final = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
-CLOSED: Final = "EOF"
-TORN: Final = "unexpected EOF"
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+from kvstack.component.http.faults import fault_text
+from kvstack.component.http.tls import verification_text
 
 
-async def dial_text(error: OSError, host: str, port: int, services: Services) -> str:
-    """Return why there is no connection."""
+async def dial_text(error: Exception, host: str, port: int, services: Services) -> str:
+    """Return why there is no answer; a server with a wrong name is asked for its names."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        service = service_of(host)
-        address = (host, port) if service is None else services.endpoints(*service, port)[0]
-        return await verification_text(error, host, address)
+        return await verification_text(error, host, _address(host, port, services))
     if isinstance(error, ServiceError):
         return str(error)
-    if isinstance(error, ssl.SSLError):
-        if error.reason in _NO_TLS:
-            return "http: server gave HTTP response to HTTPS client"
-        return f"tls: {error.reason or error}"
-    if isinstance(error, socket.gaierror):
-        return f"dial tcp: lookup {host}: no such host"
-    shown = f"[{host}]" if ":" in host else host
-    if isinstance(error, ConnectionRefusedError):
-        return f"dial tcp {shown}:{port}: connect: connection refused"
-    return f"dial tcp {shown}:{port}: {error.strerror or error}"
+    return fault_text(error, host, port)
+
+
+def _address(host: str, port: int, services: Services) -> tuple[str, int] | None:
+    """Return where a host is; None: its Service or its endpoints have gone since it was dialled."""
+    service = service_of(host)
+    if service is None:
+        return host, port
+    try:
+        return services.endpoints(*service, port)[0]
+    except ServiceError:
+        return None

@@ -5,11 +5,11 @@ read_review(answer, "admission.k8s.io/v1", "AdmissionReview", type_)   → the o
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.text import json_text, yaml_text
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.yaml_scalars import YamlError
-from kvstack.apiserver.schema.decode import DecodeError, decode
-from kvstack.apiserver.schema.types import Type
+from kvstack.apimachinery.objects.text import json_text, yaml_text
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
+from kvstack.apimachinery.schema.decode import DecodeError, decode
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.webhooks.client import Answer, CallError
 
 Obj = dict[str, Any]

@@ -10,8 +10,8 @@ come first; where there are none, Endpoints count.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 
 SERVICES: Final = GroupResource("", "services")
 ENDPOINTS: Final = GroupResource("", "endpoints")
@@ -27,7 +27,7 @@ class ServiceError(OSError):
 
 
 class Objects(Protocol):
-    """The copy of the cluster."""
+    """The watch cache."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
         """Return an object; None: there is none."""
@@ -42,7 +42,7 @@ class Services:
     """Finds the endpoints of Services."""
 
     def __init__(self, view: Objects) -> None:
-        """Look them up in the copy."""
+        """Look them up in the watch cache."""
         self._view: Final = view
 
     def endpoints(self, namespace: str, name: str, port: int) -> list[Address]:

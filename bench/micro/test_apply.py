@@ -13,11 +13,11 @@ import orjson
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.update import on_create, on_update
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Resource
 
 NOW = "2026-01-01T00:00:00Z"
 Obj = dict[str, Any]

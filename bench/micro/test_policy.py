@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.chain import Chain
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_objects
@@ -24,7 +24,7 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     ROLE_BINDINGS,
     Grants,
 )
-from kvstack.apiserver.policy.ports import Change, Decision
+from kvstack.apiserver.policy.interfaces import Change, Decision
 
 Obj = dict[str, Any]
 

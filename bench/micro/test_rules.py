@@ -6,7 +6,7 @@ pytest bench/micro/test_rules.py --benchmark-only
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.ruled import OBJECT, SPEC
-from kvstack.apiserver.kinds.custom.rules import RuleChecks
+from kvstack.apiserver.apiextensions.customresources.rules import RuleChecks
 
 
 def test_ten_rules(benchmark: BenchmarkFixture) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstack.component.clock import SystemClock
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.apply.entry_context import EntryContext
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.batch import Inbox
@@ -25,8 +27,6 @@ from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -47,17 +47,17 @@ def member(data_dir: Path, files: Files) -> Iterator[tuple[Node, Parts]]:
     """Run a member that has joined, and close it."""
     config = configure(read_command_line([f"--data-dir={data_dir}"]), {})
     logger, clock = LineLogger([], "info"), SystemClock()
-    places = prepare(data_dir, None, logger)
+    paths = prepare(data_dir, None, logger)
     founding = Founding(
         config.name,
         lambda: initial_members(config, socket.gethostbyname),
         config.initial_cluster_token,
         is_new=True,
     )
-    booted = boot(places, founding, logger, files=files)
+    booted = boot(paths, founding, logger, files=files)
     try:
         parts = build(
-            config, booted, snapshot_files(config, booted, places, logger, files), clock, logger
+            config, booted, snapshot_files(config, booted, paths, logger, files), clock, logger
         )
         node = Node(parts)
         while not node.is_ready:
@@ -86,7 +86,7 @@ def test_turn(benchmark: BenchmarkFixture, tmp_path: Path, files: Files, puts: i
     with member(tmp_path / "data", files) as (node, parts):
         out = benchmark.pedantic(node.turn, setup=inbox, rounds=ROUNDS, warmup_rounds=1)
         assert [code for _, code, _ in out.replies] == [0] * puts
-        assert parts.store.key_count == next(ids) - 1
+        assert parts.state.store.key_count == next(ids) - 1
 
 
 def test_apply_1000(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ def test_apply_1000(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     with member(tmp_path / "data", UnsyncedFiles()) as (_, parts):
 
         def apply_all(puts: list[bytes]) -> None:
-            apply = parts.applier.apply
+            apply = parts.state.applier.apply
             context = EntryContext(NO_CREDENTIAL, 0, NOW_NS)
             for body in puts:
                 assert apply(Field.PUT, body, context)
-            parts.store.flush()
-            parts.applier.take_events()
+            parts.state.store.flush()
+            parts.state.applier.take_events()
 
         benchmark.pedantic(apply_all, setup=bodies, rounds=ROUNDS, warmup_rounds=1)
-        assert parts.store.key_count == next(ids) - 1
+        assert parts.state.store.key_count == next(ids) - 1

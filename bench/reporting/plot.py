@@ -58,7 +58,7 @@ def svg(figures: list[dict[str, Any]]) -> str | None:
 def _panel(panel: Panel) -> Iterator[str]:
     values = [value for line in panel.lines for value in line.values]
     low = math.floor(math.log10(max(min(values), 1e-3)))
-    high = max(math.ceil(math.log10(max(max(values), 1e-3))), low + 1)
+    high = max(math.ceil(math.log10(max(*values, 1e-3))), low + 1)
 
     def y(value: float) -> float:
         share = (math.log10(max(value, 1e-3)) - low) / (high - low)

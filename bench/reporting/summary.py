@@ -1,4 +1,4 @@
-"""The short table of the project's README: every measure that has a target, from the load results.
+"""The table of docs/performance.md: every measure that has a target, from the load results.
 
 It stands between two marks, and is written anew with the results; everything else is left alone.
 """
@@ -10,23 +10,23 @@ from typing import Any, Final
 from bench.reporting.figures import OURS, PEER
 from bench.reporting.report import number, ratio, target
 
-README: Final = Path(__file__).parents[2] / "README.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "performance.md"
 BEGIN: Final = "<!-- written by make bench: begin -->"
 END: Final = "<!-- written by make bench: end -->"
 SCENARIOS: Final = ("rates", "fanout", "latency", "cluster-rates", "catch-up")
 
 
-def write(readme: Path, results: Path) -> bool:
-    """Put the table into readme; return whether there were results. ValueError without marks."""
+def write(page: Path, results: Path) -> bool:
+    """Put the table into page; return whether there were results. ValueError without marks."""
     paths = [results / f"{name}.json" for name in SCENARIOS]
     found = [json.loads(path.read_text()) for path in paths if path.exists()]
     if not found:
         return False
-    before, begin, rest = readme.read_text().partition(BEGIN)
+    before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{readme} has no place for the results: {BEGIN} ... {END}")
-    readme.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
+        raise ValueError(f"{page} has no place for the results: {BEGIN} ... {END}")
+    page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
     return True
 
 

@@ -129,7 +129,7 @@ def play(run: Run) -> None:
         _starts(run, servers)
         for name, contender in servers.items():
             with run.step(f"{name}: {_OBJECTS} objects"):
-                _prepare(run, contender, hooks)
+                _prepare(contender, hooks)
         for round_number in run.rounds():
             for number, load in enumerate(_LOADS):
                 for name in run.order(round_number):
@@ -168,7 +168,7 @@ def _starts(run: Run, servers: dict[str, Contender]) -> None:
                 run.figures.add(share, name, 100 * meter.used_s()[0] / idle_s)
 
 
-def _prepare(run: Run, contender: Contender, hooks: HookServer) -> None:
+def _prepare(contender: Contender, hooks: HookServer) -> None:
     for namespace in ("bench", "new", "watched", "hooked"):
         make_namespace(contender.api, namespace)
     asked(contender.api, "POST", _DEFINITIONS, _DEFINITION)

@@ -37,13 +37,13 @@ def play(run: Run) -> None:
         with run.step(f"round {number + 1}: start, idle"):
             _start(run, number)
     pods, nodes = run.size(_PODS, 20, "pods"), run.size(_NODES, 4)
-    with stacks.started(run.directory / "rate", *_inside(nodes)) as stack:
+    with stacks.started(run.directory / "rate", *inside(nodes)) as stack:
         stack.wait_ready()
         stack.wait_nodes(nodes)
         for number in run.rounds():
             with run.step(f"round {number + 1}: {pods:,} pods"):
                 _rate(run, OURS, stack, f"web-{number}", pods, "nodes inside")
-                _remove(stack, f"web-{number}")
+                remove(stack, f"web-{number}")
     for number in run.rounds():
         for name in _contenders(run, number):
             with run.step(f"round {number + 1}, {name}: {pods:,} pods"):
@@ -84,11 +84,11 @@ def _start(run: Run, number: int) -> None:
     directory = run.directory / f"start-{number}"
     for what in ("on a fresh directory", "on the same directory again"):
         began_s = time.perf_counter()
-        with stacks.started(directory, *_inside(1)) as stack:
+        with stacks.started(directory, *inside(1)) as stack:
             stack.wait_ready()
             ready_s = time.perf_counter() - began_s
             cpu_s = stack.cpu_s()
-            _make(stack, f"web-{what.rpartition(' ')[2]}", 1)
+            make(stack, f"web-{what.rpartition(' ')[2]}", 1)
             pod_s = time.perf_counter() - began_s
             add, lower = run.figures.add, Better.LOWER
             add(Measure(f"start {what}, to the first answer", "s", lower), OURS, ready_s)
@@ -117,7 +117,7 @@ def _idle(run: Run, name: str, stack: Stack, when: str, *, has_limits: bool = Fa
 
 def _rate(run: Run, who: str, stack: Stack, name: str, pods: int, where: str) -> None:
     used_s = stack.cpu_s()
-    took_s = seconds_of(lambda: _make(stack, name, pods))
+    took_s = seconds_of(lambda: make(stack, name, pods))
     what = f"a Deployment of {pods:,}, {where}: from its POST until all are ready"
     run.figures.add(Measure(what, "pods/s", Better.HIGHER), who, pods / took_s)
     cpu = Measure(f"a Deployment of {pods:,}, {where}: CPU of all", "ms/pod", Better.LOWER)
@@ -128,7 +128,7 @@ def _beside(run: Run, name: str, number: int, pods: int, nodes: int) -> None:
     """Start a control plane with its nodes elsewhere, and make a Deployment."""
     began_s = time.perf_counter()
     with _nodes_elsewhere(run, name, f"beside-{number}", nodes) as stack:
-        _make(stack, "first", 1)
+        make(stack, "first", 1)
         first_s = time.perf_counter() - began_s
         what = f"start with {nodes:,} nodes elsewhere, to a pod that is ready"
         run.figures.add(Measure(what, "s", Better.LOWER), name, first_s)
@@ -146,7 +146,7 @@ def _many(run: Run, name: str, pods: int, at_once: int, nodes: int) -> None:
         used_s = stack.cpu_s()
         began_s = time.perf_counter()
         for number in range(pods // at_once):
-            _make(stack, f"many-{number}", at_once)
+            make(stack, f"many-{number}", at_once)
         took_s = time.perf_counter() - began_s
         when = f"{pods:,} pods on {nodes:,} nodes"
         made = f"{when}, a Deployment of {at_once:,} after the other"
@@ -158,12 +158,14 @@ def _many(run: Run, name: str, pods: int, at_once: int, nodes: int) -> None:
             run.figures.add(memory_measure(f"with {when}", kind, None), name, value / MIB)
 
 
-def _make(stack: Stack, name: str, pods: int) -> None:
+def make(stack: Stack, name: str, pods: int) -> None:
+    """Make a Deployment, and wait until all its pods are ready."""
     stack.ask("POST", _DEPLOYMENTS, _deployment(name, pods))
     stack.wait_for(f"{_DEPLOYMENTS}/{name}", "readyReplicas", pods, _LIMIT_S)
 
 
-def _remove(stack: Stack, name: str) -> None:
+def remove(stack: Stack, name: str) -> None:
+    """Delete a Deployment, and wait until no pod is left."""
     stack.ask("DELETE", f"{_DEPLOYMENTS}/{name}")
     end_s = time.monotonic() + _LIMIT_S
     while stack.ask("GET", "/api/v1/namespaces/default/pods?limit=1")["items"]:
@@ -172,7 +174,8 @@ def _remove(stack: Stack, name: str) -> None:
         time.sleep(_REMOVED_POLL_S)
 
 
-def _inside(nodes: int) -> tuple[str, ...]:
+def inside(nodes: int) -> tuple[str, ...]:
+    """Return the flags of a cluster with hollow nodes of its own."""
     return ("--without=node", f"--nodes={nodes}", "--log-level=error")
 
 

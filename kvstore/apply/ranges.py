@@ -76,6 +76,18 @@ def execute_range(store: Store, request: pb.RangeRequest) -> RangeAnswer | Refus
     return RangeAnswer(kvs, more, result.count, result.revision)
 
 
+def is_plain(request: pb.RangeRequest) -> bool:
+    """Tell whether a request is for KeyValues as they are now, in the store's own order."""
+    return not (
+        request.revision > 0
+        or request.count_only
+        or request.keys_only
+        or not 0 <= request.limit < LIMIT_MAX
+        or not is_store_order(request)
+        or has_revision_filters(request)
+    )
+
+
 def fetch_limit(request: pb.RangeRequest) -> int:
     """Return how many keys to fetch: one more than requested, or 0 for all of the range."""
     limit = request.limit

@@ -17,8 +17,8 @@ is higher. Times are given by the caller. Signing and verifying is not done here
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from kvstack.component.units import SECOND_NS
 from kvstore.errors import AUTH_FAILED, VERIFY_ONLY, Refusal
-from kvstore.units import SECOND_NS
 from kvstore.wire.varint import UINT64_MAX
 
 Credential: TypeAlias = tuple[str, int]

@@ -12,10 +12,10 @@ from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from kvstore.client import encode
 from kvstore.client.caller import Caller
 from kvstore.client.channel import Channel, Metadata
-from kvstore.client.decode import make_decoder, parse, status_result
+from kvstore.client.codec import encode
+from kvstore.client.codec.decode import make_decoder, parse, status_result
 from kvstore.client.errors import (
     ClosedError,
     InvalidArgumentError,

@@ -5,13 +5,13 @@ connect(["https://10.0.0.1:2379"], ClientOptions(tls=…)) ──► Store      
 
 from collections.abc import Callable, Sequence
 
-from kvstore.client import crate
+from kvstack.component.errors import ConfigError
 from kvstore.client.channel import Channel
 from kvstore.client.channel_store import ChannelStore
 from kvstore.client.endpoints import Endpoint, parse_endpoint
 from kvstore.client.options import ClientOptions
 from kvstore.client.store import Store
-from kvstore.errors import ConfigError
+from kvstore.transport import crate
 
 
 def connect(
@@ -35,16 +35,16 @@ def open_channel(
 ) -> Channel:
     """Return the best channel available to these endpoints, not started; errors are connect's."""
     if not endpoints:
-        raise ConfigError("at least one endpoint is needed")
+        raise ConfigError("at least one endpoint is required")
     if options.token and options.user:
-        raise ConfigError("a token and a user are both given: one of them says who calls")
+        raise ConfigError("a token and a user are both given; give only one")
     places = parse_endpoints(endpoints, options)
     if options.transport == "native" or (options.transport == "auto" and crate.is_available()):
-        from kvstore.client.native import NativeChannel
+        from kvstore.client.channels.native import NativeChannel
 
         return NativeChannel(places, options, on_notice)
     # Loaded only where it is used: grpcio is large.
-    from kvstore.client.grpcio import GrpcioChannel
+    from kvstore.client.channels.grpcio import GrpcioChannel
 
     return GrpcioChannel(places, options, on_notice)
 

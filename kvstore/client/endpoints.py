@@ -11,7 +11,7 @@ path up to a colon.
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 
 _PORT = 2379  # where none is given
 
@@ -37,7 +37,7 @@ def parse_endpoint(text: str, *, with_tls: bool) -> Endpoint:
     if scheme in ("unix", "unixs"):
         return _unix(text, rest, is_tls=scheme == "unixs")
     if scheme not in ("", "http", "https"):
-        raise ConfigError(f"endpoint {text!r}: the scheme is none of http, https, unix, unixs")
+        raise ConfigError(f"endpoint {text!r}: the scheme must be one of http, https, unix, unixs")
     try:
         parts = urlsplit(f"//{rest}")
         host, port = parts.hostname, parts.port

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kvstore.client.channel import Channel, ChannelStream
-from kvstore.client.decode import parse
+from kvstore.client.codec.decode import parse
 from kvstore.client.errors import (
     CallFailedError,
     LeaseNotFoundError,

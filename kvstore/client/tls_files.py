@@ -9,9 +9,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.component.errors import ConfigError
 from kvstore.client.options import ClientTls
 from kvstore.config.checks import check_key_pair
-from kvstore.errors import ConfigError
 
 
 def check_files(tls: ClientTls) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from kvstore.client.channel import Channel, Metadata
-from kvstore.client.decode import parse
+from kvstore.client.codec.decode import parse
 from kvstore.client.errors import CallFailedError
 from kvstore.client.options import ClientOptions
 from kvstore.errors import (
@@ -68,7 +68,7 @@ class Tokens:
     def _renewed(self, task: asyncio.Task[None]) -> None:
         self._renewing = None
         if not task.cancelled():
-            task.exception()  # whoever waits for it is told; there may be nobody left
+            task.exception()  # its waiters get it; there may be none left
 
     async def _authenticate(self, limit_s: float) -> None:
         body = self._request.SerializeToString()

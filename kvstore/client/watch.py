@@ -20,16 +20,31 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from kvstore.client.errors import StoreError
 from kvstore.client.values import Event, Progress, WatchValue
 
 if TYPE_CHECKING:
-    from kvstore.client.watch_session import WatchSession
     from kvstore.wire.gen import rpc_pb2 as pb
 
 _VALUE_COST: Final = 256  # bytes a value counts besides its events
+
+
+class WatchOwner(Protocol):
+    """What serves a watch: see `kvstore.client.watch_session`."""
+
+    def remove(self, watch: "Watch") -> None:
+        """Serve a watch no more."""
+        ...
+
+    def taken(self, watch: "Watch", size_bytes: int) -> None:
+        """Note that the reader has taken values that counted so many bytes."""
+        ...
+
+    def request_progress(self, watch: "Watch") -> None:
+        """Ask the server how far it is."""
+        ...
 
 
 class Watch:
@@ -66,7 +81,7 @@ class Watch:
 
     def __init__(
         self,
-        session: "WatchSession",
+        session: WatchOwner,
         key: bytes,
         end: bytes,
         start_revision: int,

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from kvstore.client import encode
 from kvstore.client.channel import Channel, ChannelStream, Metadata
-from kvstore.client.decode import CANCELED, CREATED, FRAGMENT, Decoder
+from kvstore.client.codec import encode
+from kvstore.client.codec.decode import CANCELED, CREATED, FRAGMENT, Decoder
 from kvstore.client.errors import (
     CallFailedError,
     ClosedError,
@@ -125,7 +125,7 @@ class WatchSession:
         if watch not in self._watches:
             return
         del self._watches[watch]
-        self._leave_stream(watch, is_told=False)
+        self._leave_stream(watch, is_known=False)
         self._asked.discard(watch)
         self._asking.discard(watch)
         if not self._watches:
@@ -140,7 +140,7 @@ class WatchSession:
                 self._create(watch)
 
     def request_progress(self, watch: Watch) -> None:
-        """Have a watch told how far the store is now."""
+        """Request a progress notification for a watch."""
         self._asking.add(watch)
         if not self._starts_early:
             self._start_early()
@@ -243,12 +243,16 @@ class WatchSession:
             )
         )
 
-    def _leave_stream(self, watch: Watch, *, is_told: bool) -> None:
-        """Take a watch off the stream; is_told: the server has ended it by itself."""
+    def _leave_stream(self, watch: Watch, *, is_known: bool) -> None:
+        """Take a watch off the stream; is_known: the server has ended it by itself."""
         watch_id, watch.id = watch.id, 0
         watch.is_running = False
         watch.partial, watch.partial_bytes = [], 0
-        if self._by_id.pop(watch_id, None) is not None and self._stream is not None and not is_told:
+        if (
+            self._by_id.pop(watch_id, None) is not None
+            and self._stream is not None
+            and not is_known
+        ):
             self._stream.send(encode.watch_cancel(watch_id))
 
     def on_end(self, failure: CallFailedError | None) -> None:
@@ -273,7 +277,7 @@ class WatchSession:
     def _interrupt(self, watch: Watch, reason: str) -> None:
         was_running = watch.is_running or watch.is_quiet
         watch.is_quiet = False
-        self._leave_stream(watch, is_told=True)
+        self._leave_stream(watch, is_known=True)
         if was_running:
             self._push(watch, Interrupted(reason))
 
@@ -375,7 +379,7 @@ class WatchSession:
 
     def _canceled(self, watch: Watch, compact_revision: int, reason: str) -> None:
         if compact_revision:
-            self._leave_stream(watch, is_told=True)
+            self._leave_stream(watch, is_known=True)
             if watch.start_revision < watch.next_revision >= compact_revision:
                 self._create(watch, is_exact=True)
                 return
@@ -390,7 +394,7 @@ class WatchSession:
             watch.denials += 1
             self._break(CallFailedError(Code.UNAVAILABLE, reason, True))
             return
-        self._leave_stream(watch, is_told=True)
+        self._leave_stream(watch, is_known=True)
         self._end(watch, error)
 
     def _may_be_old_token(self, error: StoreError) -> bool:
@@ -446,7 +450,7 @@ class WatchSession:
         if self._queued_bytes > self._options.watches_bytes_max and self._watches:
             limit = min(limit, self._options.watches_bytes_max // len(self._watches))
         if watch.queued_bytes > limit and watch.id:
-            self._leave_stream(watch, is_told=False)
+            self._leave_stream(watch, is_known=False)
             watch.is_suspended, watch.resume_below = True, limit // 2
             reason = f"the reader is too slow: {watch.queued_bytes} bytes wait, limit {limit}"
             self._queued_bytes += watch.push(Interrupted(reason))
@@ -462,7 +466,7 @@ class WatchSession:
         self._starts_early = True
         for watch in self._watches:
             if watch.is_running and watch.is_ahead and watch.next_revision > 1:
-                self._leave_stream(watch, is_told=False)
+                self._leave_stream(watch, is_known=False)
                 watch.is_quiet = True
                 self._create(watch)
 
@@ -479,7 +483,7 @@ class WatchSession:
             self._ask_timer = self._loop.call_later(_ASK_AGAIN_S, self._ask_progress)
 
     def _progress(self, revision: int) -> None:
-        """Tell those who asked; others are told by their own notifications."""
+        """Notify those who asked; others have notifications of their own."""
         asked, self._asked = self._asked, set()
         for watch in asked:
             if watch.is_running and not watch.partial:

@@ -9,9 +9,10 @@ A flag's value is converted once, here. Rules across flags are `checks`'.
 from collections.abc import Mapping
 from typing import Final
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.log_rotation import parse_rotation
 from kvstore.config.flag_reader import FlagReader
 from kvstore.config.flags import FEATURE_GATES, FLAGS, GATES_WITHOUT_EFFECT, Effect
-from kvstore.config.log_rotation import parse_rotation
 from kvstore.config.model import (
     QUOTA_DEFAULT_BYTES,
     Config,
@@ -20,7 +21,6 @@ from kvstore.config.model import (
     TracingConfig,
 )
 from kvstore.config.values import INT64_MAX, Value, default_value, parse_duration
-from kvstore.errors import ConfigError
 
 PROGRESS_INTERVAL_MIN_S: Final = 0.1
 _HOUR_NS: Final = 3600 * 10**9
@@ -69,8 +69,8 @@ def build(read: FlagReader, given: frozenset[str], warnings: list[str]) -> Confi
             read.seconds("watch-progress-notify-interval", 600.0), PROGRESS_INTERVAL_MIN_S
         ),
         enable_grpc_gateway=read.switch("enable-grpc-gateway"),
-        cors=read.texts("cors"),
-        host_whitelist=read.texts("host-whitelist"),
+        cors=_named(read, given, "cors"),
+        host_whitelist=_named(read, given, "host-whitelist"),
         listen_peer_urls=read.texts("listen-peer-urls"),
         raft_read_timeout_s=read.seconds("raft-read-timeout"),
         raft_write_timeout_s=read.seconds("raft-write-timeout"),
@@ -124,6 +124,12 @@ def build(read: FlagReader, given: frozenset[str], warnings: list[str]) -> Confi
         ineffective=_ineffective(given, gates),
         warnings=warnings,
     )
+
+
+def _named(read: FlagReader, given: frozenset[str], flag: str) -> tuple[str, ...]:
+    """Read origins or hosts: those that were named, * for an empty list as in etcd; () if not."""
+    named = read.texts(flag) or ("*",)
+    return named if flag in given else ()
 
 
 def _tls(read: FlagReader, prefix: str) -> TlsConfig:

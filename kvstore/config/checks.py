@@ -8,19 +8,20 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import JOURNAL, LOG_LEVELS
+from kvstack.component.net.addresses import is_secure
+from kvstack.component.units import SECOND_NS
 from kvstore.config.flags import DEPRECATED
 from kvstore.config.model import Config
-from kvstore.config.values import Value, is_secure, split_host_port
-from kvstore.errors import ConfigError
-from kvstore.units import SECOND_NS
+from kvstore.config.values import Value, split_host_port
+from kvstore.extras import require
 
 ELECTION_TIMEOUT_MAX_MS: Final = 50_000
 QUOTA_SUGGESTED_MAX_BYTES: Final = 8 << 30
 REQUEST_SUGGESTED_MAX_BYTES: Final = 10 << 20
 SAMPLING_RATE_MAX: Final = 1_000_000
-LOG_LEVELS: Final = ("debug", "info", "warn", "error", "dpanic", "panic", "fatal")
 TLS_VERSIONS: Final = frozenset({"", "TLS1.2", "TLS1.3"})
-JOURNAL: Final = "systemd/journal"  # among --log-outputs
 _NO_FILES: Final = frozenset({"default", "stderr", "stdout", JOURNAL})
 _BEAT_FACTOR: Final = 5
 # What other members and clients read must be text; paths may be any bytes.
@@ -157,7 +158,7 @@ def _check_client_tls(config: Config) -> None:
             f"{secure[0]} with HTTPS scheme"
         )
     if tls.client_cert_auth and not tls.trusted_ca_file:
-        raise ConfigError("--client-cert-auth needs --trusted-ca-file: whom else to trust")
+        raise ConfigError("--client-cert-auth requires --trusted-ca-file")
 
 
 def _check_bind_url(flag: str, url: str) -> None:
@@ -231,6 +232,8 @@ def _check_numbers(config: Config) -> None:
     ):
         if number < 0:
             raise ConfigError(f"--{flag} must not be negative (set to {number})")
+    if config.tracing.is_enabled:
+        require("tracing", "--enable-distributed-tracing")
     rate = config.tracing.sampling_rate
     if not 0 <= rate <= SAMPLING_RATE_MAX:
         raise ConfigError(

@@ -7,8 +7,8 @@ read.text("name")   read.seconds("grpc-keepalive-timeout", when_zero_s=20.0)
 from collections.abc import Mapping
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.config.values import Value
-from kvstore.units import SECOND_NS
 
 
 class FlagReader:

@@ -10,9 +10,9 @@ member without data needs these flags; once there is a log they are ignored.
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.model import Config
 from kvstore.config.values import check_url, split_host_port
-from kvstore.errors import ConfigError
 
 Resolve = Callable[[str], str]  # host name → IP address; OSError if it has none
 
@@ -32,7 +32,9 @@ def initial_members(
     listed = config.initial_cluster
     if config.discovery_srv:
         if by_srv is None:
-            raise ConfigError("--discovery-srv: DNS is not asked here; use --initial-cluster")
+            raise ConfigError(
+                "--discovery-srv: DNS lookups are not available here; use --initial-cluster"
+            )
         listed = by_srv()
     members = read_members(listed)
     if config.name not in members:

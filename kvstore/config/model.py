@@ -9,7 +9,7 @@ prefix in common (TLS, discovery, tracing) are groups. Nothing is read or checke
 from dataclasses import dataclass, field
 from typing import Final
 
-from kvstore.config.log_rotation import Rotation
+from kvstack.component.line_log.log_rotation import Rotation
 
 QUOTA_DEFAULT_BYTES: Final = 2 << 30
 GRPC_OVERHEAD_BYTES: Final = 512 << 10  # what gRPC may add to the largest request
@@ -100,8 +100,8 @@ class Config:
     warning_apply_duration_s: float = 0.1
     watch_progress_notify_interval_s: float = 600.0
     enable_grpc_gateway: bool = True
-    cors: tuple[str, ...] = ("*",)
-    host_whitelist: tuple[str, ...] = ("*",)
+    cors: tuple[str, ...] = ()  # empty: not given, no foreign origin is served
+    host_whitelist: tuple[str, ...] = ()  # empty: not given, own names on loopback
     # Cluster
     listen_peer_urls: tuple[str, ...] = ("http://localhost:2380",)
     raft_read_timeout_s: float = 5.0

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.flags import BY_NAME, FLAGS, REMOVED, Flag, FlagKind
 from kvstore.config.values import Value, parse_value
-from kvstore.errors import ConfigError
 
 FILE_BYTES_MAX: Final = 1 << 20
 HELP: Final = "help"
@@ -107,7 +107,7 @@ def read_file(path: str) -> Given:
     except yaml.YAMLError as error:
         raise ConfigError(f"config file {path} is not YAML: {error}") from error
     except RecursionError:
-        raise ConfigError(f"config file {path}: its values are nested too deep") from None
+        raise ConfigError(f"config file {path}: its values are nested too deeply") from None
     except ValueError as error:  # an invalid date or number
         raise ConfigError(f"config file {path} is not YAML: {error}") from None
     given = Given()
@@ -131,14 +131,14 @@ def _split(argument: str) -> tuple[str, str, str]:
     return name, equals, text
 
 
-def _value(flag: Flag, text: str, place: str, error_type: type[ConfigError]) -> Value:
+def _value(flag: Flag, text: str, where: str, error_type: type[ConfigError]) -> Value:
     try:
         return parse_value(flag, text)
     except ValueError as error:
         reason = str(error)
         if len(text) > _SHOWN_MAX:
             text, reason = f"{text[:_SHOWN_MAX]}...", f"{reason[:_SHOWN_MAX]}..."
-        raise error_type(f'invalid value "{text}" for {place}: {reason}') from None
+        raise error_type(f'invalid value "{text}" for {where}: {reason}') from None
 
 
 # In the file, some settings are in nested mappings and have other names.
@@ -198,42 +198,42 @@ def _take_mapping(
     given: Given, path: str, tree: Mapping[object, object], keys: Mapping[str, object], within: str
 ) -> None:
     for key, setting in tree.items():
-        place = f"{within}{key}"
+        where = f"{within}{key}"
         meaning = keys.get(key) if isinstance(key, str) else None
         if setting is None:
             continue
         if meaning is None:
-            given.warnings.append(f"unrecognized key in config file {path}: {place}")
+            given.warnings.append(f"unrecognized key in config file {path}: {where}")
         elif isinstance(meaning, str):
             flag = BY_NAME[meaning]
-            given.values[flag.name] = _file_value(flag, setting, f"{place} in {path}")
+            given.values[flag.name] = _file_value(flag, setting, f"{where} in {path}")
         elif isinstance(meaning, dict) and isinstance(setting, dict):
-            _take_mapping(given, path, setting, meaning, f"{place}.")
+            _take_mapping(given, path, setting, meaning, f"{where}.")
         else:
-            raise ConfigError(f"config file {path}: {place} must be a mapping")
+            raise ConfigError(f"config file {path}: {where} must be a mapping")
 
 
-def _file_value(flag: Flag, setting: object, place: str) -> Value:
+def _file_value(flag: Flag, setting: object, where: str) -> Value:
     """Read a setting of the file; a duration is whole nanoseconds, or (unlike etcd) a Go text."""
     if flag.kind is FlagKind.BOOL:
         if not isinstance(setting, bool):
-            raise ConfigError(f"invalid value {_show(setting)} for {place}: must be true or false")
+            raise ConfigError(f"invalid value {_show(setting)} for {where}: must be true or false")
         return setting
     is_number = isinstance(setting, int) and not isinstance(setting, bool)
     if flag.kind in {FlagKind.INT, FlagKind.UINT, FlagKind.UINT32}:
         if not is_number:
-            raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a whole number")
-        return _value(flag, str(setting), place, ConfigError)
+            raise ConfigError(f"invalid value {_show(setting)} for {where}: must be a whole number")
+        return _value(flag, str(setting), where, ConfigError)
     if flag.kind is FlagKind.DURATION and is_number:
-        return _value(flag, f"{setting}ns", place, ConfigError)
+        return _value(flag, f"{setting}ns", where, ConfigError)
     is_list = isinstance(setting, list) and all(isinstance(each, _SCALARS) for each in setting)
     if flag.kind in {FlagKind.SET, FlagKind.LIST} and isinstance(setting, list) and is_list:
         items = tuple(str(item) for item in setting)
         return tuple(sorted(set(items))) if flag.kind is FlagKind.SET else items
     if not isinstance(setting, _SCALARS):
-        raise ConfigError(f"invalid value {_show(setting)} for {place}: must be a text")
+        raise ConfigError(f"invalid value {_show(setting)} for {where}: must be a text")
     text = str(setting).lower() if isinstance(setting, bool) else str(setting)
-    return _value(flag, text, place, ConfigError)
+    return _value(flag, text, where, ConfigError)
 
 
 def _show(setting: object) -> str:

@@ -35,7 +35,7 @@ def parse_value(flag: Flag, text: str) -> Value:
     """Parse text as the value of flag; ValueError gives the reason if it cannot be."""
     if flag.kind is FlagKind.CHOICE:
         return _choice(flag, text)
-    if flag.kind is FlagKind.URLS and text == flag.default == "*":
+    if flag.name == "cors" and text == "*":
         return ("*",)
     value = _PARSERS[flag.kind](text)
     if flag.choices and isinstance(value, tuple):
@@ -118,11 +118,6 @@ def check_url(url: str) -> str:
     if slash:
         raise ValueError(f"URL must not contain a path: {url}")
     return url
-
-
-def is_secure(url: str) -> bool:
-    """Tell whether a URL asks for TLS."""
-    return url.startswith(("https:", "unixs:"))
 
 
 def split_host_port(authority: str, url: str) -> tuple[str, int]:

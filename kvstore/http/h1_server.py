@@ -20,11 +20,13 @@ from typing import Final
 
 import h11
 
+from kvstack.component.logger import Logger
+from kvstack.component.net.accepting import accept_connections
+from kvstack.component.net.descriptors import is_silent
+from kvstack.component.net.listening import peer_host
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.batch import HttpHeaders
 from kvstore.http.exchange import PLAIN_TEXT, PageHandler, PageRequest
-from kvstore.logger import Logger
-from kvstore.runtime.accepting import accept_connections
-from kvstore.transport.tls_errors import go_error_text
 
 CONNECTIONS_MAX: Final = 1024
 HEADER_BYTES_MAX: Final = 64 << 10
@@ -61,6 +63,8 @@ class H1Server:
         self._make_context = make_context
         self._admit = admit
         self._tasks: set[asyncio.Task[None]] = set()
+        # Those whose clients have sent nothing, the oldest first.
+        self._silent: dict[asyncio.Task[None], socket.socket] = {}
         self._connections: set[_Connection] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._is_draining = False
@@ -101,12 +105,28 @@ class H1Server:
             self._begin,
             lambda: (len(self._tasks), CONNECTIONS_MAX),
             self._logger,
+            self._close_silent,
         )
+
+    def _close_silent(self) -> bool:
+        """Close the oldest connection that has sent nothing, but not the newest one."""
+        silent = (task for task, raw in self._silent.items() if is_silent(raw))
+        oldest, newer = next(silent, None), next(silent, None)
+        if oldest is None or newer is None:
+            return False
+        del self._silent[oldest]
+        oldest.cancel()
+        return True
 
     def _begin(self, raw: socket.socket) -> None:
         task = asyncio.create_task(self._serve(raw), name="http connection")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._silent[task] = raw
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._silent.pop(task, None)
 
     async def _serve(self, raw: socket.socket) -> None:
         remote = _host_of(raw)
@@ -120,7 +140,15 @@ class H1Server:
             )
             raw.close()
             return
-        connection = _Connection(reader, writer)
+        task = asyncio.current_task()
+
+        def mark_active() -> None:
+            if task is not None:
+                self._silent.pop(task, None)
+
+        if self._make_context is not None:
+            mark_active()  # by its handshake
+        connection = _Connection(reader, writer, mark_active)
         connection.remote_ip = remote
         connection.is_tls = self._make_context is not None
         connection.common_name = name
@@ -131,7 +159,7 @@ class H1Server:
             await connection.serve(self._handler)
         except (OSError, TimeoutError):
             pass  # the connection broke or timed out: there is no client to answer
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged; other connections go on
             self._logger.error("an HTTP handler failed", remote_addr=remote, error=repr(error))
         finally:
             self._connections.discard(connection)
@@ -168,8 +196,14 @@ class H1Server:
 class _Connection:
     """One connection: its requests, one after another."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_first_data: Callable[[], object],
+    ) -> None:
         self.reader = reader
+        self._on_first_data: Callable[[], object] | None = on_first_data
         self.writer = writer
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self.remote_ip = ""
@@ -216,7 +250,11 @@ class _Connection:
                 return event
             if event is not h11.NEED_DATA:
                 return None
-            self.h11.receive_data(await self.reader.read(_READ_BYTES))
+            data = await self.reader.read(_READ_BYTES)
+            if self._on_first_data is not None:
+                self._on_first_data()
+                self._on_first_data = None
+            self.h11.receive_data(data)
 
     async def _handle(self, head: h11.Request, handler: PageHandler) -> None:
         body = _StreamedBody(self)
@@ -425,4 +463,4 @@ def _host_of(raw: socket.socket) -> str:
         name = raw.getpeername()
     except OSError:
         return ""
-    return str(name[0]) if isinstance(name, tuple) else ""
+    return peer_host(name) if isinstance(name, tuple) else ""

@@ -1,7 +1,7 @@
 """A WebSocket after its upgrade: messages are a request's body, lines of the answer are messages.
 
-wsproto handles the frames. This module is loaded at the first WebSocket, because most servers never
-serve one and loading wsproto would delay each start.
+This module is loaded at the first WebSocket, because most servers never serve one and loading
+wsproto would delay each start.
 """
 
 import asyncio
@@ -9,16 +9,7 @@ from collections.abc import AsyncIterator
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from wsproto.connection import Connection, ConnectionType
-from wsproto.events import (
-    BytesMessage,
-    CloseConnection,
-    Ping,
-    TextMessage,
-)
-from wsproto.frame_protocol import CloseReason
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
-
+from kvstack.component.http.websocket import NORMAL, Frames, GoodbyeError, accept_token
 from kvstore.batch import HttpHeaders
 from kvstore.http.exchange import PageHandler, PageRequest, UpgradedConnection
 
@@ -32,8 +23,7 @@ class WebSocketSession:
 
     def __init__(self, connection: UpgradedConnection, message_bytes_max: int) -> None:
         self._connection = connection
-        self._frames = Connection(ConnectionType.SERVER)
-        self._message_bytes_max = message_bytes_max
+        self._frames = Frames(message_bytes_max)
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
         self._line = bytearray()
 
@@ -55,7 +45,7 @@ class WebSocketSession:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
                 await handling
-                await self._close(CloseReason.NORMAL_CLOSURE)
+                await self._close(NORMAL)
             else:
                 await reading
         finally:
@@ -71,34 +61,21 @@ class WebSocketSession:
 
     async def _read(self) -> None:
         """Read messages until the client closes."""
-        message = bytearray()
+        frames = self._frames
         while data := await self._connection.read():
-            try:
-                self._frames.receive_data(data)
-                for event in self._frames.events():
-                    if isinstance(event, TextMessage | BytesMessage):
-                        message += _bytes_of(event)
-                        if len(message) > self._message_bytes_max:
-                            await self._close(CloseReason.MESSAGE_TOO_BIG)
-                            return
-                        if event.message_finished:
-                            await self._pieces.put(bytes(message) + b"\n")
-                            message.clear()
-                    elif isinstance(event, Ping):
-                        await self._connection.write(self._frames.send(event.response()))
-                    elif isinstance(event, CloseConnection):
-                        await self._connection.write(self._frames.send(event.response()))
-                        return
-            except RemoteProtocolError:
-                await self._close(CloseReason.PROTOCOL_ERROR)
+            messages = frames.receive(data)
+            if replies := frames.replies():
+                await self._connection.write(replies)
+            for message in messages:
+                await self._pieces.put(message + b"\n")
+            if frames.fault:
+                await self._close(frames.fault)
+            if frames.is_over:
                 return
 
-    async def _close(self, reason: CloseReason) -> None:
-        try:
-            data = self._frames.send(CloseConnection(code=reason))
-        except LocalProtocolError:
-            return  # the client closed it first
-        await self._connection.write(data)
+    async def _close(self, code: int) -> None:
+        if goodbye := self._frames.goodbye(code):
+            await self._connection.write(goodbye)
 
     # The answer: each of its lines is a message.
 
@@ -127,15 +104,10 @@ class WebSocketSession:
         if not line:
             return
         try:
-            data = self._frames.send(TextMessage(data=line.decode()))
-        except LocalProtocolError:
+            data = self._frames.message(line, is_text=True)
+        except GoodbyeError:
             return  # the client has closed it; the reader ends the session
         await self._connection.write(data)
-
-
-def _bytes_of(event: TextMessage | BytesMessage) -> bytes:
-    data = event.data
-    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def acceptance(request: PageRequest, key: str) -> HttpHeaders:
@@ -143,7 +115,7 @@ def acceptance(request: PageRequest, key: str) -> HttpHeaders:
     headers = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Accept", generate_accept_token(key.encode("latin-1")).decode()),
+        ("Sec-WebSocket-Accept", accept_token(key)),
     ]
     if request.header("sec-websocket-protocol").startswith(_BEARER):
         headers.append(("Sec-WebSocket-Protocol", _BEARER))

@@ -21,6 +21,7 @@ not know the members: forwarding a renewal to the leader is done by the node.
 from collections.abc import Iterable
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.backend import Backend, Table, scan_all
 from kvstore.deadlines import Deadlines
 from kvstore.errors import (
@@ -34,7 +35,6 @@ from kvstore.errors import (
 from kvstore.failpoints import armed, hit
 from kvstore.lease.row import decode_row, encode_row, row_key
 from kvstore.types import NO_LEASE, LeaseId
-from kvstore.units import SECOND_NS
 
 TTL_MAX_S: Final = 9_000_000_000
 NOT_PRIMARY: Final = Refusal(int(Code.UNKNOWN), "not a primary lessor")

@@ -56,6 +56,10 @@ class RangeReader:
         keys = self._index.keys(key, _bound(range_end), limit)
         return self._records.get_many_indexed(self._index.current_revkeys(keys))
 
+    def fields_now(self, keys: list[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, the KeyValues of live keys as fields 2 of a message, and tail."""
+        return self._records.get_fields_indexed(self._index.current_revkeys(keys), head, tail)
+
     def keys_only_now(self, key: bytes, range_end: bytes, limit: int) -> list[bytes]:
         """Return the same as kvs_now, but without value and lease, from the index alone."""
         current = self._index.current_of_live

@@ -77,6 +77,11 @@ class Records:
         self.flush()
         return self._backend.get_many(Table.KEY, revkeys)
 
+    def get_fields_indexed(self, revkeys: Sequence[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, KeyValues of records in the index as fields 2 of a message, and tail."""
+        self.flush()
+        return self._backend.get_fields(Table.KEY, revkeys, head, tail)
+
     def pager(self, start: bytes, end: bytes | None) -> RecordPager:
         """Return a reader of the records with start <= revision key < end (None: no bound)."""
         self.flush()

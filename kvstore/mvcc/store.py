@@ -136,6 +136,23 @@ class Store:
             return RangeResult(kvs, reader.count_at(key, range_end, revision, now), now)
         return RangeResult(kvs, len(kvs), now)
 
+    def range_keys(self, key: bytes, range_end: bytes, limit: int) -> tuple[list[bytes], int]:
+        """Return (the live keys of a range, up to limit (0: all), the count of the whole range)."""
+        reader = self._reader
+        keys = reader.keys_now(key, range_end, limit and limit + 1)
+        count = len(keys)
+        if 0 < limit < count:
+            count = reader.count_now(key, range_end)
+            del keys[limit:]
+        return keys, count
+
+    def fields(self, keys: list[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, the KeyValues of live keys as fields 2 of a message, and tail.
+
+        For a response that needs no single KeyValue this costs less than range().
+        """
+        return self._reader.fields_now(keys, head, tail)
+
     def current(self, key: bytes) -> Current | None:
         """Return (create, mod, version, revision key) of a live key; None for any other."""
         return self._index.current(key)

@@ -4,7 +4,7 @@
              no waiter: replayed, or proposed by another member ─► Applier
 
 The applied index moves with the data: both are in the backend's one open transaction, and the
-index is written there just before each commit (see upkeep).
+index is written there just before each commit (see maintenance).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, NO_SPACE, Code, CorruptionError, Refusal
 from kvstore.failpoints import armed, hit
 from kvstore.node import slow_apply
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL, Parsed, Waiter
-from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType
 from kvstore.wire import raft_codec
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -34,9 +34,9 @@ _EMPTY: Final = b""
 class Committed:
     """Applies what raft has committed."""
 
-    def __init__(self, parts: Parts, maintenance: Maintenance) -> None:
+    def __init__(self, parts: Parts, jobs: LongJobs) -> None:
         self._parts = parts
-        self._maintenance = maintenance
+        self._jobs = jobs
         self.confirmed_term = 0  # the last term whose leader's first entry was applied
         self.is_published = False  # this member's own name, proposed in this run, was applied
         self.removed_ns: int | None = None  # when this member's own removal was applied
@@ -49,9 +49,9 @@ class Committed:
         Plain puts that follow one another are applied as one run.
         """
         parts = self._parts
-        applier = parts.applier
+        applier = parts.state.applier
         applier.begin_batch(parts.raft.term)
-        waiting = parts.pending.by_index
+        waiting = parts.replication.pending.by_index
         clock = parts.counters.clock
         began_ns = clock()
         if armed:
@@ -90,7 +90,7 @@ class Committed:
         parts = self._parts
         if entry.type != EntryType.NORMAL or not entry.data:
             return None
-        if parts.pending.by_request or parts.auth.enabled:
+        if parts.replication.pending.by_request or parts.state.auth.enabled:
             return None
         try:
             field, body = unwrap_request(entry.data)
@@ -107,7 +107,7 @@ class Committed:
         out: Outbox,
     ) -> int:
         """Apply plain puts from first_index on; return how many succeeded, not counted yet."""
-        applier = self._parts.applier
+        applier = self._parts.state.applier
         first_revision = applier.put_run(run)
         if first_revision is None:
             puts = 0
@@ -126,7 +126,7 @@ class Committed:
 
     def _apply_awaited(self, waiter: Waiter, index: int, now_ns: int, out: Outbox) -> bool:
         """Apply an entry that has a waiter; return True for a successful put, not counted yet."""
-        applier, request, credential = self._parts.applier, waiter.request, waiter.credential
+        applier, request, credential = self._parts.state.applier, waiter.request, waiter.credential
         clock = self._parts.counters.clock
         at_ns = clock()
         if isinstance(request, PlainPut):
@@ -178,7 +178,7 @@ class Committed:
 
     def _answer(self, waiter: Waiter, result: Result, out: Outbox) -> None:
         call_id = waiter.call_id
-        applier = self._parts.applier
+        applier = self._parts.state.applier
         if applier.over_quota:
             applier.over_quota = False
             self._over_quota.append(call_id)
@@ -196,7 +196,7 @@ class Committed:
             return
         request = waiter.request
         if isinstance(request, pb.CompactionRequest) and request.physical:
-            self._maintenance.wait_for_compaction(call_id)
+            self._jobs.wait_for_compaction(call_id)
             return
         out.replies.append((call_id, Code.OK, verdict))
 
@@ -205,7 +205,7 @@ class Committed:
 
         Returns as _apply_awaited.
         """
-        applier, by_request = self._parts.applier, self._parts.pending.by_request
+        applier, by_request = self._parts.state.applier, self._parts.replication.pending.by_request
         try:
             if by_request:
                 field, body, request_id = unwrap(entry.data)
@@ -217,7 +217,7 @@ class Committed:
         except WireError:
             self._apply_v2(entry)
             return False
-        credential = credentials(entry.data) if self._parts.auth.enabled else NO_CREDENTIAL
+        credential = credentials(entry.data) if self._parts.state.auth.enabled else NO_CREDENTIAL
         result = applier.apply(field, body, EntryContext(credential, entry.index, now_ns))
         self._parts.counters.note_in_batch(field, not isinstance(result, Refusal))
         if result is NO_SPACE and applier.over_quota:
@@ -228,7 +228,7 @@ class Committed:
     def _apply_v2(self, entry: Entry) -> None:
         """Apply a request of etcd 3.5's v2 API."""
         try:
-            self._parts.membership.apply_v2(decode_v2_request(entry.data))
+            self._parts.state.membership.apply_v2(decode_v2_request(entry.data))
         except WireError as error:
             raise CorruptionError(f"log entry {entry.index} holds no request: {error}") from error
 
@@ -236,7 +236,7 @@ class Committed:
         """Apply a configuration change to the list of members and, if it is allowed, to raft."""
         parts = self._parts
         change = _conf_change(entry)
-        refusal = parts.membership.change(change)
+        refusal = parts.state.membership.change(change)
         if refusal is None:
             parts.raft.apply_conf_change(change)
             self.members_changed = True
@@ -248,7 +248,7 @@ class Committed:
                 "refused a configuration change", node_id=f"{change.node_id:x}", error=refusal.text
             )
             parts.raft.apply_conf_change(change._replace(node_id=0))
-        waiter = parts.pending.changes.pop(change.id, None)
+        waiter = parts.replication.pending.changes.pop(change.id, None)
         if waiter is not None:
             waiter.callback(refusal, out)
 

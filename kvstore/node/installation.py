@@ -12,10 +12,10 @@ covers is answered that the outcome is unknown.
 from kvstore.batch import Outbox
 from kvstore.errors import TIMEOUT_LEADER_FAIL
 from kvstore.failpoints import hit
+from kvstore.node.maintenance.checkpointer import Checkpointer
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.submission import refuse
-from kvstore.node.upkeep.maintenance import Maintenance
-from kvstore.node.upkeep.upkeep import Upkeep
 from kvstore.raft.model import Snapshot
 from kvstore.raft.ready import Ready
 from kvstore.wire.v2_members import decode_v2_members
@@ -25,10 +25,10 @@ from kvstore.wire.varint import WireError
 class Installation:
     """Installs received snapshots."""
 
-    def __init__(self, parts: Parts, upkeep: Upkeep, maintenance: Maintenance) -> None:
+    def __init__(self, parts: Parts, checkpointer: Checkpointer, jobs: LongJobs) -> None:
         self._parts = parts
-        self._upkeep = upkeep
-        self._maintenance = maintenance
+        self._checkpointer = checkpointer
+        self._jobs = jobs
 
     def install(self, snapshot: Snapshot, ready: Ready, out: Outbox) -> None:
         """Install the snapshot of a Ready; events of what is applied have been published."""
@@ -41,22 +41,22 @@ class Installation:
         }
         parts.logger.info("applying snapshot", **about)
         hit("raftBeforeSaveSnap")
-        parts.snapshots.record(snapshot)
+        parts.replication.snapshots.record(snapshot)
         hit("raftAfterSaveSnap")
         hit("raftBeforeSave")
-        parts.log.save(ready.hard_state, ready.entries, sync=True)
+        parts.replication.log.save(ready.hard_state, ready.entries, sync=True)
         hit("raftAfterSave")
         hit("raftBeforeApplySnap")
         hit("applyBeforeOpenSnapshot")
-        parts.snapshots.install(index)
+        parts.replication.snapshots.install(index)
         hit("applyAfterOpenSnapshot")
         hit("raftAfterWALRelease")
         self._restore()
         self._correct_members(snapshot)
-        self._upkeep.installed(index)
+        self._checkpointer.installed(index)
         hit("raftAfterApplySnap")
-        self._maintenance.restart()
-        refuse(parts, parts.pending.forget_up_to(index), TIMEOUT_LEADER_FAIL, out)
+        self._jobs.restart()
+        refuse(parts, parts.replication.pending.forget_up_to(index), TIMEOUT_LEADER_FAIL, out)
         parts.logger.info("applied snapshot", **about)
 
     def _correct_members(self, snapshot: Snapshot) -> None:
@@ -67,17 +67,17 @@ class Installation:
         except WireError as error:
             parts.logger.warning("members of a snapshot are those of its rows", error=str(error))
             return
-        wrong = parts.membership.correct(known)
+        wrong = parts.state.membership.correct(known)
         if wrong:
             members = [f"{each:x}" for each in wrong]
             parts.logger.info("corrected rows of members by the snapshot", members=members)
 
     def _restore(self) -> None:
         parts = self._parts
-        for key, lease in parts.lessor.restore(parts.store.restore()):
+        for key, lease in parts.state.lessor.restore(parts.state.store.restore()):
             parts.logger.warning(
                 "key of a lease that does not exist", key=key, lease=f"{lease:016x}"
             )
-        parts.alarms.restore()
-        parts.membership.restore()
-        parts.auth.restore()
+        parts.state.alarms.restore()
+        parts.state.membership.restore()
+        parts.state.auth.restore()

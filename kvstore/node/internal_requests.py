@@ -19,5 +19,7 @@ def propose(
 
     field: its number in InternalRaftRequest. callback: gets the result in the place of the call.
     """
-    data = wrap(field, body, parts.request_ids.next(), *credential)
-    parts.pending.add(data, Waiter(call_id, field, None, body, None, credential, callback))
+    data = wrap(field, body, parts.replication.request_ids.next(), *credential)
+    parts.replication.pending.add(
+        data, Waiter(call_id, field, None, body, None, credential, callback)
+    )

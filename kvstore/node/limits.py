@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvstore.units import MILLISECOND_NS, SECOND_NS
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ class Pending:
 
     # Given to raft.
 
-    def place(
+    def track(
         self, first_index: int, term: int, waiters: list[Waiter], now_ns: int
     ) -> list[Waiter]:
         """Record the log indexes of proposals; return the waiters of entries they overwrote."""

@@ -39,8 +39,11 @@ class SnapshotKeeper(Protocol):
     snapshot that the log names if the database is older.
     """
 
-    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
-        """Write the snapshot file and its record in the log, synced; free older segments."""
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
+        """Write the snapshot file and its record in the log, synced; free older segments.
+
+        False: it cannot be done now, and nothing has changed; it is to be tried again.
+        """
         ...
 
     def describe(self, membership: Membership) -> bytes:
@@ -65,6 +68,48 @@ class SnapshotKeeper(Protocol):
     def purge(self) -> None:
         """Delete log segments and snapshot files beyond the configured number."""
         ...
+
+
+class DiskRoom(Protocol):
+    """Whether the disk has the space that the log and the database keep back."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there was too little space at the last check."""
+        ...
+
+    @property
+    def shortage(self) -> str:
+        """What is missing, empty if nothing is."""
+        ...
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether this member's NOSPACE alarm was raised because of the disk; survives restarts."""
+        ...
+
+    def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter
+        """Set has_raised."""
+        ...
+
+    def check(self) -> bool:
+        """Try to get back what is missing; return is_short."""
+        ...
+
+
+class AmpleRoom:
+    """DiskRoom of a member without a disk."""
+
+    is_short = False
+    shortage = ""
+    has_raised = False
+
+    def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter
+        """Do nothing."""
+
+    def check(self) -> bool:
+        """Return that nothing is short."""
+        return False
 
 
 class PeerLinks(Protocol):

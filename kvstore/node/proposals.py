@@ -2,7 +2,7 @@
 
     at every start   the member's name and client URLs
     as leader        revokes of expired leases, lease checkpoints
-    at any time      automatic compactions, the end of the NOSPACE alarm (see housekeeping)
+    at any time      automatic compactions, the end of the NOSPACE alarm (see maintenance)
 
 Rule: a proposal may get lost, so each is made again until its effect is seen.
 """
@@ -12,8 +12,8 @@ from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.failpoints import hit
 from kvstore.node.committed import Committed
 from kvstore.node.internal_requests import propose
+from kvstore.node.maintenance.maintenance_proposals import MaintenanceProposals
 from kvstore.node.parts import Parts
-from kvstore.node.upkeep.housekeeping import Housekeeping
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
@@ -26,13 +26,13 @@ class Proposals:
         self._parts = parts
         self._committed = committed
         self._publish_again_ns = 0
-        self._housekeeping = Housekeeping(parts)
+        self._maintenance = MaintenanceProposals(parts)
 
     def make(self, now_ns: int) -> None:
         """Propose what is due, with this turn's batch."""
         parts = self._parts
         leads = parts.raft.is_leader
-        self._housekeeping.step(now_ns, leads=leads)  # without a leader, too: else it stays due
+        self._maintenance.step(now_ns, leads=leads)  # without a leader, too: else it stays due
         if parts.raft.lead == 0:
             return
         if not self._committed.is_published and now_ns >= self._publish_again_ns:
@@ -47,10 +47,10 @@ class Proposals:
 
     def next_ns(self) -> int | None:
         """Return when make() has something to do (None: not before something else happens)."""
-        due = self._housekeeping.due_ns()
+        due = self._maintenance.due_ns()
         if not self._committed.is_published and self._parts.raft.lead != 0:
             due.append(self._publish_again_ns)
-        expiry_ns = self._parts.lessor.next_expiry_ns()
+        expiry_ns = self._parts.state.lessor.next_expiry_ns()
         if expiry_ns is not None and self._parts.raft.is_leader:
             due.append(expiry_ns)
         return min(due) if due else None
@@ -67,7 +67,7 @@ class Proposals:
         propose(self._parts, Field.CLUSTER_MEMBER_ATTR_SET, request.SerializeToString())
 
     def _expire_leases(self, now_ns: int) -> None:
-        parts, lessor, auth = self._parts, self._parts.lessor, self._parts.auth
+        parts, lessor, auth = self._parts, self._parts.state.lessor, self._parts.state.auth
         # Root may delete every key that is attached to the lease.
         credential = (ROOT, auth.revision) if auth.enabled else NO_CREDENTIAL
         for lease in lessor.due(now_ns):

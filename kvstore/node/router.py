@@ -30,6 +30,7 @@ from kvstore.auth.tokens import NO_CREDENTIAL, Credential
 from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Outbox
 from kvstore.errors import (
     BAD_LEADER_TRANSFEREE,
+    CORRUPT,
     LEARNER_NOT_SUPPORTED,
     NO_LEADER,
     NO_SPACE,
@@ -45,11 +46,11 @@ from kvstore.node.call_context import UNRESTRICTED, CallContext, Handler
 from kvstore.node.cluster.cluster import Cluster
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.fence import REFUSED as REFUSED_BEHIND_FENCE
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.pending import Parsed, ResultCallback, Waiter
 from kvstore.node.reads.gets import is_get
 from kvstore.node.reads.reads import Reads
-from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.watch.request import MALFORMED as MALFORMED_MESSAGE
 from kvstore.wire import checks, rpc
 from kvstore.wire.gen import health_pb2
@@ -79,7 +80,7 @@ class Router:
         self,
         parts: Parts,
         reads: Reads,
-        maintenance: Maintenance,
+        jobs: LongJobs,
         cluster: Cluster,
         checker: AuthChecker,
         logins: AuthLogins,
@@ -90,7 +91,7 @@ class Router:
         self._reads = reads
         self._checker = checker
         self._leadership = leadership
-        self._maintenance = maintenance
+        self._jobs = jobs
         self._out = Outbox()
         self._room_bytes = NO_LIMIT_BYTES  # a write of this cost or more is refused in this turn
         self._gap = 0  # entries committed and not applied
@@ -131,17 +132,21 @@ class Router:
         self._out = out
         parts = self._parts
         raft = parts.raft
-        self._room_bytes = parts.quota.room_bytes(parts.backend.size_in_use_bytes())
+        if parts.state.alarms.no_space or parts.host.room.is_short:
+            # What grows the store is not even written to the log, whose space is limited, too.
+            self._room_bytes = 1
+        else:
+            self._room_bytes = parts.state.quota.room_bytes(parts.state.backend.size_in_use_bytes())
         self._gap = raft.committed - raft.applied
         self._is_behind = self._gap > parts.limits.apply_gap_max
         handlers = self._handlers
         metadata = inbox.metadata
         no_leader = raft.lead == 0
-        own = parts.membership.members.get(parts.member_id)
+        own = parts.state.membership.members.get(parts.member_id)
         is_learner = own is not None and own.is_learner
         checker = self._checker
         is_secured = checker.is_enabled
-        is_fenced = parts.fence.refusal is not None
+        is_fenced = parts.replication.fence.refusal is not None
         for call_id, method, body in inbox.calls:
             refusal: Refusal | None
             carried = metadata.get(call_id) if metadata else None
@@ -151,7 +156,7 @@ class Router:
                 elif no_leader and carried and carried.get(HAS_LEADER) == "true":
                     refusal = NO_LEADER
                 elif is_fenced and method in REFUSED_BEHIND_FENCE:
-                    refusal = parts.fence.refusal
+                    refusal = parts.replication.fence.refusal
                 elif is_secured:
                     context = checker.admit(call_id, method, body, carried)
                     if isinstance(context, Refusal):
@@ -183,14 +188,14 @@ class Router:
         if self._is_behind and not self._has_priority(field):
             return TOO_MANY_REQUESTS
         parts = self._parts
-        request_id = parts.request_ids.next()
+        request_id = parts.replication.request_ids.next()
         if credential is NO_CREDENTIAL:
             data = wrap(field, body, request_id)
         else:
             data = wrap(field, body, request_id, *credential)
         if len(data) > parts.limits.request_bytes_max:
             return REQUEST_TOO_LARGE
-        pending = parts.pending
+        pending = parts.replication.pending
         pending.datas.append(data)
         # A hot path: this costs half as much as Waiter(...).
         waiter = tuple.__new__(
@@ -205,23 +210,25 @@ class Router:
         is_urgent = limits.priority_request and field == Field.LEASE_REVOKE
         return is_urgent and self._gap <= 2 * limits.apply_gap_max
 
-    def _over_quota(self, call_id: int, cost_bytes: int) -> bool:
-        """Tell whether a write exceeds the quota; it is then refused once the alarm is applied."""
-        if cost_bytes < self._room_bytes:
-            return False
-        self.raise_no_space(call_id)
-        return True
+    def _no_space(self, call_id: int) -> Refusal | None:
+        """Refuse a write for lack of space: at once, or when the alarm it raises is applied."""
+        parts = self._parts
+        if parts.state.alarms.corrupt:  # which is said first when a request is applied, too
+            return CORRUPT
+        if parts.state.alarms.no_space or parts.host.room.is_short:
+            return NO_SPACE
+        return self.raise_no_space(call_id)
 
-    def raise_no_space(self, call_id: int) -> None:
+    def raise_no_space(self, call_id: int) -> Refusal | None:
         """Propose the NOSPACE alarm; the call is answered with NOSPACE when it is applied."""
-        self._parts.quota.was_exceeded = True
+        self._parts.state.quota.was_exceeded = True
         alarm = pb.AlarmRequest(
             action=pb.AlarmRequest.ACTIVATE,
             memberID=self._parts.member_id,
             alarm=pb.AlarmType.NOSPACE,
         )
         body = alarm.SerializeToString()
-        self._propose(call_id, Field.ALARM, body, NO_CREDENTIAL, None, NO_SPACE)
+        return self._propose(call_id, Field.ALARM, body, NO_CREDENTIAL, None, NO_SPACE)
 
     def _put(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.PutRequest.FromString(body)
@@ -233,19 +240,18 @@ class Router:
         if refusal is not None:
             return refusal
         # The estimated cost is at most the body's size and the overhead.
-        if len(body) + KEY_OVERHEAD_BYTES >= self._room_bytes and self._over_quota(
-            call_id, put_cost_bytes(request)
-        ):
-            return None
+        room_bytes = self._room_bytes
+        if len(body) + KEY_OVERHEAD_BYTES >= room_bytes <= put_cost_bytes(request):
+            return self._no_space(call_id)
         return self._propose(call_id, Field.PUT, body, context.credential, request)
 
     def _propose_plain(self, call_id: int, body: bytes, plain: PlainPut) -> Refusal | None:
         """Propose a plain put without a credential (the hot path of every write)."""
         parts = self._parts
-        data = wrap(Field.PUT, body, parts.request_ids.next())
+        data = wrap(Field.PUT, body, parts.replication.request_ids.next())
         if len(data) > parts.limits.request_bytes_max:
             return REQUEST_TOO_LARGE
-        pending = parts.pending
+        pending = parts.replication.pending
         pending.datas.append(data)
         waiter = tuple.__new__(Waiter, (call_id, Field.PUT, plain, body, None, NO_CREDENTIAL, None))
         pending.waiters.append(waiter)
@@ -266,9 +272,8 @@ class Router:
         if is_read_only(request):
             self._reads.add_txn(call_id, context, request, serializable=is_serializable(request))
             return None
-        is_small = txn_cost_bound(len(body)) < self._room_bytes
-        if not is_small and self._over_quota(call_id, txn_cost_bytes(request)):
-            return None
+        if txn_cost_bound(len(body)) >= self._room_bytes <= txn_cost_bytes(request):
+            return self._no_space(call_id)
         return self._propose(call_id, Field.TXN, body, context.credential, request)
 
     def _compact(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
@@ -277,10 +282,10 @@ class Router:
 
     def _lease_grant(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.LeaseGrantRequest.FromString(body)
-        if self._over_quota(call_id, LEASE_COST_BYTES):
-            return None
+        if self._room_bytes <= LEASE_COST_BYTES:
+            return self._no_space(call_id)
         while request.ID == 0:
-            request.ID = self._parts.request_ids.next() & _LEASE_ID_MASK
+            request.ID = self._parts.replication.request_ids.next() & _LEASE_ID_MASK
         body = request.SerializeToString()
         return self._propose(call_id, Field.LEASE_GRANT, body, context.credential)
 
@@ -341,21 +346,21 @@ class Router:
 
     def _defragment(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.DefragmentRequest.FromString(body)
-        self._maintenance.defragment(call_id)
+        self._jobs.defragment(call_id)
         return None
 
     def _hash(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.HashRequest.FromString(body)
-        self._maintenance.hash(call_id)
+        self._jobs.hash(call_id)
         return None
 
     def _hash_kv(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
-        self._maintenance.hash_kv(call_id, pb.HashKVRequest.FromString(body).revision)
+        self._jobs.hash_kv(call_id, pb.HashKVRequest.FromString(body).revision)
         return None
 
     def _snapshot(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
         pb.SnapshotRequest.FromString(body)
-        self._maintenance.snapshot(call_id)
+        self._jobs.snapshot(call_id)
         return None
 
     def _move_leader(self, call_id: int, body: bytes, _context: CallContext) -> Refusal | None:
@@ -364,7 +369,7 @@ class Router:
         parts = self._parts
         if not parts.raft.is_leader:
             return NOT_LEADER
-        member = parts.membership.members.get(target)
+        member = parts.state.membership.members.get(target)
         if member is None or member.is_learner:
             return BAD_LEADER_TRANSFEREE
         if target == parts.member_id:

@@ -32,7 +32,7 @@ class Submission:
 
     def submit(self, now_ns: int, out: Outbox) -> None:
         """Offer raft everything that waits."""
-        pending = self._parts.pending
+        pending = self._parts.replication.pending
         if pending.queued:
             self._submit_queued(out)
         datas, waiters = pending.take()
@@ -47,19 +47,19 @@ class Submission:
         parts = self._parts
         result = parts.raft.propose(datas)
         if result.first_index:
-            lost = parts.pending.place(result.first_index, result.term, waiters, now_ns)
+            lost = parts.replication.pending.track(result.first_index, result.term, waiters, now_ns)
             if lost:
                 refuse(self._parts, lost, LEADER_CHANGED, out)
         elif result.outcome is ProposeOutcome.FORWARDED:
             for data, waiter in zip(datas, waiters, strict=True):
-                parts.pending.await_request(unwrap(data)[2], waiter, now_ns)
+                parts.replication.pending.await_request(unwrap(data)[2], waiter, now_ns)
         elif result.outcome in _WAIT:
             self._enqueue(datas, waiters, now_ns, out)
         else:
             refuse(self._parts, waiters, PROPOSAL_DROPPED, out)
 
     def _enqueue(self, datas: list[bytes], waiters: list[Waiter], now_ns: int, out: Outbox) -> None:
-        pending = self._parts.pending
+        pending = self._parts.replication.pending
         for data, waiter in zip(datas, waiters, strict=True):
             if waiter.call_id == INTERNAL and waiter.callback is None:
                 continue  # the server makes its own proposals again when there is a leader
@@ -70,14 +70,14 @@ class Submission:
 
     def _submit_queued(self, out: Outbox) -> None:
         """Offer what is queued; each keeps the time since when it waits."""
-        raft, pending = self._parts.raft, self._parts.pending
+        raft, pending = self._parts.raft, self._parts.replication.pending
         if raft.lead == NO_NODE or raft.transferee != NO_NODE:
             return
         for proposal in pending.take_queued():
             data, waiter, since_ns = proposal
             result = raft.propose([data])
             if result.first_index:
-                lost = pending.place(result.first_index, result.term, [waiter], since_ns)
+                lost = pending.track(result.first_index, result.term, [waiter], since_ns)
                 refuse(self._parts, lost, LEADER_CHANGED, out)
             elif result.outcome is ProposeOutcome.FORWARDED:
                 pending.await_request(unwrap(data)[2], waiter, since_ns)
@@ -87,7 +87,7 @@ class Submission:
                 refuse(self._parts, [waiter], PROPOSAL_DROPPED, out)
 
     def _submit_changes(self, now_ns: int, out: Outbox) -> None:
-        raft, pending = self._parts.raft, self._parts.pending
+        raft, pending = self._parts.raft, self._parts.replication.pending
         for change, call_id, callback in pending.new_changes:
             pending.queued_changes.append(ChangeWaiter(change, call_id, callback, now_ns))
         pending.new_changes = []
@@ -105,7 +105,7 @@ class Submission:
     def expire(self, now_ns: int, out: Outbox) -> None:
         """End the waits that have lasted for the request timeout."""
         before_ns = now_ns - self._parts.limits.request_timeout_ns
-        pending, why = self._parts.pending, self._leadership.timeout_since
+        pending, why = self._parts.replication.pending, self._leadership.timeout_since
         for waiter, since_ns in pending.expired(before_ns):
             refuse(self._parts, [waiter], why(since_ns), out)
         if pending.changes or pending.queued_changes:

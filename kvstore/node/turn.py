@@ -24,6 +24,7 @@ generators given to raft and the hub.
 
 from typing import TYPE_CHECKING, Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Inbox, Outbox
 from kvstore.failpoints import armed, hit
 from kvstore.node.auth.checker import AuthChecker
@@ -34,16 +35,15 @@ from kvstore.node.cluster.exchange import Exchange
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.committed import Committed
 from kvstore.node.installation import Installation
+from kvstore.node.maintenance.checkpointer import Checkpointer
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.proposals import Proposals
 from kvstore.node.reads.reads import Reads
 from kvstore.node.router import Router
 from kvstore.node.streams.streams import SERVED, Streams
 from kvstore.node.submission import Submission
-from kvstore.node.upkeep.maintenance import Maintenance
-from kvstore.node.upkeep.upkeep import Upkeep
 from kvstore.raft.ready import Ready
-from kvstore.units import SECOND_NS
 
 if TYPE_CHECKING:
     from kvstore.mvcc.event import Event
@@ -62,16 +62,16 @@ class Node:
         self._reads = Reads(parts)
         self._leadership = Leadership(parts, self._reads)
         self._disk_watch = DiskWatch(parts, self._leadership)
-        self._upkeep = Upkeep(parts)
-        self._maintenance = Maintenance(parts, self._upkeep)
-        self._committed = Committed(parts, self._maintenance)
-        self._cluster = Cluster(parts, self._reads, self._committed, self._maintenance)
+        self._checkpointer = Checkpointer(parts)
+        self._jobs = LongJobs(parts, self._checkpointer)
+        self._committed = Committed(parts, self._jobs)
+        self._cluster = Cluster(parts, self._reads, self._committed, self._jobs)
         self._checker = AuthChecker(parts, self._reads)
         self._logins = AuthLogins(parts, self._reads, self._checker)
         self._router = Router(
             parts,
             self._reads,
-            self._maintenance,
+            self._jobs,
             self._cluster,
             self._checker,
             self._logins,
@@ -80,7 +80,7 @@ class Node:
         self._streams = Streams(parts, self._leadership, self._checker)
         self._proposals = Proposals(parts, self._committed)
         self._submission = Submission(parts, self._leadership)
-        self._installation = Installation(parts, self._upkeep, self._maintenance)
+        self._installation = Installation(parts, self._checkpointer, self._jobs)
         self._exchange = Exchange(parts)
         self._tick_ns = 0  # when raft's clock moved last; 0: never
         self._tick_due_ns = 0
@@ -112,7 +112,7 @@ class Node:
     def answer(self, inbox: Inbox) -> Outbox:
         """Do the part of a turn that clients wait for; save() and settle() are the rest of it."""
         out, parts, now_ns = Outbox(), self._parts, inbox.now_ns
-        time, pending = parts.time, parts.pending
+        time, pending = parts.time, parts.replication.pending
         time.now_ns, time.wall_ms = now_ns, inbox.wall_ms
         has_ticked = (now_ns >= self._tick_due_ns or parts.raft.lead == 0) and self._tick(now_ns)
         if inbox.has_peer_news or self._exchange.has_failed:
@@ -121,8 +121,8 @@ class Node:
             self._checker.begin_turn(inbox)
         for gone in inbox.gone:
             self._forget(gone)
-        if inbox.task_results or parts.tasks.has_refused:
-            parts.tasks.deliver(inbox.task_results, out)
+        if inbox.task_results or parts.host.tasks.has_refused:
+            parts.host.tasks.deliver(inbox.task_results, out)
         if inbox.calls:
             self._router.admit(inbox, out)
         if self._committed.has_over_quota:
@@ -155,7 +155,7 @@ class Node:
             self._more_ready |= raft.applied > applied  # something may have waited for that
 
     def settle(self, inbox: Inbox, out: Outbox) -> None:
-        """Do what no reply of this turn waits for: slices of long work, and the database's upkeep.
+        """Do what no reply of this turn waits for: slices of long work, and the database's commits.
 
         The driver sends the replies first. The output of this is sent with out, after them.
         """
@@ -163,16 +163,16 @@ class Node:
         self._cluster.step(now_ns, out)
         self._proposals.make(now_ns)
         self._step_long_work(inbox, out, self._exchange.notify_commits(now_ns))
-        self._parts.tasks.take(out)
-        self._parts.store.flush()
+        self._parts.host.tasks.take(out)
+        self._parts.state.store.flush()
         for events in self._published:
             self._parts.counters.note_events(events)
         self._published.clear()
-        must_commit = self._maintenance.wants_commit or self._exchange.wants_commit
-        self._upkeep.retain_log_after(self._exchange.retained_index(now_ns))
-        due_ns = self._upkeep.step(now_ns, must_commit=must_commit)
+        must_commit = self._jobs.wants_commit or self._exchange.wants_commit
+        self._checkpointer.retain_log_after(self._exchange.retained_index(now_ns))
+        due_ns = self._checkpointer.step(now_ns, must_commit=must_commit)
         if must_commit:
-            self._maintenance.take_snapshots(out)
+            self._jobs.take_snapshots(out)
             self._exchange.send_snapshots()
         if due_ns is not None:
             self.wake_ns = min(self.wake_ns, due_ns)
@@ -195,7 +195,7 @@ class Node:
 
     def close(self, now_ns: int) -> None:
         """Commit what is applied; the node is not used again."""
-        self._upkeep.commit(now_ns)
+        self._checkpointer.commit(now_ns)
 
     # Stages.
 
@@ -228,12 +228,12 @@ class Node:
 
     def _forget(self, call_id: int) -> None:
         self._reads.cancel(call_id)
-        self._maintenance.cancel(call_id)
+        self._jobs.cancel(call_id)
         self._logins.cancel(call_id)
         self._streams.close(call_id)
         self._leadership.cancel(call_id)
         self._cluster.cancel(call_id)
-        self._parts.pending.cancel(call_id)
+        self._parts.replication.pending.cancel(call_id)
 
     def _advance(self, now_ns: int, out: Outbox, *, may_save: bool) -> bool:
         """Save what is new, apply what is committed; tell whether raft has more to do.
@@ -287,7 +287,7 @@ class Node:
         clock = parts.counters.clock
         began_ns = clock()
         hit("raftBeforeSave")
-        parts.log.save(ready.hard_state, ready.entries, sync=ready.must_sync)
+        parts.replication.log.save(ready.hard_state, ready.entries, sync=ready.must_sync)
         hit("raftAfterSave")
         self._disk_watch.saved(clock() - began_ns, now_ns)
 
@@ -297,7 +297,7 @@ class Node:
         clock = parts.counters.clock
         began_ns = clock()
         hit("raftBeforeSave")
-        parts.log.start_save(ready.hard_state, ready.entries)
+        parts.replication.log.start_save(ready.hard_state, ready.entries)
         self._saving_ns = clock() - began_ns
 
     def _finish_save(self) -> None:
@@ -309,7 +309,7 @@ class Node:
         clock = parts.counters.clock
         began_ns = clock()
         self._saving_ns = None
-        parts.log.finish_save()
+        parts.replication.log.finish_save()
         hit("raftAfterSave")
         self._disk_watch.saved(saving_ns + clock() - began_ns, parts.time.now_ns)
 
@@ -325,12 +325,12 @@ class Node:
     def _publish(self, out: Outbox) -> None:
         parts = self._parts
         self._checker.follow(out)
-        events = parts.applier.take_events()
+        events = parts.state.applier.take_events()
         if events:
             self._published.append(events)
-            if armed and parts.hub.stats().watchers:
+            if armed and parts.state.hub.stats().watchers:
                 hit("beforeSendWatchResponse")
-            parts.hub.publish(events, out.deliveries)
+            parts.state.hub.publish(events, out.deliveries)
 
     def _step_long_work(self, inbox: Inbox, out: Outbox, due_ns: int | None) -> None:
         """Do a slice of everything that takes longer than a turn, and set when the next is due.
@@ -339,7 +339,7 @@ class Node:
         """
         parts, now_ns = self._parts, inbox.now_ns
         limits = parts.limits
-        lags = parts.hub.step(
+        is_behind = parts.state.hub.step(
             now_ns, inbox.backlog, limits.catch_up_rows, limits.catch_up_bytes, out.deliveries
         )
         is_idle = not inbox.calls and not inbox.frames
@@ -348,16 +348,16 @@ class Node:
             self._tick_due_ns,
             self._proposals.next_ns(),
             self._cluster.due_ns,
-            parts.hub.next_due_ns(),
-            self._maintenance.step(now_ns, out, is_idle=is_idle),
+            parts.state.hub.next_due_ns(),
+            self._jobs.step(now_ns, out, is_idle=is_idle),
         ]
         reads_left = self._reads.step(inbox.backlog, out)
         if (
-            lags
+            is_behind
             or reads_left
             or self._more_ready
             or (parts.raft.lead == 0 and parts.raft.is_only_voter)  # it campaigns in the next turn
-            or parts.pending.has_new
+            or parts.replication.pending.has_new
             or self._reads.has_new
             or self._committed.has_over_quota
         ):

@@ -17,8 +17,8 @@ from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from kvstore.errors import KvstoreError
-from kvstore.logger import Logger
+from kvstack.component.errors import ComponentError
+from kvstack.component.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.identity import Identity, parse_id, refusal, sender
 from kvstore.peers.listener import (
@@ -30,7 +30,7 @@ from kvstore.peers.listener import (
     Upgrade,
     plain,
 )
-from kvstore.peers.snapshot_receiver import SnapshotReceiver
+from kvstore.peers.snapshots.snapshot_receiver import SnapshotReceiver
 from kvstore.raft.model import Message, MessageType
 from kvstore.types import SERVER_VERSION
 from kvstore.wire.raft_codec import decode_message
@@ -55,8 +55,10 @@ class Questions(Protocol):
     """Answers for the node; called in any thread."""
 
     def ask(self, request: PeerRequest, body: bytes) -> "Future[Reply]":
-        """Answer one of /members, /members/promote/<id>, /members/hashkv, /version, /leases,
-        /leases/internal and /downgrade/enabled; the method has been checked.
+        """Answer one of the paths below; the method has been checked.
+
+        /members, /members/promote/<id>, /members/hashkv, /version, /leases, /leases/internal and
+        /downgrade/enabled.
         """
         ...
 
@@ -214,7 +216,7 @@ class Handlers:
             return self._plain(500, f"failed to process raft message ({reason})")
         try:
             counters.received_bytes += self._snapshots.save(message, first, pieces)
-        except (KvstoreError, OSError) as error:
+        except (ComponentError, OSError) as error:
             self._logger.warning("failed to save incoming database snapshot", error=str(error))
             return self._plain(500, f"failed to save KV snapshot ({error})")
         if not self._mailbox.post(message, 0):

@@ -18,10 +18,10 @@ from urllib.parse import SplitResult, urlsplit
 
 import h11
 
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.errors import KvstoreError
 from kvstore.peers import tls as peer_tls
 from kvstore.peers.tls import PeerTls, PeerTlsError
-from kvstore.transport.tls_errors import go_error_text
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 _HEAD_BYTES_MAX: Final = 64 << 10

@@ -22,13 +22,15 @@ from urllib.parse import urlsplit
 
 import h11
 
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.net.addresses import is_answered, unix_error
+from kvstack.component.net.descriptors import RESERVE, Descriptors
+from kvstack.component.net.listening import listen_tcp, peer_text
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.peers import tls as peer_tls
 from kvstore.peers.http_client import close_socket, tune
 from kvstore.peers.tls import PeerTls, PeerTlsError
-from kvstore.transport.addresses import is_answered, unix_error
-from kvstore.transport.tls_errors import go_error_text
 
 CONNECTIONS_MAX: Final = 512
 HEAD_S: Final = 10.0
@@ -183,13 +185,7 @@ class Listener:
         if parts.scheme not in {"http", "https"}:
             raise ValueError("only http, https, unix and unixs addresses are served")
         host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or "0.0.0.0"
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        each = socket.create_server(
-            (host, parts.port or 0),
-            family=family,
-            backlog=_BACKLOG,
-            reuse_port=self._reuse_port,
-        )
+        each = listen_tcp(host, parts.port or 0, _BACKLOG, reuse_port=self._reuse_port)
         each.settimeout(_ACCEPT_POLL_S)
         text = f"[{host}]" if ":" in host else host
         self.bound_urls.append(f"{parts.scheme}://{text}:{each.getsockname()[1]}")
@@ -214,6 +210,7 @@ class Listener:
         return each
 
     def _accept(self, listening: socket.socket, secure: bool) -> None:  # noqa: FBT001
+        descriptors = Descriptors()
         while not self._stopping.is_set():
             try:
                 raw, _ = listening.accept()
@@ -223,8 +220,10 @@ class Listener:
                 if self._stopping.is_set():
                     return
                 self._logger.warning("cannot accept a peer connection", error=str(error))
-                self._stopping.wait(_ACCEPT_POLL_S)  # for instance out of descriptors
+                self._stopping.wait(_ACCEPT_POLL_S)
+                self._wait_for_descriptors(descriptors)
                 continue
+            is_short = descriptors.are_short_with(raw.fileno())
             with self._lock:
                 is_full = len(self._connections) >= CONNECTIONS_MAX
                 if not is_full:
@@ -236,6 +235,20 @@ class Listener:
             threading.Thread(
                 target=self._serve, args=(raw, secure), name="peer-connection", daemon=True
             ).start()
+            if is_short:
+                self._wait_for_descriptors(descriptors)
+
+    def _wait_for_descriptors(self, descriptors: Descriptors) -> None:
+        """Return when at least RESERVE descriptors are left, or at the end."""
+        is_logged = False
+        while not self._stopping.is_set() and descriptors.are_short():
+            if not is_logged:
+                is_logged = True
+                self._logger.warning(
+                    "no peer connections are accepted while few descriptors are left",
+                    reserve=RESERVE,
+                )
+            self._stopping.wait(_ACCEPT_POLL_S)
 
     def _serve(self, raw: socket.socket, secure: bool) -> None:  # noqa: FBT001
         """Serve one connection to its end."""
@@ -390,4 +403,4 @@ def _remote_of(connection: socket.socket) -> str:
         name = connection.getpeername()
     except OSError:
         return ""
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+    return peer_text(name) or "unix"

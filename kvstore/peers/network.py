@@ -17,21 +17,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.batch import Inbox, OffloadedTask, Outbox
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.peers.arrivals import Arrivals
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.handlers import Handlers, Questions
 from kvstore.peers.http_client import PeerRequestError, check_url
 from kvstore.peers.identity import Identity
-from kvstore.peers.link_loop import LinkLoop
 from kvstore.peers.listener import Listener
-from kvstore.peers.outbound_stream import HEARTBEAT_S, OutboundStream
 from kvstore.peers.peer import Peer, PeerContext, Remote
-from kvstore.peers.ready_set import ReadySet
-from kvstore.peers.snapshot_receiver import SnapshotReceiver
-from kvstore.peers.snapshot_sender import SnapshotProvider, SnapshotSender
+from kvstore.peers.snapshots.snapshot_receiver import SnapshotReceiver
+from kvstore.peers.snapshots.snapshot_sender import SnapshotProvider, SnapshotSender
+from kvstore.peers.streams.arrivals import Arrivals
+from kvstore.peers.streams.link_loop import LinkLoop
+from kvstore.peers.streams.outbound_stream import HEARTBEAT_S, OutboundStream
+from kvstore.peers.streams.ready_set import ReadySet
 from kvstore.peers.tasks import METHODS, PeerTasks
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message

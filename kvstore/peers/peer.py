@@ -8,16 +8,16 @@ besides   a prober
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kvstore.logger import Logger
-from kvstore.peers.arrivals import Arrivals
+from kvstack.component.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.identity import Identity
-from kvstore.peers.link_loop import LinkLoop
-from kvstore.peers.outbound_stream import OutboundStream
 from kvstore.peers.pipeline import Pipeline
 from kvstore.peers.prober import Prober
 from kvstore.peers.status import PeerStatus, UrlPicker
-from kvstore.peers.stream_reader import MESSAGE, MSGAPP, StreamReader
+from kvstore.peers.streams.arrivals import Arrivals
+from kvstore.peers.streams.link_loop import LinkLoop
+from kvstore.peers.streams.outbound_stream import OutboundStream
+from kvstore.peers.streams.stream_reader import MESSAGE, MSGAPP, StreamReader
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
 from kvstore.types import override

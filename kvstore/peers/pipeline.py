@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import Answer, HttpConnection, PeerRequestError, dial
 from kvstore.peers.identity import Identity

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.peers.counters import PeerCounters
 from kvstore.peers.http_client import HttpConnection, PeerRequestError, dial
 from kvstore.peers.status import UrlPicker

@@ -10,7 +10,7 @@ Why TLS to an inactive member fails is a warning, once per reason: it does not p
 import threading
 import time
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.peers.counters import PeerCounters
 
 

@@ -27,12 +27,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from kvstack.component.net.listening import peer_host
 from kvstore.errors import KvstoreError
-from kvstore.peers.crl import revoked_serials
+from kvstore.peers.certificates.crl import revoked_serials
 from kvstore.wire.varint import WireError
 
 if TYPE_CHECKING:
-    from kvstore.peers.same_name_tls import SameNameTlsSocket
+    from kvstore.peers.certificates.same_name_tls import SameNameTlsSocket
 
     TlsSocket: TypeAlias = ssl.SSLSocket | SameNameTlsSocket
 
@@ -142,7 +143,7 @@ def admit(certificate: _Certificate, host: str, tls: PeerTls) -> str:
 def raw_host(connection: socket.socket) -> str:
     """Return the other end's address; empty for a unix socket."""
     name = connection.getpeername()
-    return str(name[0]) if isinstance(name, tuple) else ""
+    return peer_host(name) if isinstance(name, tuple) else ""
 
 
 def _context(protocol: int, tls: PeerTls) -> ssl.SSLContext:
@@ -186,7 +187,7 @@ def _load_authorities(context: ssl.SSLContext, trusted_ca_file: str) -> None:
     try:
         if trusted_ca_file:
             # A parser of certificates, for which a member without TLS has no use.
-            from kvstore.peers.trust import load_trusted
+            from kvstore.peers.certificates.trust import load_trusted
 
             load_trusted(context, trusted_ca_file)
         else:
@@ -248,7 +249,7 @@ def _needs_signatures(tls: PeerTls) -> bool:
         return False
     if _seen_self_signed.is_set():
         return True
-    from kvstore.peers.trust import is_like_issuer
+    from kvstore.peers.certificates.trust import is_like_issuer
 
     try:
         return is_like_issuer(tls.cert_file) or is_like_issuer(tls.client_cert_file)
@@ -259,7 +260,7 @@ def _needs_signatures(tls: PeerTls) -> bool:
 def _wrap_by_signature(
     raw: socket.socket, tls: PeerTls, server_hostname: str | None
 ) -> "SameNameTlsSocket":
-    from kvstore.peers.same_name_tls import SameNameTlsSocket, Settings
+    from kvstore.peers.certificates.same_name_tls import SameNameTlsSocket, Settings
 
     is_own = server_hostname is None or not tls.client_cert_file
     settings = Settings(

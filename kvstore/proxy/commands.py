@@ -13,11 +13,11 @@ from typing import Final
 
 import click
 
+from kvstack.component.errors import ComponentError
+from kvstack.component.process.standard_streams import discard_output
 from kvstore.config.flags import Flag, FlagKind
-from kvstore.errors import KvstoreError
 from kvstore.proxy.flags.go_flags import GoCommand, GoGroup, Values, flag
 from kvstore.proxy.flags.grpc_flags import FLAGS as GRPC_PROXY_FLAGS
-from kvstore.runtime.standard_streams import discard_output
 
 _FAILED: Final = 1
 _S, _B, _D, _L = FlagKind.STRING, FlagKind.BOOL, FlagKind.DURATION, FlagKind.LIST
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         discard_output(sys.stdout)
         return _FAILED
-    except KvstoreError as error:
+    except ComponentError as error:
         click.echo(str(error), err=True)
         return _FAILED
     return int(code or 0)

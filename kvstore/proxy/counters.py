@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstore.server.metrics.call_labels import METHOD_LABELS, code_name
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
 
 
 @dataclass(slots=True)

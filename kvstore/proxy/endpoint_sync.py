@@ -7,7 +7,7 @@ at the start, if responses are ordered one linearizable read, repeated until it 
 import asyncio
 from typing import Final
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.upstream import NO_METADATA, Upstream
 from kvstore.runtime.local_client import CallRefusedError

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.peers.tls import PeerTls, PeerTlsError, connect
 from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
 

@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from kvstack.component.clock import Clock, SystemClock
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import capture_library_logs, open_logger
+from kvstack.component.logger import Logger
+from kvstack.component.process.signals import call_on_stop_signal
+from kvstack.component.process.systemd import notify_ready
 from kvstore.client import ClientOptions, ClientTls
 from kvstore.client.tls_files import check_files
-from kvstore.errors import ConfigError
 from kvstore.http.exchange import PageHandler
 from kvstore.http.page_router import PageRouter
 from kvstore.http.port_requests import PortRequests
-from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls
 from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.cluster_kv import ClusterKv
@@ -37,11 +41,7 @@ from kvstore.proxy.registration import ProxyRegistration
 from kvstore.proxy.service import SERVED, ProxyService
 from kvstore.proxy.upstream import Upstream
 from kvstore.proxy.watch.watch_service import WatchService
-from kvstore.runtime.clock import Clock, SystemClock
-from kvstore.runtime.log.line_logger import capture_library_logs, open_logger
 from kvstore.runtime.side_loop import SideLoop
-from kvstore.runtime.signals import call_on_stop_signal
-from kvstore.runtime.systemd import notify_ready
 from kvstore.server.boot.self_cert import provide
 from kvstore.server.notices import Notices
 from kvstore.server.pages.listening import listen

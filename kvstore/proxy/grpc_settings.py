@@ -4,11 +4,11 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
+from kvstack.component.errors import ConfigError
 from kvstore.client import ClientOptions, ClientTls
 from kvstore.client.tls_files import common_name_of
 from kvstore.config.checks import TLS_VERSIONS, check_key_pair, check_tls_range
 from kvstore.config.flag_reader import FlagReader
-from kvstore.errors import ConfigError
 from kvstore.proxy.endpoints import SrvSettings
 from kvstore.proxy.flags.go_flags import Values
 

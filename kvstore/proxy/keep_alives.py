@@ -11,9 +11,9 @@ cannot cure ends the clients' streams with the cluster's code and text.
 import asyncio
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.errors import NO_LEADER, Code
-from kvstore.logger import Logger
 from kvstore.proxy.backoff import Backoff
 from kvstore.proxy.client_streams import ClientStream
 from kvstore.proxy.links import Links
@@ -91,7 +91,7 @@ class _KeepAliveLink:
         """Keep the stream open until cancelled, or until the cluster refuses it."""
         try:
             failure = await self._run_until_refused()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged, and an error for the streams
             self._logger.error("a keep-alive link failed", error=repr(error))
             failure = CallRefusedError(Code.INTERNAL, "internal error")
         for stream in list(self.streams):

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
-from kvstore.logger import Logger
 
 KEYS: Final = ("token", "authorization", "hasleader")  # the metadata that tells links apart
 

@@ -74,16 +74,16 @@ class Namespace:
 
     def strip_txn(self, response: pb.TxnResponse) -> None:
         """Remove the prefix from every key of a transaction's responses, at any depth."""
-        for each in response.responses:
-            kind = each.WhichOneof("response")
+        for operation in response.responses:
+            kind = operation.WhichOneof("response")
             if kind == "response_range":
-                self.strip(each.response_range.kvs)
+                self.strip(operation.response_range.kvs)
             elif kind == "response_put":
-                self.strip_put(each.response_put)
+                self.strip_put(operation.response_put)
             elif kind == "response_delete_range":
-                self.strip(each.response_delete_range.prev_kvs)
+                self.strip(operation.response_delete_range.prev_kvs)
             elif kind == "response_txn":
-                self.strip_txn(each.response_txn)
+                self.strip_txn(operation.response_txn)
 
     def strip_watch(self, response: pb.WatchResponse) -> None:
         """Remove the prefix from the keys of every event."""

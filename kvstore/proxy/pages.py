@@ -10,6 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import CONTENT_TYPE, render
+from kvstack.component.metrics.process_families import read_process
 from kvstore.errors import PERMISSION_DENIED, Code
 from kvstore.http.exchange import (
     PageHandler,
@@ -18,15 +21,12 @@ from kvstore.http.exchange import (
     method_not_allowed,
     plain_error,
 )
-from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError, dial
 from kvstore.peers.tls import PeerTls
 from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.counters import ProxyCounters
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
-from kvstore.server.metrics.exposition import CONTENT_TYPE, render
-from kvstore.server.metrics.process_families import read_process
 from kvstore.server.pages.health import answer_health
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -11,13 +11,13 @@ every call is answered or the time of one request is over. Then streams are ende
 
 from typing import Final
 
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Inbox, Outbox
-from kvstore.logger import Logger
 from kvstore.proxy.upstream import NO_METADATA
-from kvstore.runtime.clock import Clock
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.transport.base import Transport
-from kvstore.units import SECOND_NS
 
 DRAIN_S_MAX: Final = 7.0  # the time of one request, as of a member with default settings
 _POLL_S: Final = 10.0

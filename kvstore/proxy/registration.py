@@ -15,9 +15,9 @@ import json
 import socket
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.errors import Code
-from kvstore.logger import Logger
 from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.key_ranges import prefix_end
 from kvstore.proxy.namespace import Namespace

@@ -12,8 +12,8 @@ from typing import Final
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata, ServiceCall
-from kvstore.logger import Logger
 from kvstore.node.router import MALFORMED_REQUEST
 from kvstore.proxy.caching_kv import CachingKv
 from kvstore.proxy.client_streams import StreamTable

@@ -10,7 +10,7 @@ it can end in the cluster.
 import asyncio
 from typing import Final
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc

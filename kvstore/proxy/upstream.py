@@ -14,15 +14,16 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.client import ClientOptions
 from kvstore.client.caller import REPEATABLE
 from kvstore.client.channel import Metadata as Pairs
+from kvstore.client.codec.messages import Messages
 from kvstore.client.connect import open_channel, parse_endpoints
 from kvstore.client.errors import CallFailedError
-from kvstore.client.messages import Messages
-from kvstore.errors import Code, ConfigError
-from kvstore.logger import Logger
+from kvstore.errors import Code
 from kvstore.runtime.local_client import CallRefusedError
 
 NO_METADATA: Final[Metadata] = {}

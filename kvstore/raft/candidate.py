@@ -1,5 +1,6 @@
-"""Messages to a candidate or pre-candidate: it counts responses until it wins or loses, or follows
-the leader of its own term.
+"""Messages to a candidate or pre-candidate.
+
+It counts responses until it wins or loses, or follows the leader of its own term.
 """
 
 from kvstore.raft import follower

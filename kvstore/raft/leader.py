@@ -207,8 +207,10 @@ def _commit(state: State) -> bool:
 
 
 def _notifies_commits(state: State) -> bool:
-    """Tell whether commits are notified at once; those of changes of members always are: a member
-    that leaves with the change may not send a later notification.
+    """Tell whether commits are notified at once.
+
+    Those of changes of members always are: a member that leaves with the change may not send a
+    later notification.
     """
     return state.config.notifies_commits or state.pending_conf_index > state.log.applied
 

@@ -1,5 +1,7 @@
-"""Linearizable reads without a log entry: a read may be served at the commit index of the time of
-its request, once a quorum has confirmed that the leader was still leader then.
+"""Linearizable reads without a log entry.
+
+A read may be served at the commit index of the time of its request, once a quorum has confirmed
+that the leader was still leader then.
 
     requested    r1 r2 r3 r4 r5        numbered 1, 2, 3 … in the order of arrival
     confirmed    ──────►               3: a quorum echoed 3 or more

@@ -40,8 +40,10 @@ def become_candidate(state: State) -> None:
 
 
 def become_leader(state: State) -> None:
-    """Lead the term, and append an empty entry: only an entry of the leader's own term can be
-    committed by counting, and all earlier ones with it (Raft 5.4.2).
+    """Lead the term, and append an empty entry.
+
+    Only an entry of the leader's own term can be committed by counting, and all earlier ones with
+    it (Raft 5.4.2).
     """
     if state.role is not Role.CANDIDATE:
         raise RaftError(f"a {state.role.name} cannot become leader")

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Inbox, Outbox
-from kvstore.logger import Logger
 from kvstore.node.turn import Node
-from kvstore.runtime.clock import Clock
 from kvstore.runtime.no_port import NoPort
 from kvstore.runtime.source import Source, TurnObserver
 from kvstore.transport.base import Transport
-from kvstore.units import SECOND_NS
 
 _STOP_GRACE_S: Final = 0.5
 _STREAMING_POLL_S: Final = 0.005  # while a database file is being sent to a client

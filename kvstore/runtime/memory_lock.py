@@ -9,7 +9,7 @@ import ctypes
 import os
 from typing import Final
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 
 _CURRENT: Final = 1
 _FUTURE: Final = 2

@@ -20,9 +20,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Inbox, Outbox, PortRequest, PortResponse, ServiceCall
 from kvstore.errors import Code, KvstoreError
-from kvstore.logger import Logger
 from kvstore.runtime.local_client import LocalClient
 
 _STOP_S: Final = 5.0
@@ -133,7 +133,7 @@ class SideLoop:
     async def _guarded(self, coroutine: Coroutine[None, None, None], name: str) -> None:
         try:
             await coroutine
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged; other tasks go on
             self._logger.error("a task of the side loop failed", task=name, error=repr(error))
 
     # Answers (on the loop).

@@ -8,11 +8,11 @@ Only the transport that is used is loaded.
 from collections.abc import Collection
 from typing import NamedTuple
 
+from kvstack.component.clock import SystemClock
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.net.addresses import is_secure
 from kvstore.config.model import Config
-from kvstore.config.values import is_secure
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.clock import SystemClock
 from kvstore.server.gateway.json_gateway import body_bytes_max
 from kvstore.server.notices import Notices
 from kvstore.transport import native

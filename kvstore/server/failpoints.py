@@ -26,9 +26,9 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from kvstack.component.errors import ConfigError
 from kvstore import failpoints
 from kvstore.config.values import parse_duration
-from kvstore.errors import ConfigError
 
 TERMS_BYTES_MAX: Final = 1 << 20
 PANIC_EXIT_CODE: Final = 2
@@ -118,7 +118,7 @@ class ArmedFailpoint:
     def __call__(self) -> Value:
         """Act; return the value of a return term, or None."""
         with self._lock:
-            term = next((each for each in self._terms if _may_act(each)), None)
+            term = next((each for each in self._terms if _is_allowed(each)), None)
             if term is None:
                 return None
             self.count += 1
@@ -136,7 +136,7 @@ class ArmedFailpoint:
         return None
 
 
-def _may_act(term: Term) -> bool:
+def _is_allowed(term: Term) -> bool:
     for position, remaining in enumerate(term.counts):
         if remaining <= 0:
             return False

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from kvstore.logger import Logger
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
 from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.peers.network import PeerNetwork
-from kvstore.runtime.clock import Clock
 from kvstore.runtime.driver import Driver, Port
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.auth.password_tasks import PasswordTasks
@@ -35,7 +35,8 @@ from kvstore.server.pages.service import Extras, PageService
 from kvstore.server.peering.network import open_network
 from kvstore.server.ui.guard import Guard
 from kvstore.server.ui.status_page import StatusPage
-from kvstore.transport import native
+from kvstore.storage.lmdb.backend import LmdbBackend
+from kvstore.transport import crate
 from kvstore.transport.native import NativeTransport
 
 
@@ -46,6 +47,8 @@ class Running(NamedTuple):
     node: Node
     parts: Parts
     port: ClientPort | None  # None: it has no client port
+    side: SideLoop
+    pages: PageService
 
 
 def _nothing(*_arguments: object) -> None:
@@ -74,12 +77,16 @@ class Host(NamedTuple):
 def run_member(state: State, clock: Clock, logger: Logger, host: Host) -> None:
     """Serve until stopped, then close the state; the turns run in the calling thread."""
     booted, config = state.booted, state.config
-    if config.transport != "grpcio" and native.encode_entries is not None:
-        booted.wal.encode_entries = native.encode_entries
+    if config.transport != "grpcio" and crate.encode_entries is not None:
+        booted.wal.encode_entries = crate.encode_entries
+        if crate.ROW_SUMS is not None and isinstance(booted.backend, LmdbBackend):
+            booted.backend.use_checksums_of(crate.ROW_SUMS)
     try:
         parts = build(config, booted, state.snapshots, clock, logger)
         parts.limits.is_rebuilt = state.is_rebuilt
-        parts.on_freed = host.on_freed
+        if state.room is not None:
+            parts.host.room = state.room
+        parts.host.on_freed = host.on_freed
         host.on_parts()
         with ExitStack() as beside:
             node = _serve(state, parts, clock, logger, host, beside)
@@ -97,17 +104,17 @@ def _serve(
     config = state.config
     side = SideLoop(lambda: driver.wake(), logger)
     network = None
-    if host.has_peers and state.places is not None:
+    if host.has_peers and state.paths is not None:
         network = open_network(
-            config, parts, state.places, side, lambda text: driver.stop_as_removed(text), logger
+            config, parts, state.paths, side, lambda text: driver.stop_as_removed(text), logger
         )
         beside.callback(network.stop)
-        parts.peers = network
+        parts.replication.peers = network
     node = Node(parts)
     driver = Driver(node, state.streams, clock, logger)
     host.on_driver(driver)
     side.on_service = Services(side.client, side).serve
-    passwords = PasswordTasks(driver.wake, keys_of(parts.auth.tokens))
+    passwords = PasswordTasks(driver.wake, keys_of(parts.state.auth.tokens))
     beside.callback(passwords.stop)
     for source in (network, side, passwords):
         if source is not None:
@@ -130,12 +137,14 @@ def _serve(
     port = None
     if host.has_port:
         port = open_port(config, node.methods, logger)
-        if isinstance(port.transport, NativeTransport) and isinstance(parts.peers, PeerNetwork):
-            port.transport.sleep_with(parts.peers.ready)
+        if isinstance(port.transport, NativeTransport) and isinstance(
+            parts.replication.peers, PeerNetwork
+        ):
+            port.transport.sleep_with(parts.replication.peers.ready)
         observer.slow_requests.peer_of = port.transport.peer_of
         pages.start_clients(by_port=port.serves_http)
     _announce_ready(parts, port, logger)
-    host.on_ready(Running(driver, node, parts, port))
+    host.on_ready(Running(driver, node, parts, port, side, pages))
     driver.serve(
         port.transport if port else None, parts.limits.request_timeout_ns, [pages, *host.ports]
     )
@@ -160,14 +169,14 @@ def _pages(
     driver.set_observer(observer)
     if network is not None:
         observer.sources.peers = lambda: network.counters
-    guard = Guard(side.client, lambda: parts.auth.enabled, clock)
+    guard = Guard(side.client, lambda: parts.state.auth.enabled, clock)
     status = StatusPage(observer, gatherer, guard)
     side.run(status.keep_history(), "history")
     extras = Extras(
         MetricsPage(observer.sources, gatherer),
         status.handlers(is_debugging=config.log_level == "debug"),
-        cluster_version=lambda: parts.membership.cluster_version or "not_decided",
-        is_auth_enabled=lambda: parts.auth.enabled,
+        cluster_version=lambda: parts.state.membership.cluster_version or "not_decided",
+        is_auth_enabled=lambda: parts.state.auth.enabled,
     )
     pages = PageService(config, side, node.methods, logger, extras)
     observer.sources.health = pages.counts
@@ -179,7 +188,7 @@ def _announce_ready(parts: Parts, port: ClientPort | None, logger: Logger) -> No
         "ready to serve client requests",
         member_id=f"{parts.member_id:x}",
         cluster_id=f"{parts.cluster_id:x}",
-        revision=parts.store.revision,
+        revision=parts.state.store.revision,
         applied_index=parts.raft.applied,
     )
     if port is not None:

@@ -11,9 +11,9 @@ once in `INTERVAL_S`; the next line of its kind has the number of omitted ones.
 
 from typing import Final
 
-from kvstore.logger import Logger
-from kvstore.runtime.clock import Clock
-from kvstore.transport.tls_errors import go_error_text
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
+from kvstack.component.net.tls_errors import go_error_text
 
 INTERVAL_S: Final = 10
 _KIND_PARTS: Final = 2

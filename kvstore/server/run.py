@@ -6,16 +6,16 @@ configuration ─► log ─► member (`server.member`) ─► exit code
 import os
 from contextlib import ExitStack
 
+from kvstack.component.clock import SystemClock
+from kvstack.component.line_log.line_logger import LineLogger, capture_library_logs, open_logger
+from kvstack.component.process.allocator import FreedMemory, keep_freed_memory
+from kvstack.component.process.collector import keep_collections_short
+from kvstack.component.process.signals import call_on_stop_signal
+from kvstack.component.process.systemd import notify_ready
 from kvstore.config.model import Config
 from kvstore.failpoints import VARIABLES as FAILPOINTS_VARIABLES
-from kvstore.runtime.allocator import FreedMemory, keep_freed_memory
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.collector import keep_collections_short
 from kvstore.runtime.driver import Driver
-from kvstore.runtime.log.line_logger import LineLogger, capture_library_logs, open_logger
 from kvstore.runtime.memory_lock import lock_memory
-from kvstore.runtime.signals import call_on_stop_signal
-from kvstore.runtime.systemd import notify_ready
 from kvstore.server.boot.member_address import GATE, local_address_of
 from kvstore.server.boot.state import open_disk
 from kvstore.server.client_port import check_port

@@ -10,19 +10,26 @@ once the log also holds that its index is committed (see SnapshotKeeper).
 
 import time
 from pathlib import Path
+from typing import Final
 
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
 from kvstore.apply.membership import Membership
 from kvstore.backend import Backend
 from kvstore.errors import StorageFatalError
 from kvstore.failpoints import hit
-from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
-from kvstore.logger import Logger
 from kvstore.raft.model import Snapshot, SnapshotMetadata
-from kvstore.storage.files import Files
-from kvstore.storage.snapshots.file import purge_snapshot_files, write_snapshot_file
+from kvstore.storage.files import EXHAUSTED, Files
+from kvstore.storage.snapshots.file import (
+    NoDescriptorError,
+    purge_snapshot_files,
+    write_snapshot_file,
+)
 from kvstore.storage.v2_store import encode_v2_store
 from kvstore.storage.wal.record import WalSnapshot
 from kvstore.storage.wal.wal import Wal
+
+_RETRY_S: Final = 1.0
 
 
 class SnapshotFiles:
@@ -48,10 +55,18 @@ class SnapshotFiles:
         self._files = files
         self.save_seconds = Histogram(DISK_BOUNDS)
 
-    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
-        """Write the snapshot file and its record in the log, synced; free older segments."""
-        self.record(Snapshot(metadata, self.describe(membership)))
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
+        """Write the snapshot file and its record in the log, synced; free older segments.
+
+        False: no file can be opened now, which is logged; nothing has changed.
+        """
+        try:
+            self._record(Snapshot(metadata, self.describe(membership)))
+        except NoDescriptorError as error:
+            self._logger.warning("the snapshot is written later", error=str(error))
+            return False
         self._wal.release_to(metadata.index)
+        return True
 
     def describe(self, membership: Membership) -> bytes:
         """Return the data of a snapshot: the member list as etcd up to 3.6 reads it."""
@@ -60,7 +75,15 @@ class SnapshotFiles:
         )
 
     def record(self, snapshot: Snapshot) -> None:
-        """Write a snapshot's file and its record in the log, synced."""
+        """Write a snapshot's file and its record in the log, synced; waits for a descriptor."""
+        while True:
+            try:
+                return self._record(snapshot)
+            except NoDescriptorError as error:
+                self._logger.warning("a received snapshot waits", error=str(error))
+                time.sleep(_RETRY_S)
+
+    def _record(self, snapshot: Snapshot) -> None:
         metadata = snapshot.metadata
         began_ns = time.monotonic_ns()
         write_snapshot_file(self._directory, snapshot, self._files)
@@ -88,7 +111,9 @@ class SnapshotFiles:
             removed += purge_snapshot_files(self._directory, self._max_snapshots, self._files)
         except OSError as error:
             text = f"cannot purge snapshots in {self._directory}: {error.strerror}"
-            raise StorageFatalError(text) from error
+            if error.errno not in EXHAUSTED:
+                raise StorageFatalError(text) from error
+            self._logger.warning("old snapshots are purged later", error=text)
         for path in removed:
             self._logger.info("purged", path=str(path))
         if self._wal.preallocation_error is not None:

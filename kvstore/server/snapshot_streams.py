@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kvstack.component.metrics.histograms import NANOSECOND_S, Histogram, exponential
 from kvstore.errors import Code
-from kvstore.histograms import NANOSECOND_S, Histogram, exponential
 from kvstore.wire.varint import varint
 
 BLOB_BYTES: Final = 32 << 10

@@ -12,11 +12,11 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.config.flags import FEATURE_GATES
 from kvstore.config.model import Config
 from kvstore.server.boot.member_address import local_address_of
 from kvstore.types import SERVER_VERSION
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.loggable import duration_text
 
 

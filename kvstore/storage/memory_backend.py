@@ -19,6 +19,7 @@ from typing import Final
 from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DefragmentError, StorageFatalError
 from kvstore.storage.row_limits import key_fits, key_refused
+from kvstore.wire.fields import fields_of
 
 PAGE_BYTES: Final = 4096
 EMPTY_PAGES: Final = 5
@@ -54,6 +55,10 @@ class MemoryBackend:
             raise CorruptionError(
                 f"memory: {BUCKETS[table].decode()} lacks row {error.args[0]!r}"
             ) from error
+
+    def get_fields(self, table: Table, keys: Sequence[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, the values of keys, each as field 2 of a message, and tail."""
+        return fields_of(self.get_many(table, keys), head, tail)
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Return up to limit rows with start <= key < end (end None: no bound), ascending."""

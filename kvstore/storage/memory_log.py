@@ -9,9 +9,9 @@ member in memory is alone in its cluster, so no leader can send it a snapshot.
 
 from collections.abc import Callable, Sequence
 
+from kvstack.component.metrics.histograms import DISK_BOUNDS, Histogram
 from kvstore.apply.membership import Membership
 from kvstore.errors import StorageFatalError
-from kvstore.histograms import DISK_BOUNDS, Histogram
 from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
 
 
@@ -42,8 +42,9 @@ class MemoryLog:
 class MemorySnapshots:
     """`node.ports.SnapshotKeeper` without files."""
 
-    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
         """Do nothing: there is no restart to need it."""
+        return True
 
     def describe(self, membership: Membership) -> bytes:
         """Return nothing: only other members would read it."""

@@ -3,8 +3,8 @@
     NativeTransport(urls, served, options) ──► poll / flush / wake / stop (transport.base)
 
 The crate (kvstore/native) runs in its own thread, which never takes Python's lock; a batch
-crosses in one call each way. It is optional: where it was not built, `is_available()` is false and
-the grpcio transport serves the same API. This is the crate's only importer.
+is passed in one call each way. It is optional: where it was not built, `is_available()` is false
+and the grpcio transport serves the same API.
 
 The driver, which has the clock, sets `inbox.now_ns` and `wall_ms`. HTTP requests are not
 interpreted here, and peer traffic is elsewhere.
@@ -18,34 +18,18 @@ import os
 import signal
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.net import addresses
 from kvstore.batch import Inbox, Outbox
-from kvstore.errors import ConfigError, KvstoreError
-from kvstore.raft.model import Entry
-from kvstore.transport import addresses
+from kvstore.errors import KvstoreError
+from kvstore.transport import crate
+from kvstore.transport.crate import MISSING as MISSING
+from kvstore.transport.crate import is_available as is_available
 from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.tls import TlsOptions
 from kvstore.wire.rpc import ENDLESS, METHODS
-
-MISSING = ""  # why the crate cannot be loaded
-# Equal to storage.wal.record.encode_entries, several times as fast; None without the crate.
-encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
-if TYPE_CHECKING:
-    from kvstore.transport import _native
-    from kvstore.transport._native import HttpServer
-
-    CrateHttpServer: TypeAlias = HttpServer
-else:
-    # A server of HTTP alone, for `kvstore.http.serving.native`; None without the crate.
-    CrateHttpServer = None
-    try:
-        from kvstore.transport import _native
-
-        encode_entries = _native.encode_entries
-        CrateHttpServer = _native.HttpServer
-    except ImportError as error:
-        _native, MISSING = None, str(error)
 
 REQUEST_OVERHEAD_BYTES: Final = 512 << 10  # what gRPC may add to the largest request
 _DEFAULT_PING_MIN_S: Final = 300.0  # grpc's default
@@ -69,6 +53,7 @@ class NativeOptions:
     connections_max: int = 65_536
     handshake_timeout_s: float = 20.0
     header_timeout_s: float = 300.0  # HTTP/1.1: from one request to the headers of the next
+    write_stall_timeout_s: float = 30.0  # the socket takes no byte although some wait; 0: no limit
     send_bytes_max: int = 2**31 - 1  # one sent message
     tls: TlsOptions | None = None  # without it https:// and unixs:// are refused
     reuse_port: bool = False  # another process may listen on the same TCP addresses
@@ -88,6 +73,7 @@ class NativeOptions:
             "connections_max": self.connections_max,
             "handshake_timeout_s": self.handshake_timeout_s,
             "header_timeout_s": self.header_timeout_s,
+            "write_stall_timeout_s": self.write_stall_timeout_s,
             "reuse_port": self.reuse_port,
             "send_bytes_max": min(self.send_bytes_max, 2**31 - 1),
             "keepalive_min_s": self.keepalive_min_s or _DEFAULT_PING_MIN_S,
@@ -100,11 +86,6 @@ class NativeOptions:
             "stream_frames_max": mailbox.stream_frames_max,
             "stream_bytes_max": mailbox.stream_bytes_max,
         }
-
-
-def is_available() -> bool:
-    """Tell whether the crate was built for this interpreter."""
-    return _native is not None
 
 
 class SharedSleep(Protocol):
@@ -144,7 +125,7 @@ class NativeTransport:
         At http_urls HTTP is served and no gRPC, whatever the options are. on_notice gets a line for
         the log, from poll, for each connection that was closed because of an error.
         """
-        if _native is None:
+        if crate.Server is None:
             raise ConfigError(f"the native transport was not built: {MISSING}")
         options = options or NativeOptions()
         what = _ALL if options.serves_http else _GRPC
@@ -155,14 +136,14 @@ class NativeTransport:
         # Signals belong to the driver's thread: the crate's thread starts with all of them blocked.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self._server = _native.Server(
+            self._server = crate.Server(
                 [listener.crate_address() for listener in listeners], routes, options.columns(), tls
             )
         except OSError as error:
             number, text, bad = error.errno or 0, str(error.strerror), int(error.filename or 0)
             listener = listeners[bad]
             raise ConfigError(
-                f"cannot listen on {requested[listener.places[0]][0]}: "
+                f"cannot listen on {requested[listener.indexes[0]][0]}: "
                 f"{_reason(listener.address, number, text)}"
             ) from error
         finally:
@@ -171,9 +152,9 @@ class NativeTransport:
         self._others: SharedSleep | None = None
         bound = [*urls, *http_urls]
         for listener, port in zip(listeners, self._server.ports, strict=True):
-            for place in listener.places:
+            for index in listener.indexes:
                 if port:
-                    bound[place] = addresses.bound_url(bound[place], port)
+                    bound[index] = addresses.bound_url(bound[index], port)
         self.bound_urls: Final = bound[: len(urls)]
         self.bound_http_urls: Final = bound[len(urls) :]
 
@@ -242,7 +223,7 @@ class _Listener:
     """One socket to listen on, for one URL or for the two of one address."""
 
     address: addresses.TcpAddress | addresses.UnixAddress
-    places: list[int]  # in the list of URLs
+    indexes: list[int]  # in the list of URLs
     plain: bool
     secure: bool
     what: int
@@ -258,12 +239,12 @@ class _Listener:
 def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
     """Return the sockets for (URL, what): plaintext and TLS of one address share one."""
     listeners: dict[object, _Listener] = {}
-    for place, (url, what) in enumerate(requested):
+    for index, (url, what) in enumerate(requested):
         address = addresses.parse(url, with_tls=with_tls)
         if isinstance(address, addresses.UnixAddress):
             key: object = address.path
         else:
-            key = (address.host, address.port) if address.port else place  # any port: its own
+            key = (address.host, address.port) if address.port else index  # any port: its own
         shared = listeners.get(key)
         if shared is not None:
             if shared.what != what:
@@ -271,13 +252,13 @@ def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[
                     "cannot bind both --listen-client-urls and --listen-client-http-urls on the "
                     f"same url {url}"
                 )
-            shared.places.append(place)
+            shared.indexes.append(index)
             shared.plain |= not address.secure
             shared.secure |= address.secure
             continue
         if isinstance(address, addresses.UnixAddress):
             addresses.remove_stale(address.path)
-        listeners[key] = _Listener(address, [place], not address.secure, address.secure, what)
+        listeners[key] = _Listener(address, [index], not address.secure, address.secure, what)
     return list(listeners.values())
 
 

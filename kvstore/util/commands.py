@@ -18,9 +18,9 @@ import click
 from click.shell_completion import get_completion_class
 from typing_extensions import override
 
+from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.process.standard_streams import discard_output
 from kvstore.config.values import parse_duration
-from kvstore.errors import ConfigError, KvstoreError
-from kvstore.runtime.standard_streams import discard_output
 from kvstore.storage.etcd_db.status import status_of
 from kvstore.types import CLUSTER_VERSION, SERVER_VERSION
 from kvstore.util import dumps, log_reader
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         discard_output(sys.stdout)
         return FAILED
-    except (KvstoreError, OSError) as error:
+    except (ComponentError, OSError) as error:
         return _fail(str(error), FAILED)
     return 0
 
@@ -348,7 +348,7 @@ def migrate_command(
         click.echo(f"{text}: {target[0]}.{target[1]}", err=True)
         return
     if kind is None or out is None:
-        raise ConfigError("--to and --out go together")
+        raise ConfigError("--to and --out must be given together")
     if kind == "kvstore" and target != NEWEST:
         raise ConfigError(f"--to kvstore writes version {NEWEST[0]}.{NEWEST[1]} only")
     location = locate_directory(data_dir, wal_dir)

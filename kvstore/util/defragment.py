@@ -1,6 +1,7 @@
 """Offline defragmentation: the rows are written again, without the space of deleted ones.
 
-    ours   LMDB's compacting copy and the swap of the online defragmentation
+    ours   LMDB's compacting copy and the swap of the online defragmentation; a database of the
+           older format is copied row by row, and the rows get checksums
     etcd   snap/db → snap/db.tmp.<pid> → renamed over snap/db, both locked all the time
 
 An interruption at any point loses nothing: the old file stays until the new one is whole and
@@ -59,6 +60,8 @@ def _defragment_lmdb(location: Location, timeout_s: float) -> Defragmented:
     backend = retry_while_locked(lambda: LmdbBackend(location.member), timeout_s)
     try:
         before_bytes = _file_bytes(location)
+        if backend.add_checksums():  # that copies all rows, too
+            return Defragmented(before_bytes, _file_bytes(location))
         with bar("defragmenting", before_bytes) as advance:
             backend.start_defragment()
             done_bytes = 0

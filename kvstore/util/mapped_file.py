@@ -12,7 +12,7 @@ _pipe_fd: int | None = None
 
 def note_to(pipe_fd: int) -> None:
     """Report to pipe_fd from now on."""
-    global _pipe_fd
+    global _pipe_fd  # noqa: PLW0603 - the pipe is that of the whole process
     _pipe_fd = pipe_fd
 
 

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
 from kvstore.backend import BUCKETS, Row, Table
-from kvstore.errors import ConfigError, DataDirError
+from kvstore.errors import DataDirError
 from kvstore.meta_rows import CLUSTER_VERSION_KEY, STORAGE_VERSION_KEY
 from kvstore.raft.model import ConfState, Entry, EntryType, HardState, Snapshot, SnapshotMetadata
 from kvstore.storage.etcd_db.reader import EtcdDbReader

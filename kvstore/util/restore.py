@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
 from kvstore.backend import BUCKETS, Row, Table
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.model import Config
 from kvstore.config.values import parse_urls
-from kvstore.errors import ConfigError, DataDirError
+from kvstore.errors import DataDirError
 from kvstore.mvcc.compaction import SCHEDULED
 from kvstore.mvcc.revision import parse_revision_key, revision_key
 from kvstore.raft.model import (

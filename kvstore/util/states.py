@@ -36,6 +36,11 @@ class LmdbState:
         self.path = path
 
     @property
+    def has_checksums(self) -> bool:
+        """Whether its rows have checksums."""
+        return self._snapshot.has_checksums
+
+    @property
     def size_bytes(self) -> int:
         """The number of pages ever used times the page size."""
         return self._snapshot.size_bytes

@@ -2,20 +2,22 @@
 
     log          segments in sequence, the CRC chain, records that fit each other
     snapshots    every .snap file is readable and has the index and term of its name
-    database     pages and order; every row of etcd's buckets is readable and has its own key
+    database     pages and order; checksums of rows; every row of etcd's buckets is readable and
+                 has its own key
     index        the key index can be built, leases of keys exist, HashKV can be computed
     consistency  last snapshot <= applied index <= last entry; terms; the log's member is known
 
 A finding has failures, or notes about something that a server repairs at its start (a torn tail, a
-key whose lease is gone). Values have no checksum in either database format. So a flipped bit in a
-value can only be found by comparing HashKV with another member's.
+key whose lease is gone). Rows in an etcd's database have no checksums, nor have ours of the older
+format: a flipped bit in a value is found there only by comparing HashKV with another member's.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ComponentError
 from kvstore.backend import BUCKETS, Table
-from kvstore.errors import CorruptionError, KvstoreError
+from kvstore.errors import CorruptionError
 from kvstore.storage.row_source import RowSource, small_rows
 from kvstore.storage.snapshots.file import list_snapshot_files, read_snapshot_file
 from kvstore.util.dumps import row_of
@@ -23,7 +25,7 @@ from kvstore.util.hashing import hash_kv, read_index
 from kvstore.util.locations import DataFormat, Location
 from kvstore.util.log_reader import LogContents, read_log
 from kvstore.util.progress import bar, tracked
-from kvstore.util.states import CONSISTENT_INDEX, TERM, open_state
+from kvstore.util.states import CONSISTENT_INDEX, TERM, LmdbState, open_state
 from kvstore.wire.gen import metadata_pb2
 
 FAILURES_MAX: Final = 20  # of one check
@@ -52,7 +54,7 @@ def verify(location: Location, timeout_s: float) -> Iterator[Finding]:
             if log is not None:
                 its_log = log
                 yield _checked("consistency", lambda: _consistency(state, its_log))
-    except KvstoreError as error:
+    except ComponentError as error:
         yield Finding("database", (str(error),), "")
 
 
@@ -60,7 +62,7 @@ def _checked(name: str, check: Callable[[], tuple[str, list[str]]]) -> Finding:
     """Make a check; check returns (summary, notes)."""
     try:
         summary, notes = check()
-    except KvstoreError as error:
+    except ComponentError as error:
         return Finding(name, (str(error),), "")
     return Finding(name, (), summary, tuple(notes))
 
@@ -68,7 +70,7 @@ def _checked(name: str, check: Callable[[], tuple[str, list[str]]]) -> Finding:
 def _check_log(location: Location) -> tuple[Finding, LogContents | None]:
     try:
         log = read_log(location.wal)
-    except (KvstoreError, OSError) as error:
+    except (ComponentError, OSError) as error:
         return Finding("log", (str(error),), ""), None
     state = log.replay.hard_state
     notes = []
@@ -91,7 +93,7 @@ def _check_snapshots(location: Location) -> Finding:
     for file in found:
         try:
             metadata = read_snapshot_file(file.path).metadata
-        except (KvstoreError, OSError) as error:
+        except (ComponentError, OSError) as error:
             failures.append(f"{file.path}: {error}" if isinstance(error, OSError) else str(error))
             continue
         if (metadata.term, metadata.index) != (file.term, file.index):
@@ -123,7 +125,10 @@ def _check_database(state: RowSource) -> Finding:
     failures += [
         f"{state.path}: no bucket {name.decode()}" for name in required if name not in names
     ]
-    return Finding("database", tuple(failures), f"{len(names)} buckets, {rows} rows")
+    notes: tuple[str, ...] = ()
+    if isinstance(state, LmdbState) and not state.has_checksums:
+        notes = ("its rows have no checksums: damage within a value is not seen",)
+    return Finding("database", tuple(failures), f"{len(names)} buckets, {rows} rows", notes)
 
 
 def _index(state: RowSource) -> tuple[str, list[str]]:

@@ -37,7 +37,7 @@ from kvstore.watch.request import (
     Refused,
     parse_request,
 )
-from kvstore.watch.stream import HubStats, Stream, StreamLag, Watcher, WatchLimits
+from kvstore.watch.stream import HubStats, Stream, StreamBacklog, Watcher, WatchLimits
 from kvstore.watch.unsynced import UnsyncedWatchers
 from kvstore.wire.splice import watch_head
 
@@ -49,7 +49,7 @@ Delivery: TypeAlias = tuple[int, bytes, bytes]
 
 _DUPLICATE_ID: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 _SHARE_ROWS_MIN: Final = 256  # a stream's share of a step is no smaller than this
-_LAGS_MAX: Final = 100  # streams searched for the slowest
+_BACKLOGS_MAX: Final = 100  # streams searched for the slowest
 _SHARE_BYTES_MIN: Final = 64 << 10
 
 
@@ -224,18 +224,18 @@ class Hub:
             ),
         )
 
-    def slowest(self, limit: int) -> list[StreamLag]:
+    def slowest(self, limit: int) -> list[StreamBacklog]:
         """Return up to limit streams that are behind or paused, the furthest behind first."""
         behind = [each.id for each in self._streams.values() if each.unsynced or each.paused]
-        lags = [self.lag(stream_id) for stream_id in behind[:_LAGS_MAX]]
-        lags.sort(key=lambda lag: lag.behind_revisions, reverse=True)
-        return lags[:limit]
+        backlogs = [self.backlog(stream_id) for stream_id in behind[:_BACKLOGS_MAX]]
+        backlogs.sort(key=lambda backlog: backlog.behind_revisions, reverse=True)
+        return backlogs[:limit]
 
-    def lag(self, stream_id: int) -> StreamLag:
+    def backlog(self, stream_id: int) -> StreamBacklog:
         """Return how far a stream is behind; KeyError if it is not open."""
         stream = self._streams[stream_id]
         slowest = min((each.next_revision for each in stream.unsynced), default=None)
-        return StreamLag(
+        return StreamBacklog(
             stream_id=stream_id,
             watchers=sum(each is not None for each in stream.watchers.values()),
             unsynced=len(stream.unsynced),

@@ -13,7 +13,7 @@ read.
 
 from dataclasses import dataclass
 
-from kvstore.units import MIB, SECOND_NS
+from kvstack.component.units import MIB, SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class HubStats:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamLag:
+class StreamBacklog:
     """How far one stream is behind."""
 
     stream_id: int

@@ -42,7 +42,7 @@ class UnsyncedWatchers:
         watcher.stream.unsynced[watcher] = None
         self._count += 1
         self.ranges.add(watcher.key, watcher.end, watcher)
-        self._place(watcher)
+        self._insert(watcher)
         self.resume(watcher.stream)
 
     def remove(self, watcher: Watcher) -> None:
@@ -59,7 +59,7 @@ class UnsyncedWatchers:
         """Note that a watcher was sent everything before next_revision."""
         self._displace(watcher)
         watcher.next_revision = next_revision
-        self._place(watcher)
+        self._insert(watcher)
 
     def between(self, first: int, end: int) -> list[Watcher]:
         """Return the watchers with first <= next revision < end."""
@@ -83,7 +83,7 @@ class UnsyncedWatchers:
         """Remove a stream from the rotation."""
         self._rotation.pop(stream, None)
 
-    def _place(self, watcher: Watcher) -> None:
+    def _insert(self, watcher: Watcher) -> None:
         watchers = self._at.get(watcher.next_revision)
         if watchers is None:
             insort(self._revisions, watcher.next_revision)

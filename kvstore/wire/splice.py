@@ -19,6 +19,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from kvstore.wire.fields import fields_of, frame
 from kvstore.wire.gen.kv_pb2 import KeyValue
 from kvstore.wire.varint import SMALL, SMALL_MAX, WireError, read_varint
 from kvstore.wire.varint import int64 as int64  # for users of this module
@@ -28,9 +29,7 @@ PUT: Final = 0
 DELETE: Final = 1
 
 _parse: Final = KeyValue.FromString
-_FRAME_MAX: Final = 4096
 _ID_REQUEST_BYTES: Final = tuple(1 + -(-bits // 7) for bits in range(64))  # by the id's bits
-_KV_FRAME: Final = tuple(b"\x12" + varint(size) for size in range(_FRAME_MAX))
 
 
 class HeaderMaker:
@@ -152,23 +151,17 @@ def strip_value(kv: bytes) -> bytes:
 
 def range_response(header_field: bytes, kvs: Iterable[bytes], more: bool, count: int) -> bytes:  # noqa: FBT001
     """Return a RangeResponse of encoded KeyValues; count is the number before the limit."""
-    parts = [header_field]
-    for kv in kvs:
-        size = len(kv)
-        parts.append(_KV_FRAME[size] if size < _FRAME_MAX else b"\x12" + varint(size))
-        parts.append(kv)
-    if more:
-        parts.append(b"\x18\x01")
-    if count:
-        parts.append(b"\x20" + varint(count))
-    return b"".join(parts)
+    return fields_of(kvs, header_field, range_response_tail(more, count))
+
+
+def range_response_tail(more: bool, count: int) -> bytes:  # noqa: FBT001
+    """Return what follows the KeyValues in a RangeResponse."""
+    return (b"\x18\x01" if more else b"") + (b"\x20" + varint(count) if count else b"")
 
 
 def get_response(header_field: bytes, kv: bytes) -> bytes:
     """Return a RangeResponse with one KeyValue."""
-    size = len(kv)
-    frame = _KV_FRAME[size] if size < _FRAME_MAX else b"\x12" + varint(size)
-    return b"%b%b%b\x20\x01" % (header_field, frame, kv)
+    return b"%b%b%b\x20\x01" % (header_field, frame(len(kv)), kv)
 
 
 def range_stream_response(range_response_: bytes) -> bytes:

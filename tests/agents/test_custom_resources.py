@@ -15,7 +15,7 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.client.discovery import discover
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.table import controllers
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.cluster import TestCluster
 
 Object = dict[str, Any]

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, LEASES
 from kvstack.agents.client.in_process import InProcess
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from tests.agents.support.cluster import TestCluster
 
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.scheduler.live.scheduler import Scheduler
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 
 pytestmark = pytest.mark.slow

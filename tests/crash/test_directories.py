@@ -15,14 +15,17 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from kvstore.backend import BUCKETS
+from kvstore.storage.row_sums import PYTHON_SUMS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support import pausing
+from tests.support.processors import busy_share, queued_s
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
+from tests.support.waiting import wait_for
 
-READY_MAX_S = 0.7
-STOP_MAX_S = 1.5
+READY_MAX_S = 1.0  # an election that is waited for takes 1 s more
+STOP_MAX_S = 4.0  # calls that are not ended hold a stop for 6 s
 HANGS_S = 30.0
 STARTS = 5
 
@@ -68,11 +71,12 @@ def test_a_second_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bucket", [b"meta", b"cluster"])
 def test_a_newer_version_in_the_database(stopped: Server, bucket: bytes) -> None:
     key = b"storageVersion" if bucket == b"meta" else b"clusterVersion"
+    ((_, now), (_, newer)) = PYTHON_SUMS.seal([(key, b"3.7.0"), (key, b"3.8.0")])
     with lmdb.open(str(stopped.data_dir / "member/lmdb"), max_dbs=len(BUCKETS)) as env:
         table = env.open_db(bucket)
         with env.begin(write=True) as txn:
-            assert txn.get(key, db=table) == b"3.7.0"
-            txn.put(key, b"3.8.0", db=table)
+            assert txn.get(key, db=table) == now
+            txn.put(key, newer, db=table)
     text = refusal(stopped)
     assert "3.8.0" in text
     assert "3.7" in text
@@ -185,7 +189,7 @@ def test_stopped_under_load(tmp_path: Path) -> None:
 
     def load(number: int) -> None:
         with Client(server.endpoint) as client:
-            began.wait(10)
+            began.wait(HANGS_S)
             try:
                 for count in range(100_000):
                     key = b"%d/%d" % (number, count)
@@ -201,19 +205,19 @@ def test_stopped_under_load(tmp_path: Path) -> None:
         threads = [threading.Thread(target=load, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        began.wait(10)
+        began.wait(HANGS_S)
         while len(acknowledged) < 200:
             time.sleep(0.005)
         began_s = time.monotonic()
-        queued_s = waited_for_a_core_s(server.pid)
+        before_s = queued_s(server.pid)
         os.kill(server.pid, signal.SIGTERM)
-        queued_s = wait_for_the_end(server) - queued_s
+        waited_s = wait_for_the_end(server) - before_s
         took_s = time.monotonic() - began_s
         for thread in threads:
-            thread.join(20)
+            thread.join(HANGS_S)
         assert stream.end()[0] == grpc.StatusCode.UNAVAILABLE.value[0]
         watcher.channel.close()
-        assert took_s - queued_s < STOP_MAX_S
+        assert took_s - waited_s < STOP_MAX_S
         assert codes == {grpc.StatusCode.UNAVAILABLE}
         server.start()
         with Client(server.endpoint) as client:
@@ -222,12 +226,12 @@ def test_stopped_under_load(tmp_path: Path) -> None:
 
 
 def wait_for_the_end(server: Server) -> float:
-    """Wait until a server has ended well; return what it waited for a core in its life."""
+    """Wait until a server has ended well; return how long it was queued in its life."""
     process, waited_s = server.process, 0.0
     assert process is not None
     while process.poll() is None:
         with suppress(FileNotFoundError, ProcessLookupError):
-            waited_s = waited_for_a_core_s(process.pid)
+            waited_s = max(waited_s, queued_s(process.pid))  # threads that end take theirs along
         time.sleep(0.005)
     assert process.returncode == 0, server.log()
     server.process = None
@@ -253,29 +257,18 @@ def test_an_idle_server_rests(tmp_path: Path) -> None:
         create = pb.WatchCreateRequest(key=b"k", progress_notify=True)
         stream = client.stream(rpc.WATCH, pb.WatchRequest(create_request=create))
         assert stream.receive().created
-        before_s = cpu_seconds(server.pid)
-        time.sleep(2.0)  # what is measured is a time of nothing
-        assert cpu_seconds(server.pid) - before_s < 0.1
+        # 0.006 on a busy machine; one that spins has 1.
+        wait_for(lambda: busy_share(server.pid, 2.0) < 0.05, "rest")
         stream.cancel()
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_ready_soon(tmp_path: Path) -> None:
     took_s = []
     for number in range(STARTS):
         server = ours(tmp_path / f"data{number}")
-        began_s, queued_s = time.monotonic(), waited_for_a_core_s(os.getpid())
+        began_s, before_s = time.monotonic(), queued_s(os.getpid())
         with running(server):
             wall_s = time.monotonic() - began_s
-            queued_s = waited_for_a_core_s(os.getpid()) - queued_s
-            took_s.append(wall_s - queued_s - waited_for_a_core_s(server.pid))
+            own_s = queued_s(os.getpid()) - before_s
+            took_s.append(wall_s - own_s - queued_s(server.pid))
     assert min(took_s) < READY_MAX_S, took_s
-
-
-def waited_for_a_core_s(pid: int) -> float:
-    """Return how long a process could have run and did not: other tests run beside this one."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

@@ -93,7 +93,7 @@ class Load:
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:  # type: ignore[attr-defined]
                 self.surprises.append(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - asserted by the test
             self.surprises.append(error)
 
     def _writer(self, number: int) -> Callable[[Client, random.Random], None]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from kvstack.apiserver.server.settings.options import EncryptionOptions
-from kvstore.runtime.log.line_logger import LineLogger
-from kvstore.server.metrics.exposition import FamilyKind
+from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.metrics.exposition import FamilyKind
 from tests.apiserver.server.in_process import options
 from tests.apiserver.support.memory_store import MemoryStore
 

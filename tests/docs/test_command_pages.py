@@ -11,10 +11,10 @@ Shown = Callable[[str], str]
 
 DOCS = Path(__file__).parents[2] / "docs" / "commands"
 NOTES = {
-    "up": "`make run` is this command. See [a first ten minutes](../first-ten-minutes.md).",
-    "apiserver": "See [beside and in place of a real Kubernetes](../real-kubernetes.md).",
-    "envtest": "See [clusters in tests](../testing.md).",
-    "kubelet": "See [a first ten minutes](../first-ten-minutes.md).",
+    "up": "`make run` is this command. See [first ten minutes](../first-ten-minutes.md).",
+    "apiserver": "See [moving from etcd and Kubernetes](../moving.md).",
+    "envtest": "See [testing](../testing.md).",
+    "kubelet": "See [running a cluster](../running-a-cluster.md).",
 }
 
 

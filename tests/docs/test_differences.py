@@ -7,17 +7,27 @@ import re
 from pathlib import Path
 
 from kvstack.agents.controllers.table import ABSENT, PARTS_ABSENT
+from kvstack.agents.dns.absent import ABSENT as OF_DNS
 from kvstack.agents.kubelet.absent import ABSENT as OF_NODES
 from kvstack.agents.kubelet.configuration import WITHOUT_EFFECT
 from kvstack.agents.manager.flags import TABLE as MANAGER_FLAGS
+from kvstack.agents.network_policy.absent import ABSENT as OF_POLICIES
 from kvstack.agents.process.absent import Absent
+from kvstack.agents.proxy.absent import ABSENT as OF_THE_PROXY
+from kvstack.agents.proxy.flags import TABLE as PROXY_FLAGS
 from kvstack.agents.scheduler.live.absent import ABSENT as OF_THE_SCHEDULER
-from kvstack.agents.scheduler.live.command_line import TABLE as SCHEDULER_FLAGS
-from kvstack.apiserver.server.settings.flag_table import Effect, Flag
+from kvstack.agents.scheduler.live.flags import TABLE as SCHEDULER_FLAGS
+from kvstack.agents.standalone.joining.absent import ABSENT as OF_JOINING
+from kvstack.apimachinery.objects.text.value_limit import VALUES_MAX
+from kvstack.apiserver.http.limits.unsent import CROWDED_SHARE, UNSENT_BYTES_ALL, USER_SHARE
 from kvstack.apiserver.server.settings.flags import FLAGS as API_SERVER_FLAGS
+from kvstack.component.flags.flag_table import Effect, Flag
+from kvstore.http.serving.listeners import ListenerLimits
 from tests.agents.stories.differences import DIFFERENCES as STORIES
 from tests.apiserver.player.tolerated import TOLERATED
 
+USER_BYTES_MAX = UNSENT_BYTES_ALL // USER_SHARE
+STALL_S = ListenerLimits().write_stall_timeout_s
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """\
 # What differs from Kubernetes 1.37.1
@@ -27,16 +37,55 @@ of the recorded conversations is the same: [API server](../tests/apiserver/READM
 [agents](../tests/agents/README.md). Why things are as they are: [DECISIONS.md](../DECISIONS.md).
 The store's table is [surface.md](surface.md).
 """
+STORE: tuple[tuple[str, str, str], ...] = (
+    (
+        "`--cors` not given",
+        "every origin is served, `Access-Control-Allow-Origin: *`",
+        "requests with an `Origin` that is not the server's own are 403, also preflights and"
+        " WebSockets, and no such header is sent; so are requests that change something and that a"
+        " browser marks as another site's (`Sec-Fetch-Site`)",
+    ),
+    (
+        "`--cors` given with names",
+        "other origins are served, without the header",
+        "other origins are 403",
+    ),
+    ("`--cors=*`", "every origin is served", "the same"),
+    (
+        "`--host-whitelist` not given, no address but loopback's",
+        "every `Host` is served",
+        "only loopback's names and addresses and the hosts of `--listen-client-urls` and"
+        " `--advertise-client-urls`; others are 421 with etcd's text. HTTPS and unix sockets are"
+        " not restricted",
+    ),
+    ("`--host-whitelist=*`", "every `Host` is served", "the same"),
+)
+"""What it is about, etcd's answer, ours. Proved by tests/unit/http/test_http_site.py."""
 PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
     ("kvstack apiserver", tuple(API_SERVER_FLAGS)),
     ("kvstack controller-manager", MANAGER_FLAGS.flags),
     ("kvstack scheduler", SCHEDULER_FLAGS.flags),
+    ("kvstack proxy", PROXY_FLAGS.flags),
 )
 
 
 def document() -> str:
     return "\n".join(
-        (HEAD, _answers(), _controllers(), _absent(), _scheduler(), _nodes(), _flags())
+        (
+            HEAD,
+            _answers(),
+            _limits(),
+            _controllers(),
+            _absent(),
+            _scheduler(),
+            _nodes(),
+            _joining(),
+            _proxy(),
+            _policies(),
+            _dns(),
+            _flags(),
+            _store(),
+        )
     )
 
 
@@ -48,6 +97,42 @@ def _answers() -> str:
         "## Answers of the API server\n\n"
         "| what differs | conversations in which it shows |\n|---|---|\n" + _escaped(rows)
     )
+
+
+def _limits() -> str:
+    rows = (
+        (
+            f"values in the body of a request: {VALUES_MAX:,}",
+            "413, whatever the bytes; a stored object of 1.5 MiB has room for 15 bytes a value",
+        ),
+        (
+            f"bytes of answers that one user's clients have not taken: {_mib(USER_BYTES_MAX)}, over"
+            " all connections; what several answers share counts once. Once all users together hold"
+            f" {_mib(UNSENT_BYTES_ALL)}, {_mib(UNSENT_BYTES_ALL // CROWDED_SHARE)}",
+            "429 with Retry-After, and of watches that run those that are furthest behind are"
+            " ended. `system:masters` is not counted",
+        ),
+        (
+            "seats of a priority level that one flow's requests keep while their answers are not"
+            " read: half of them; without priority and fairness half of --max-requests-inflight for"
+            " one user",
+            "more of its requests wait or are refused (429), and other flows go on",
+        ),
+        (
+            f"seconds in which a client takes nothing although bytes wait: {STALL_S:g}, also of"
+            " watches, logs and exec",
+            "the stream of HTTP/2, or the connection, is ended",
+        ),
+    )
+    lines = "".join(f"| {what} | {instead} |\n" for what, instead in rows)
+    return (
+        "## Limits of the API server that upstream does not have\n\n"
+        f"| limit | beyond it |\n|---|---|\n{lines}"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20} MiB"
 
 
 def _escaped(rows: str) -> str:
@@ -83,6 +168,24 @@ def _nodes() -> str:
     return _lacking("Nodes", "What kubelet does and `kvstack kubelet` does not.", OF_NODES)
 
 
+def _joining() -> str:
+    text = "What kubeadm does and `kvstack token` and `kvstack join` do not."
+    return _lacking("Joining", text, OF_JOINING)
+
+
+def _policies() -> str:
+    text = "What may be expected of NetworkPolicies, and what nodes of processes do."
+    return _lacking("NetworkPolicies", text, OF_POLICIES)
+
+
+def _proxy() -> str:
+    return _lacking("Proxy", "What kube-proxy does and `kvstack proxy` does not.", OF_THE_PROXY)
+
+
+def _dns() -> str:
+    return _lacking("DNS", "What CoreDNS does and `kvstack dns` does not.", OF_DNS)
+
+
 def _flags() -> str:
     parts = [
         "## Flags\n\nEach program takes all flags of its original. These are accepted and have no"
@@ -100,14 +203,18 @@ def _flags() -> str:
     return "\n".join(parts)
 
 
+def _store() -> str:
+    rows = "".join(f"| {about} | {theirs} | {ours} |\n" for about, theirs, ours in STORE)
+    return (
+        "## The store and etcd\n\nThe JSON gateway and the other pages of the client port are"
+        " closed to web pages: a page of any site\ncan make a browser on the same machine ask a"
+        " store on loopback. Clients that are no browsers send\nno `Origin`, and notice nothing."
+        f"\n\n| | etcd | kvstore |\n|---|---|---|\n{rows}"
+    )
+
+
 def test_the_document_is_up_to_date(rewrite: bool) -> None:  # noqa: FBT001
     path, now = DOCS / "differences.md", document()
     if rewrite:
         path.write_text(now)
     assert path.read_text() == now, f"run: pytest --rewrite {__file__}"
-
-
-def test_links_of_the_documents_lead_somewhere() -> None:
-    for page in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

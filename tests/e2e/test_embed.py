@@ -10,8 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore import embed
-from kvstore.errors import ConfigError, DataDirError, KvstoreError
+from kvstore.errors import DataDirError, KvstoreError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.rpc_client import Client
@@ -76,7 +77,7 @@ def test_what_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataDirError, match="cannot use data directory"):
         embed.start(tmp_path / "file")
-    with pytest.raises(ConfigError, match="its cluster's only one; members: a, b"):
+    with pytest.raises(ConfigError, match="must be the only one of its cluster; members: a, b"):
         embed.start(
             flags=["--name=a", "--initial-cluster=a=http://localhost:2380,b=http://127.0.0.1:2"]
         )

@@ -82,7 +82,7 @@ def test_many_stores_on_many_loops() -> None:
         def run(name: int) -> None:
             try:
                 asyncio.run(play(name))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - asserted by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=run, args=(each,)) for each in range(5)]

@@ -2,7 +2,7 @@
 
 import http.client
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, free_ports, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -26,13 +27,6 @@ FLAGS = (
     "--snapshot-catchup-entries=5",
     "--unsafe-no-fsync",
 )
-
-
-def wait_for(done: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 def ask(server: Server, method: str, path: str, body: str = "") -> str:

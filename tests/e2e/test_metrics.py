@@ -3,7 +3,7 @@
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.support.http.plain_client import ask
 from tests.support.mixin_names import ALERTS, BETWEEN_MEMBERS, DASHBOARD
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, free_ports, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.e2e,
@@ -61,13 +62,6 @@ def families(text: str) -> dict[str, tuple[str, str]]:
             _, _, name, rest = line.split(" ", 3)
             found.setdefault(name, []).append(rest)
     return {name: (kind, text) for name, (text, kind) in found.items()}
-
-
-def until(find: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 20
-    while not find():
-        assert time.monotonic() < end_s, "it did not come true"
-        time.sleep(0.05)
 
 
 def do_a_bit_of_everything(client: Client) -> None:
@@ -132,7 +126,7 @@ def until_watch_is_counted(server: Server) -> None:
         ("grpc_service", "etcdserverpb.Watch"),
         ("grpc_type", "bidi_stream"),
     )
-    until(lambda: samples(page(server)).get(("grpc_server_handled_total", key)) == 1)
+    wait_for(lambda: samples(page(server)).get(("grpc_server_handled_total", key)) == 1)
 
 
 def test_the_same_calls_count_as_in_etcd(tmp_path: Path) -> None:
@@ -299,7 +293,7 @@ def test_between_members(tmp_path: Path) -> None:
             found = {name: {label for label, _ in each} for name, each in samples(page(members[0]))}
             return all(found.get(name) == set(wanted) for name, wanted in BETWEEN_MEMBERS.items())
 
-        until(all_seen)
+        wait_for(all_seen)
         leaders = [samples(page(member))["etcd_server_is_leader", ()] for member in members]
         assert sorted(leaders) == [0, 0, 1]
         known = [
@@ -359,6 +353,6 @@ def test_a_slow_request_of_the_gateway_is_logged_too(tmp_path: Path) -> None:
             said = [each for each in server.log_records() if each["msg"] == "request stats"]
             return [each for each in said if each["response type"] == "/etcdserverpb.KV/Put"]
 
-        until(told)
+        wait_for(told)
         assert told()[0]["remote"] == "No remote client info."
         assert ask(server.client_port, "GET", "/health")[0] == 200

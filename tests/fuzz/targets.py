@@ -15,34 +15,34 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects import fields, json_patch, labels, merge_patch, quantity
+from kvstack.apimachinery.objects.json_patch import JsonPatchError
+from kvstack.apimachinery.objects.request_info import RequestInfoError, parse_query, request_info
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text, yaml_text
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
+from kvstack.apimachinery.schema import strategic_merge
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.protobuf.codec import from_protobuf, to_protobuf
+from kvstack.apimachinery.schema.protobuf.wire import ProtobufError
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apply import field_set
-from kvstack.apiserver.cel.admission import Declared, compile_admission
-from kvstack.apiserver.cel.errors import EvaluationError
-from kvstack.apiserver.cel.values import NONE
-from kvstack.apiserver.http import websocket
 from kvstack.apiserver.http.negotiation import NotAcceptableError, Offer, negotiate
-from kvstack.apiserver.objects import fields, json_patch, labels, merge_patch, quantity
-from kvstack.apiserver.objects.json_patch import JsonPatchError
-from kvstack.apiserver.objects.request_info import RequestInfoError, parse_query, request_info
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text, yaml_text
-from kvstack.apiserver.objects.text.config_document import DocumentError
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.yaml_scalars import YamlError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.policy.audit.policy import read_policy
 from kvstack.apiserver.policy.authentication.jwt.verifying import read_token
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.registry import continue_token
 from kvstack.apiserver.registry.encryption.configuration import read_encryption
-from kvstack.apiserver.schema import strategic_merge
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.protobuf.codec import from_protobuf, to_protobuf
-from kvstack.apiserver.schema.protobuf.wire import ProtobufError
-from kvstack.apiserver.schema.resource import Resource
 from kvstack.apiserver.streams.spdy.frames import Codec, SpdyError
 from kvstack.apiserver.verbs.forms.bodies import MEDIA_TYPES, read_object, read_options
-from kvstack.apiserver.webhooks.http.answers import AnswerError, AnswerReader, HttpAnswer
+from kvstack.cel.admission import Declared, compile_admission
+from kvstack.cel.errors import EvaluationError
+from kvstack.cel.values import NONE
+from kvstack.component.http.answers import AnswerError, AnswerReader, HttpAnswer
+from kvstack.component.http.websocket import Frames
 
 Target = Callable[[bytes], None]
 
@@ -179,7 +179,9 @@ def request_target(data: bytes) -> None:
 
 def frames_target(data: bytes) -> None:
     """What clients send on connections that were upgraded."""
-    websocket.Frames(lambda _: None).feed(data)
+    frames = Frames(1000)
+    assert all(len(each) <= 1000 for each in frames.receive(data))
+    frames.replies()
     with suppress(SpdyError):
         for _ in Codec(is_client=False).receive(data):
             continue

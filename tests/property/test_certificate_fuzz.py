@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.peers.tls import PeerTls, PeerTlsError, server_context
 from kvstore.transport import native
 from kvstore.transport.tls import TlsOptions

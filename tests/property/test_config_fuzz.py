@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.flags import FLAGS
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import FILE_BYTES_MAX, Given, read_command_line
-from kvstore.errors import ConfigError
 
 ERROR_CHARS_MAX = 12_000
 NAMES = [flag.name for flag in FLAGS]

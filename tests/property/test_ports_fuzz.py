@@ -14,17 +14,17 @@ from tests.support.servers import Server, free_ports, ours, running
 pytestmark = pytest.mark.slow
 
 REQUESTS = (
-    b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
-    b'POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{"key":"Zm9v"}',
-    b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b'POST /v3/kv/range HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{"key":"Zm9v"}',
+    b"POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     b'18\r\n{"key":"YQ","value":"Yg"}\r\n0\r\n\r\n',
-    b"GET /v3/watch HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v3/watch HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n\x81\x02{}",
     b"GET /raft/stream/msgapp/8e9e05c52164694d HTTP/1.1\r\nHost: x\r\nX-Etcd-Cluster-Id: 1\r\n"
     b"X-Server-Version: 3.7.1\r\nX-Raft-To: 1\r\n\r\n",
-    b"POST /raft HTTP/1.1\r\nHost: x\r\nX-Etcd-Cluster-Id: 1\r\nContent-Length: 4\r\n\r\n"
+    b"POST /raft HTTP/1.1\r\nHost: localhost\r\nX-Etcd-Cluster-Id: 1\r\nContent-Length: 4\r\n\r\n"
     b"\x08\x01\x10\x02",
-    b"POST /leases HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n\x08\x01",
+    b"POST /leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n\x08\x01",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
     b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03",
 )

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.auth.tokens import SimpleTokens
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.auth.jwt import TOKEN_BYTES_MAX, JwtKeys
 from tests.support.node.harness import FakeClock
 

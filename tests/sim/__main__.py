@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         )
         try:
             report = world.run(given.steps)
-        except Exception:
+        except Exception:  # noqa: BLE001 - printed with the trace of the world
             traceback.print_exc(file=sys.stdout)
             _say(*world.trace.lines[-LINES:], sep="\n")
             _say(f"seed {seed} FAILED at step {world.steps}; its options: {world.options}")

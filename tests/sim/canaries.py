@@ -53,7 +53,7 @@ class ReadsStale(Member):
 
     @override
     def answer(self, inbox: Inbox) -> Outbox:
-        store = self.parts.store
+        store = self.parts.state.store
         stale, before = self._revisions
         self._revisions = (before, store.revision)
         ranges = {each: body for each, method, body in inbox.calls if method == rpc.RANGE}
@@ -71,7 +71,7 @@ class ReadsStale(Member):
         if asked.revision:
             return body
         asked.revision = stale
-        answer = execute_range(self.parts.store, asked)
+        answer = execute_range(self.parts.state.store, asked)
         if isinstance(answer, Refusal):
             return body
         header = self.parts.headers.field(stale, self.parts.raft.term)
@@ -133,7 +133,7 @@ class ExpiresEarly(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        lessor = parts.lessor
+        lessor = parts.state.lessor
         due = lessor.due
         lessor.due = lambda now_ns, limit=500: due(now_ns + SECOND_NS, limit)  # type: ignore[method-assign]
 
@@ -176,7 +176,7 @@ class ForgetsVotes(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        parts.log = _Voteless(parts.log)
+        parts.replication.log = _Voteless(parts.replication.log)
 
 
 class _Voteless:
@@ -200,7 +200,7 @@ class NeverFinishes(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        parts.log.finish_save = _nothing  # type: ignore[method-assign]
+        parts.replication.log.finish_save = _nothing  # type: ignore[method-assign]
 
 
 def _nothing() -> None:
@@ -241,7 +241,7 @@ class WritesUnchecked(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        guard: Any = parts.applier.guard
+        guard: Any = parts.state.applier.guard
         guard.put = guard.delete_range = lambda *_: None
 
 
@@ -288,7 +288,7 @@ class TrustsOldRevisions(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        auth: Any = parts.auth
+        auth: Any = parts.state.auth
         check = auth.check
 
         def trusting(credential: Any, *rest: Any) -> Any:
@@ -303,7 +303,7 @@ class KeepsTokens(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        tokens: Any = parts.auth.tokens
+        tokens: Any = parts.state.auth.tokens
         tokens.forget_user = lambda _: None
         tokens.clear = lambda: None
 
@@ -321,7 +321,7 @@ class SkipsPasswords(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        tasks: Any = parts.tasks
+        tasks: Any = parts.host.tasks
         ask = tasks.ask
 
         def trusting(kind: TaskKind, args: Any, callback: Any) -> None:
@@ -338,7 +338,7 @@ class KeepsRevokedWatches(_AfterStart):
 
     @override
     def plant(self, node: Any) -> None:
-        node._parts.hub.recheck = lambda *_: None
+        node._parts.state.hub.recheck = lambda *_: None
 
 
 class WatchesUnchecked(_AfterStart):

@@ -90,9 +90,9 @@ class FaultInjector:
         world, rng = self._world, self._rng
         world.counts["rot"] += 1
         world.end(member, "power")
-        names = [name for name in member.files.names(member.places.wal) if name.endswith(".wal")]
+        names = [name for name in member.files.names(member.paths.wal) if name.endswith(".wal")]
         demand(names, "the log is gone")
-        path = member.places.wal / rng.choice(names)
+        path = member.paths.wal / rng.choice(names)
         data = member.files.content(path)
         end = len(data.rstrip(b"\0")) if rng.randrange(4) else len(data)
         if end:

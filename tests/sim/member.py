@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.apply.membership import Membership
 from kvstore.auth.tokens import LETTERS, PREFIX_LETTERS, SignedTokens, SimpleTokens
 from kvstore.backend import Backend
@@ -27,7 +28,6 @@ from kvstore.node.parts import Parts
 from kvstore.node.ports import SnapshotKeeper
 from kvstore.node.turn import Node
 from kvstore.raft.model import Entry, HardState, Snapshot, SnapshotMetadata
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
@@ -126,8 +126,8 @@ class _SnapshotTap:
         self._keeper = keeper
         self._member = member
 
-    def save(self, metadata: SnapshotMetadata, membership: Membership) -> None:
-        self._keeper.save(metadata, membership)
+    def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
+        return self._keeper.save(metadata, membership)
 
     def describe(self, membership: Membership) -> bytes:
         return self._keeper.describe(membership)
@@ -221,8 +221,8 @@ class Member:
         self._inbox = Inbox()
         self._is_busy = False
         root = Path(f"/sim/{number}/member")
-        self.places = DataDir(root, root / "wal", root / "snap", root / "lmdb", root / "tmp")
-        self.files.make_directory(self.places.snap)
+        self.paths = DataDir(root, root / "wal", root / "snap", root / "lmdb", root / "tmp")
+        self.files.make_directory(self.paths.snap)
         for path in (*root.parents, root):
             self.files.sync_directory(path)
 
@@ -249,7 +249,7 @@ class Member:
         self.clock.offset_ns = self.rng.randrange(1 << 50)
         logger = _Logger(self, self._trace)
         self._booted = booted = boot(
-            self.places,
+            self.paths,
             founding,
             logger,
             files=self.files,
@@ -261,7 +261,7 @@ class Member:
         self._parts = parts = build(
             config,
             booted,
-            snapshot_files(config, booted, self.places, logger, self.files),
+            snapshot_files(config, booted, self.paths, logger, self.files),
             self.clock,
             logger,
         )
@@ -269,13 +269,13 @@ class Member:
             setattr(parts.limits, name, value)
         for name, value in self._options.raft_limits.items():
             setattr(parts.raft._state.config, name, value)
-        parts.hub._limits = replace(parts.hub._limits, **self._options.watch_limits)
+        parts.state.hub._limits = replace(parts.state.hub._limits, **self._options.watch_limits)
         self._set_tokens(parts)
-        parts.log = _LogTap(booted.wal, self)
-        parts.snapshots = _SnapshotTap(parts.snapshots, self)
+        parts.replication.log = _LogTap(booted.wal, self)
+        parts.replication.snapshots = _SnapshotTap(parts.replication.snapshots, self)
         self._links = SimLinks(self._network, self)
         self._links.rows = self.backend
-        parts.peers = self._links
+        parts.replication.peers = self._links
         self.wire(parts)
         self._inbox, self._is_busy = Inbox(), True
         self.is_serving = self.is_stopping = False
@@ -299,7 +299,7 @@ class Member:
     def _set_tokens(self, parts: Parts) -> None:
         options, rng = self._options, self.rng
         parts.limits.client_cert_auth = options.certificates
-        parts.auth.tokens = (
+        parts.state.auth.tokens = (
             SignedTokens(SimTokenKeys())
             if options.signed_tokens
             else SimpleTokens(
@@ -344,7 +344,7 @@ class Member:
     def _check_idleness(self, inbox: Inbox, out: Outbox) -> None:
         """Check that it does not take turns at full speed with nothing to do."""
         assert self.node is not None
-        works = self.parts.store.compaction_pending or self.node._maintenance._running
+        works = self.parts.state.store.compaction_pending or self.node._jobs._running
         said = inbox.calls or inbox.frames or inbox.messages or out.replies or out.deliveries
         is_idle = not (works or said or self.node.wake_ns > self.clock.monotonic_ns())
         self._idle_turns = self._idle_turns + 1 if is_idle else 0
@@ -359,7 +359,7 @@ class Member:
         assert links is not None
         inbox, self._inbox, self._is_busy = self._inbox, Inbox(), False
         inbox.now_ns, inbox.wall_ms = self.clock.monotonic_ns(), self.clock.unix_ms()
-        removed = self.parts.membership.removed
+        removed = self.parts.state.membership.removed
         if removed:
             inbox.messages = [each for each in inbox.messages if each.from_ not in removed]
         inbox.unreachable, links.unreachable = links.unreachable, []
@@ -473,7 +473,7 @@ class Member:
         self.has_installed = False
         checker, parts = self.checkers.store, self.parts
         model, mark = checker.model, checker.mark_of(self.number)
-        store, lessor = parts.store, parts.lessor
+        store, lessor = parts.state.store, parts.state.lessor
         demand(store.revision == mark.revision, self.name, "revision", store.revision, mark)
         demand(store.compacted == mark.compacted, self.name, "compacted", store.compacted, mark)
         found = store.range(b"\0", b"\0")
@@ -485,13 +485,15 @@ class Member:
         }
         wanted: Mapping[int, object] = checker.lease_states[mark.leases]
         demand(leases == wanted, self.name, "leases", leases, "instead of", wanted)
-        alarms = {member for member, _ in parts.alarms.raised()}
+        alarms = {member for member, _ in parts.state.alarms.raised()}
         demand(alarms == mark.alarms, self.name, "alarms", alarms, "instead of", mark)
         self._compare_auth(checker.auth.states[mark.auth])
-        compare_members(self.number, parts.membership.members, checker.roster.states[mark.roster])
+        compare_members(
+            self.number, parts.state.membership.members, checker.roster.states[mark.roster]
+        )
 
     def _compare_auth(self, wanted: AuthState) -> None:
-        auth = self.parts.auth
+        auth = self.parts.state.auth
         users = {name: auth.user(name) for name in auth.user_names()}
         roles = {name: auth.role(name) for name in auth.role_names()}
         found = AuthState(

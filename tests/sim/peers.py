@@ -137,7 +137,7 @@ class PeerPort:
     """The peer port of a running member: it answers other members."""
 
     def __init__(self, member: "Member", parts: Parts) -> None:
-        membership = parts.membership
+        membership = parts.state.membership
         facts = Facts(
             parts.cluster_id,
             lambda: membership.cluster_version,
@@ -290,12 +290,12 @@ class JoinQuestions:
         """See Questions."""
         del urls, timeout_s
         parts = self._parts()
-        return RemoteCluster(parts.cluster_id, parts.membership.sorted_members())
+        return RemoteCluster(parts.cluster_id, parts.state.membership.sorted_members())
 
     def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
         """See Questions."""
         del urls, timeout_s
-        version = self._parts().membership.cluster_version
+        version = self._parts().state.membership.cluster_version
         if version is None:
             raise PeerRequestError("not decided yet")
         return Versions("3.7.1", version, "3.7.0")

@@ -43,7 +43,7 @@ def live(steps: int, members: int | None, seed: int) -> Outcome:
     error = ""
     try:
         world.run(steps)
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001 - part of the report
         where = traceback.extract_tb(failure.__traceback__)[-2:]
         text = f"{type(failure).__name__}: {failure}".replace("\n", " ")[:500]
         places = ", ".join(f"{Path(each.filename).name}:{each.lineno}" for each in where)

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from kvstack.component.errors import ConfigError
 from kvstore.backend import Table
-from kvstore.errors import ConfigError, CorruptionError, DataDirError, StorageFatalError
+from kvstore.errors import CorruptionError, DataDirError, StorageFatalError
 from kvstore.server.boot.bootstrap import Founding
 from tests.sim import options as drawn_options
 from tests.sim.checks import SECOND_NS, Checker, demand
@@ -307,7 +308,7 @@ class World:
             member.faults.has_failed = False
         self._tries[member.number] = 0
         self.tasks.members = {each.id: each for each in self.members if each.id}
-        names = member.files.names(member.places.wal)
+        names = member.files.names(member.paths.wal)
         self.counts["torn"] += sum(name.endswith(".broken") for name in names)
 
     def _founding(self, member: Member) -> Founding:
@@ -323,7 +324,7 @@ class World:
         def named() -> dict[str, list[str]]:
             if asked is None:
                 return {member.name: member.urls}
-            known = asked.parts.membership.members
+            known = asked.parts.state.membership.members
             return {
                 member.name if member.urls[0] in who.peer_urls else f"{each:x}": who.peer_urls
                 for each, who in known.items()
@@ -341,7 +342,7 @@ class World:
 
     def _one_to_ask(self, member: Member) -> Member | None:
         def knows(other: Member) -> bool:
-            known = other.parts.membership.members.values()
+            known = other.parts.state.membership.members.values()
             return any(member.urls[0] in each.peer_urls for each in known)
 
         having = [each for each in self.members if each.node is not None and knows(each)]
@@ -364,7 +365,7 @@ class World:
         for member in self._running():
             if member.id in self.checkers.store.roster.removed:
                 member.knows_of_removal = member.knows_of_removal or any(
-                    member.id in other.parts.membership.removed
+                    member.id in other.parts.state.membership.removed
                     and self.network.is_up(member.id, other.id)
                     for other in self._running()
                     if other is not member
@@ -428,7 +429,7 @@ class World:
                 waiting.append(f"{member.name} serves")
             if raft.applied != self.checkers.store.index or raft.last_index != raft.applied:
                 waiting.append(f"{member.name} is at {raft.applied} of {raft.last_index}")
-            if member.parts.store.compaction_pending:
+            if member.parts.state.store.compaction_pending:
                 waiting.append(f"{member.name} compacts")
         return waiting or self.watches.behind()
 
@@ -468,6 +469,6 @@ class World:
         wanted = [(row.revkey, row.kv) for row in self.checkers.store.model.left()]
         for member in self._running():
             member.compare()
-            member.parts.store.flush()
+            member.parts.state.store.flush()
             found = member.backend.scan(Table.KEY, b"", None, 1 << 30)
             demand(found == wanted, member.name, "differs from the model in its rows")

@@ -5,8 +5,8 @@
         topology.kill("apiserver1")       SIGKILL; what is to be restarted is started again
 
 Each service has a loopback address of its own, which stands for its name, for 0.0.0.0 and for its
-127.0.0.1. A volume is a folder; its mount points in texts become that folder. `localhost:PORT` in
-texts is the service that publishes the port.
+127.0.0.1. A volume is a folder; its mount points in texts become that folder, and one below another
+is a link in it. `localhost:PORT` in texts is the service that publishes the port.
 """
 
 import os
@@ -27,7 +27,7 @@ Service = dict[str, Any]
 ROOT: Final = Path(__file__).parents[2]
 COMPOSE: Final = ROOT / "compose.yaml"
 IMAGE_ENTRYPOINT: Final = ("kvstore",)
-PYTHON: Final = "/opt/kvstore/bin/python"
+PYTHON: Final = "/opt/kvstack/bin/python"
 OWNER: Final = "10001:10001"
 UP_S: Final = 180.0
 
@@ -108,7 +108,7 @@ class Topology:
                 if all(self._is_met(each, needs, done) for each, needs in _needs(service)):
                     del waiting[name]
                     self._start(name)
-                    if not service.get("restart"):
+                    if not restarts(service):
                         self._finish(name, deadline)
                         done.add(name)
             assert time.monotonic() < deadline, f"not up: {sorted(waiting)}"
@@ -167,7 +167,7 @@ class Topology:
     def _watch(self) -> None:
         while self._restarting.is_set():
             for name, process in list(self._processes.items()):
-                if process.poll() is not None and self.services[name].get("restart"):
+                if process.poll() is not None and restarts(self.services[name]):
                     self.restarts += 1
                     self._start(name)
             time.sleep(0.1)
@@ -205,10 +205,20 @@ class Topology:
         own = self.addresses[name]
         for port, publisher in self._published.items():
             text = text.replace(f"localhost:{port}", f"{self.addresses[publisher]}:{port}")
-        for volume in self.services[name].get("volumes", ()):
-            source, target, *_ = volume.split(":")
+        mounts = [volume.split(":")[:2] for volume in self.services[name].get("volumes", ())]
+        for source, target in mounts:
             folder = self.directory / source
             folder.mkdir(parents=True, exist_ok=True)
+            for outer, above in mounts:
+                if target.startswith(f"{above}/"):
+                    below = target.removeprefix(f"{above}/")  # may name a member, as texts do
+                    below = self._names.sub(lambda found: self._reached[found[1]], below)
+                    link = self.directory / outer / below
+                    link.parent.mkdir(parents=True, exist_ok=True)
+                    if not link.is_symlink():
+                        link.symlink_to(folder)
+        for source, target in mounts:
+            folder = self.directory / source
             text = re.sub(rf"(?<![\w/.-]){re.escape(target)}(?=/|$)", str(folder), text)
         text = text.replace(OWNER, f"{os.getuid()}:{os.getgid()}")
         text = self._names.sub(lambda found: self._reached[found[1]], text)
@@ -217,6 +227,11 @@ class Topology:
 
 def _needs(service: Service) -> list[tuple[str, str]]:
     return [(name, each["condition"]) for name, each in service.get("depends_on", {}).items()]
+
+
+def restarts(service: Service) -> bool:
+    """Tell whether a service is started again when it ends."""
+    return service.get("restart", "no") != "no"
 
 
 def _module(program: str) -> tuple[str, ...]:

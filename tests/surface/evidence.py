@@ -233,7 +233,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:tls-min-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
     "flag:tls-max-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
-    "flag:cors": ("unit/http/test_http_site.py::test_origins",),
+    "flag:cors": ("unit/http/test_http_site.py::test_origins_that_are_named",),
     "flag:host-whitelist": (
         "unit/http/test_http_site.py::test_hosts_that_are_not_whitelisted",
         "e2e/http/test_addresses.py",

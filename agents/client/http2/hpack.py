@@ -143,25 +143,25 @@ class Decoder:
 
     def fields(self, block: bytes) -> list[Field]:
         """Return the headers of a block; raises HeadersError."""
-        found: list[Field] = []
+        headers: list[Field] = []
         place, end = 0, len(block)
         while place < end:
             first = block[place]
             if first & 0x80:
                 index, place = _number(block, place, 0x7F)
-                found.append(self._at(index))
+                headers.append(self._at(index))
             elif first & 0x40:
                 field, place = self._literal(block, place, 0x3F)
                 self._table.appendleft(field)
-                found.append(field)
+                headers.append(field)
             elif first & 0x20:
                 size, place = _number(block, place, 0x1F)
                 if size > TABLE_BYTES:
                     raise HeadersError(f"a table of {size} bytes, {TABLE_BYTES} are allowed")
             else:
                 field, place = self._literal(block, place, 0x0F)
-                found.append(field)
-        return found
+                headers.append(field)
+        return headers
 
     def _literal(self, block: bytes, place: int, mask: int) -> tuple[Field, int]:
         index, place = _number(block, place, mask)

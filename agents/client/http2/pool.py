@@ -1,6 +1,6 @@
 """The connections of HTTP/2 to one server: one, and more where it has no room for another request.
 
-pool = Http2Pool(Place("127.0.0.1", 6443, "127.0.0.1"), context)
+pool = Http2Pool(ServerAddress("127.0.0.1", 6443, "127.0.0.1"), context)
 connection = pool.ready() or await pool.open()       None: the server does not speak HTTP/2
 """
 
@@ -14,7 +14,7 @@ _PROTOCOL: Final = "h2"
 _PROTOCOLS: Final = (_PROTOCOL, "http/1.1")
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a server is."""
 
     host: str
@@ -28,9 +28,9 @@ class Place(NamedTuple):
 class Http2Pool:
     """The connections to one server."""
 
-    def __init__(self, place: Place, context: ssl.SSLContext) -> None:
+    def __init__(self, address: ServerAddress, context: ssl.SSLContext) -> None:
         """Connect to nothing yet; the context is changed: it offers HTTP/2."""
-        self._place = place
+        self._address = address
         self._context = context
         context.set_alpn_protocols(_PROTOCOLS)
         self._connections: list[Http2Connection] = []
@@ -52,13 +52,13 @@ class Http2Pool:
             found = self.ready()
             if found is not None:
                 return found
-            place = self._place
+            address = self._address
             transport, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Http2Connection(place.authority, self._lost),
-                place.host,
-                place.port,
+                lambda: Http2Connection(address.authority, self._lost),
+                address.host,
+                address.port,
                 ssl=self._context,
-                server_hostname=place.name,
+                server_hostname=address.name,
             )
             chosen: ssl.SSLObject = transport.get_extra_info("ssl_object")
             if chosen.selected_alpn_protocol() != _PROTOCOL:

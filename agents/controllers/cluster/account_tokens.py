@@ -26,7 +26,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apiserver.policy.service_accounts.keys import SigningKey
+from kvstack.component.certs.service_account_keys import SigningKey
 
 Object: TypeAlias = dict[str, Any]
 
@@ -36,8 +36,6 @@ _UID: Final = "kubernetes.io/service-account.uid"
 _ISSUER: Final = "kubernetes/serviceaccount"
 _CLAIM: Final = "kubernetes.io/serviceaccount/"
 _INDEX: Final = "service account of token"
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 
 
 class AccountTokens(BaseController):
@@ -85,7 +83,7 @@ class AccountTokens(BaseController):
             return
         meta = secret["metadata"]
         [found] = yield [Get(SECRETS, meta["namespace"], meta["name"])]
-        if found.code == _NOT_FOUND:
+        if found.is_not_found:
             return
         live = found.result()
         if live["metadata"]["resourceVersion"] != meta["resourceVersion"]:
@@ -98,7 +96,7 @@ class AccountTokens(BaseController):
         }
         live_meta = {**live["metadata"], "annotations": annotations}
         [outcome] = yield [Update(SECRETS, {**live, "metadata": live_meta, "data": data})]
-        if outcome.code not in (_NOT_FOUND, _CONFLICT):
+        if not (outcome.is_not_found or outcome.is_conflict):
             outcome.result()
 
     def _missing(self, secret: Object, account: Object) -> dict[str, str]:
@@ -154,7 +152,7 @@ def _account(secret: Object, view: View) -> Generator[Step, list[Outcome], Objec
     if known is not None and _is_of(secret, known):
         return known
     [found] = yield [Get(SERVICE_ACCOUNTS, namespace, name)]
-    if found.code == _NOT_FOUND:
+    if found.is_not_found:
         return None
     live = found.result()
     return live if _is_of(secret, live) else None
@@ -163,7 +161,7 @@ def _account(secret: Object, view: View) -> Generator[Step, list[Outcome], Objec
 def _delete(secret: Object) -> Generator[Step, list[Outcome], None]:
     meta = secret["metadata"]
     [outcome] = yield [Delete(SECRETS, meta["namespace"], meta["name"], uid=meta["uid"])]
-    if outcome.code not in (_NOT_FOUND, _CONFLICT):
+    if not (outcome.is_not_found or outcome.is_conflict):
         outcome.result()
 
 
@@ -173,7 +171,7 @@ def _drop_reference(account: Object, secret: str) -> Generator[Step, list[Outcom
     rest = [each for each in known if each.get("name") != secret]
     if len(rest) != len(known):
         [outcome] = yield [Update(SERVICE_ACCOUNTS, {**account, "secrets": rest})]
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
 

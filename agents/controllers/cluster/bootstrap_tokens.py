@@ -28,7 +28,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apiserver.objects.times import TimeError
+from kvstack.apimachinery.objects.times import TimeError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -38,8 +38,6 @@ _INFO: Final = "kube-public/cluster-info"
 _PREFIX: Final = "bootstrap-token-"
 _SIGNATURE: Final = "jws-kubeconfig-"
 _ID: Final = re.compile(r"[a-z0-9]{6}")
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 
 
 class BootstrapSigner(BaseController):
@@ -68,7 +66,7 @@ class BootstrapSigner(BaseController):
             wanted.setdefault(f"{_SIGNATURE}{token_id}", signature(content, token_id, secret))
         if wanted != data:
             [outcome] = yield [Update(CONFIG_MAPS, {**info, "data": wanted})]
-            if outcome.code != _NOT_FOUND:
+            if not outcome.is_not_found:
                 outcome.result()
         return None
 
@@ -94,7 +92,7 @@ class TokenCleaner(BaseController):
             return Again(until_s - now_s)
         meta = secret["metadata"]
         [outcome] = yield [Delete(SECRETS, meta["namespace"], meta["name"], uid=meta["uid"])]
-        if outcome.code not in (_NOT_FOUND, _CONFLICT):
+        if not (outcome.is_not_found or outcome.is_conflict):
             outcome.result()
         return None
 

@@ -26,9 +26,9 @@ from kvstack.agents.reconcile.plan import (
     View,
     do,
 )
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from kvstack.apiserver.policy.pod_references import secret_names
-from kvstack.apiserver.schema.resource import MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 

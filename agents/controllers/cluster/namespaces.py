@@ -16,9 +16,8 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal, seconds_of
+from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
     BackOff,
@@ -38,7 +37,9 @@ from kvstack.agents.reconcile.plan import (
     discover,
     do,
 )
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -47,8 +48,6 @@ _BEGUN_S: Final = 5.0
 """Deletion begins so long after the mark, so that every API server refuses new objects by then."""
 _HELD_S: Final = 15
 """How long objects are given that only finalizers hold."""
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _UNSUPPORTED: Final = frozenset((404, 405))
 
 _DISCOVERY: Final = "NamespaceDeletionDiscoveryFailure"
@@ -140,13 +139,13 @@ class NamespaceController(BaseController):
                 return namespace
             marked = {**namespace, "status": {**status, "phase": "Terminating"}}
             [outcome] = yield [Update(NAMESPACES, marked, "status")]
-            if outcome.code == _CONFLICT:
+            if outcome.is_conflict:
                 fresh = yield from _read(key_of(namespace))
                 if fresh is None or not _is_same(fresh, namespace):
                     return None
                 namespace = fresh
                 continue
-            return None if outcome.code == _NOT_FOUND else outcome.result()
+            return None if outcome.is_not_found else outcome.result()
 
     def _finalize(self, namespace: Object) -> Generator[Step, list[Outcome], None]:
         while True:
@@ -160,13 +159,13 @@ class NamespaceController(BaseController):
                 "spec": spec,
             }
             [outcome] = yield [Update(NAMESPACES, body, "finalize")]
-            if outcome.code == _CONFLICT:
+            if outcome.is_conflict:
                 fresh = yield from _read(meta["name"])
                 if fresh is None or not _is_same(fresh, namespace):
                     return
                 namespace = fresh
                 continue
-            if outcome.code != _NOT_FOUND:
+            if not outcome.is_not_found:
                 outcome.result()
             return
 
@@ -250,7 +249,7 @@ class NamespaceController(BaseController):
             (
                 pod["spec"].get("terminationGracePeriodSeconds") or 0
                 for pod in listed["items"]
-                if not is_terminal(pod)
+                if not is_ended(pod)
             ),
             default=0,
         )
@@ -274,7 +273,7 @@ class NamespaceController(BaseController):
 
 def _read(name: str) -> Generator[Step, list[Outcome], Object | None]:
     [outcome] = yield [Get(NAMESPACES, "", name)]
-    return None if outcome.code == _NOT_FOUND else outcome.result()
+    return None if outcome.is_not_found else outcome.result()
 
 
 def _is_same(left: Object, right: Object) -> bool:
@@ -331,12 +330,9 @@ def _with_conditions(
             "message": message,
         }
         old = conditions.find(before, type_)
-        if old is None:
-            after.append(new)
-        elif any(old.get(name) != new[name] for name in ("status", "reason", "message")):
-            if old["status"] == status:
-                new["lastTransitionTime"] = old.get("lastTransitionTime", "")
-            after[after.index(old)] = new
+        names = ("status", "reason", "message")
+        if old is None or any(old.get(name) != new[name] for name in names):
+            after = conditions.set_condition(after, new)
     return after
 
 

@@ -14,9 +14,9 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.controllers.ownership import no_keys
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
-from kvstack.apiserver.cel.type_checks import Typed, built_in, custom, type_warnings
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import APPLY_PATCH, Kind
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import APPLY_PATCH, Kind
+from kvstack.cel.type_checks import Typed, built_in, custom, type_warnings
 
 Object: TypeAlias = dict[str, Any]
 

@@ -21,7 +21,6 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Again,
     BaseController,
@@ -39,8 +38,9 @@ from kvstack.agents.reconcile.plan import (
     discover,
     do,
 )
-from kvstack.apiserver.objects import resources
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.quota.scopes import scopes_of
 from kvstack.apiserver.policy.quota.usage import Measure, measure_of
 
@@ -174,7 +174,7 @@ def _naming(resource: ResourceType, obj: Object, view: View) -> Iterable[str]:
 
 def _uses_other(resource: ResourceType, old: Object, new: Object) -> bool:
     """Whether an update may have made an object use less, or fall under another quota."""
-    if resource == PODS and is_terminal(old) != is_terminal(new):
+    if resource == PODS and is_ended(old) != is_ended(new):
         return True
     if resource == PERSISTENT_VOLUME_CLAIMS and old.get("status") != new.get("status"):
         return True

@@ -5,8 +5,8 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import CLUSTER_ROLES
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.schema.resource import APPLY_PATCH
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.schema.resource import APPLY_PATCH
 
 Object: TypeAlias = dict[str, Any]
 

@@ -28,7 +28,6 @@ _TEXT: Final = (
     " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
     " guaranteed across distributions of Kubernetes clusters."
 )
-_CONFLICT: Final = 409
 
 
 class RootCaPublisher(BaseController):
@@ -69,7 +68,7 @@ class RootCaPublisher(BaseController):
         meta = {"name": _NAME, "annotations": {_DESCRIPTION: _TEXT}}
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": self._data}
         [outcome] = yield [Create(CONFIG_MAPS, namespace, obj)]
-        if not outcome.is_namespace_terminating and outcome.code != _CONFLICT:
+        if not outcome.is_namespace_terminating and not outcome.is_conflict:
             outcome.result()
         return None
 

@@ -10,7 +10,6 @@ from kvstack.agents.reconcile.plan import BaseController, Create, Identity, Plan
 Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "default"
-_CONFLICT: Final = 409
 
 
 class ServiceAccountController(BaseController):
@@ -37,7 +36,7 @@ class ServiceAccountController(BaseController):
             return None
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _NAME}}
         [outcome] = yield [Create(SERVICE_ACCOUNTS, key, account)]
-        ignored = outcome.code == _CONFLICT or outcome.is_namespace_terminating
+        ignored = outcome.is_conflict or outcome.is_namespace_terminating
         if outcome.error is not None and not ignored:
             raise outcome.error
         return None

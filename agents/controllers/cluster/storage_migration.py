@@ -17,7 +17,6 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
 from kvstack.agents.reconcile.plan import (
     BaseController,
     Get,
@@ -33,8 +32,9 @@ from kvstack.agents.reconcile.plan import (
     discover,
     do,
 )
-from kvstack.apiserver.objects.times import parse_time
-from kvstack.apiserver.schema.resource import APPLY_PATCH, MERGE_PATCH
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.schema.resource import APPLY_PATCH, MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -49,7 +49,6 @@ _UNKNOWN_S: Final = 60.0
 _AT_ONCE: Final = 10
 _DONE_ALREADY: Final = frozenset((404, 409))
 _TRANSIENT: Final = frozenset((429, 500, 503, 504))
-_NOT_FOUND: Final = 404
 
 
 class UnknownResourceError(Exception):
@@ -210,16 +209,15 @@ def _write(
     status = migration.get("status") or {}
     known = list(status.get("conditions") or ())
     for type_, value, reason, message in rows:
-        new: Object = {"type": type_, "status": value, "reason": reason, "message": message}
-        old = conditions.find(known, type_)
-        is_same = old is not None and old["status"] == value
-        new["lastTransitionTime"] = (
-            old["lastTransitionTime"] if old and is_same else time_text(now_s)
-        )
-        if old is None:
-            known.append(new)
-        else:
-            known[known.index(old)] = {**old, **new}
+        new: Object = {
+            **(conditions.find(known, type_) or {}),
+            "type": type_,
+            "status": value,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": time_text(now_s),
+        }
+        known = conditions.set_condition(known, new)
     if known != (status.get("conditions") or []):
         changed = {**migration, "status": {**status, "conditions": known}}
         yield from do(Update(STORAGE_VERSION_MIGRATIONS, changed, "status"))
@@ -241,7 +239,7 @@ def _definition(migration: Object) -> Generator[Step, list[Outcome], Object | No
     """Return the definition of the migrated resource; None: it is no custom one."""
     name = "{resource}.{group}".format(**_group_resource(migration))
     [found] = yield [Get(CUSTOM_RESOURCE_DEFINITIONS, "", name)]
-    return None if found.code == _NOT_FOUND else found.result()
+    return None if found.is_not_found else found.result()
 
 
 def _tell_definition(

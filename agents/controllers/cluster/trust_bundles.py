@@ -28,7 +28,6 @@ SIGNER: Final = "kubernetes.io/kube-apiserver-serving"
 
 _ALL: Final = "bundles"
 _HASH_BYTES: Final = 12
-_NOT_FOUND: Final = 404
 
 
 class TrustBundlePublisher(BaseController):
@@ -69,7 +68,7 @@ class TrustBundlePublisher(BaseController):
             if _is_ours(each) and each["metadata"]["name"] != self._name
         ]
         for outcome in outcomes:
-            if outcome.code != _NOT_FOUND:
+            if not outcome.is_not_found:
                 outcome.result()
         return None
 

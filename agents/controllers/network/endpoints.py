@@ -35,7 +35,6 @@ from kvstack.agents.controllers.network.subsets import (
     truncated,
 )
 from kvstack.agents.controllers.ownership import is_deleting
-from kvstack.agents.controllers.workloads.pod_rules import is_ready
 from kvstack.agents.reconcile.plan import (
     BackOff,
     BaseController,
@@ -51,6 +50,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.core.pod_status import is_ready
 
 Object: TypeAlias = dict[str, Any]
 
@@ -59,7 +59,6 @@ _LEADER: Final = "control-plane.alpha.kubernetes.io/leader"
 _OVER_CAPACITY: Final = "endpoints.kubernetes.io/over-capacity"
 _MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 _NAME: Final = "endpoint-controller"
-_NOT_FOUND: Final = 404
 _RETRIES_MAX: Final = 15
 
 
@@ -99,7 +98,9 @@ class EndpointsController(BaseController):
         current = view.get(ENDPOINTS, key)
         subsets = repacked(_subsets(service, pods))
         if current is None or not _is_right(current, service, subsets):
-            yield from self._write(service, current, _wanted(service, current, subsets, time))
+            yield from self._write(
+                service, current, _desired_endpoints(service, current, subsets, time)
+            )
         return None
 
     def _delete(self, key: str, view: View) -> Generator[Step, list[Outcome], None]:
@@ -107,28 +108,30 @@ class EndpointsController(BaseController):
         if view.get(ENDPOINTS, key) is None:
             return
         [outcome] = yield [Delete(ENDPOINTS, *split_key(key))]
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
     def _write(
-        self, service: Object, current: Object | None, wanted: Object
+        self, service: Object, current: Object | None, desired: Object
     ) -> Generator[Step, list[Outcome], None]:
         namespace = service["metadata"]["namespace"]
         key = key_of(service)
         if current is None:
-            [outcome] = yield [Create(ENDPOINTS, namespace, wanted)]
+            [outcome] = yield [Create(ENDPOINTS, namespace, desired)]
             reason, text = "FailedToCreateEndpoint", f"Failed to create endpoint for service {key}"
         else:
-            [outcome] = yield [Update(ENDPOINTS, wanted)]
+            [outcome] = yield [Update(ENDPOINTS, desired)]
             reason, text = "FailedToUpdateEndpoint", f"Failed to update endpoint {key}"
         if outcome.error is None or outcome.is_namespace_terminating:
             return
-        about = {**wanted, "metadata": {**wanted["metadata"], "namespace": namespace}}
+        about = {**desired, "metadata": {**desired["metadata"], "namespace": namespace}}
         yield [Record(about, "Warning", reason, f"{text}: {outcome.error}")]
         raise outcome.error
 
 
-def _wanted(service: Object, current: Object | None, subsets: list[Object], time: str) -> Object:
+def _desired_endpoints(
+    service: Object, current: Object | None, subsets: list[Object], time: str
+) -> Object:
     meta = dict((current or {}).get("metadata") or {"name": service["metadata"]["name"]})
     annotations = with_trigger_time(meta.pop("annotations", None), time)
     annotations.pop(_OVER_CAPACITY, None)
@@ -156,8 +159,8 @@ def _is_right(current: Object, service: Object, subsets: Sequence[Object]) -> bo
     if labels.pop(_MANAGED_BY, None) != _NAME:
         return False
     labels.pop(HEADLESS_LABEL, None)
-    wanted = dict(service["metadata"].get("labels") or {})
-    return labels == wanted
+    desired = dict(service["metadata"].get("labels") or {})
+    return labels == desired
 
 
 def _subsets(service: Object, pods: Iterable[Object]) -> Iterable[Object]:

@@ -8,8 +8,10 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.controllers.workloads.pod_rules import is_ready, is_terminal, ready_condition
+from kvstack.agents.controllers.workloads.pod_rules import ready_condition
 from kvstack.agents.reconcile.plan import View
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 
 Object: TypeAlias = dict[str, Any]
 
@@ -42,7 +44,7 @@ def pods_of(service: Object, view: View) -> list[Object]:
 def may_serve(pod: Object) -> bool:
     """Whether a pod has an address, and containers that may answer."""
     status = pod.get("status") or {}
-    return not is_terminal(pod) and bool(status.get("podIP") or status.get("podIPs"))
+    return not is_ended(pod) and bool(status.get("podIP") or status.get("podIPs"))
 
 
 def addresses_of(pod: Object, *, is_v6: bool) -> list[str]:
@@ -75,9 +77,7 @@ def port_of(pod: Object, port: Object) -> int | None:
     if isinstance(target, int):
         return target
     spec = pod["spec"]
-    sidecars = [
-        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
-    ]
+    sidecars = [each for each in spec.get("initContainers") or () if is_sidecar(each)]
     for container in (*spec["containers"], *sidecars):
         for each in container.get("ports") or ():
             if each.get("name") == target and each["protocol"] == port["protocol"]:
@@ -99,14 +99,14 @@ def service_keys(old: Object | None, new: Object | None, view: View) -> Iterator
     if old is None or new is None:
         yield from _selecting(new or old or {}, view)
         return
-    is_relabelled = _place(old) != _place(new)
+    is_relabelled = _service_fields(old) != _service_fields(new)
     is_changed = _traits(old) != _traits(new)
     if not is_relabelled:
         if is_changed:
             yield from _selecting(new, view)
         return
     before, after = set(_selecting(old, view)), set(_selecting(new, view))
-    is_renamed = _place(old)[1:] != _place(new)[1:]
+    is_renamed = _service_fields(old)[1:] != _service_fields(new)[1:]
     yield from sorted(before | after if is_changed or is_renamed else before ^ after)
 
 
@@ -119,7 +119,7 @@ def _selecting(pod: Object, view: View) -> Iterable[str]:
             yield key_of(service)
 
 
-def _place(pod: Object) -> tuple[Object, object, object]:
+def _service_fields(pod: Object) -> tuple[Object, object, object]:
     spec = pod["spec"]
     return pod["metadata"].get("labels") or {}, spec.get("hostname"), spec.get("subdomain")
 

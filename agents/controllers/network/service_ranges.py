@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
@@ -28,8 +27,9 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -39,7 +39,6 @@ _NAME: Final = "service-cidr-controller"
 _MANAGED_BY: Final = "ipaddress.kubernetes.io/managed-by"
 _ALLOCATOR: Final = "ipallocator.k8s.io"
 _GRACE_S: Final = 10.0
-_NOT_FOUND: Final = 404
 _READY: Final = ("True", "", "Kubernetes Service CIDR is ready")
 _TERMINATING: Final = (
     "False",
@@ -64,15 +63,15 @@ class ServiceRanges(BaseController):
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one range."""
-        found = view.get(SERVICE_CIDRS, key)
-        if found is None:
+        service_cidr = view.get(SERVICE_CIDRS, key)
+        if service_cidr is None:
             return None
-        is_protected = _FINALIZER in (found["metadata"].get("finalizers") or ())
-        if is_deleting(found):
-            if _is_needed(found, view):
-                yield from _tell(found, _TERMINATING, now_s)
+        is_protected = _FINALIZER in (service_cidr["metadata"].get("finalizers") or ())
+        if is_deleting(service_cidr):
+            if _is_needed(service_cidr, view):
+                yield from _tell(service_cidr, _TERMINATING, now_s)
                 return None
-            deleted_s = seconds_of(found["metadata"]["deletionTimestamp"]) or 0.0
+            deleted_s = seconds_of(service_cidr["metadata"]["deletionTimestamp"]) or 0.0
             if now_s < deleted_s + _GRACE_S:
                 return Again(deleted_s + _GRACE_S - now_s)
             if is_protected:
@@ -81,10 +80,10 @@ class ServiceRanges(BaseController):
         if not is_protected:
             yield from _patch(key, {"finalizers": [_FINALIZER]})
         try:
-            yield from _tell(found, _READY, now_s)
+            yield from _tell(service_cidr, _READY, now_s)
         except ApiError:
             text = "The ServiceCIDR Status can not be set to Ready=True"
-            yield [Record(found, "Warning", "KubernetesServiceCIDRError", text)]
+            yield [Record(service_cidr, "Warning", "KubernetesServiceCIDRError", text)]
             raise
         return None
 
@@ -92,7 +91,7 @@ class ServiceRanges(BaseController):
 def _patch(name: str, metadata: Object) -> Generator[Step, list[Outcome], None]:
     body = {"metadata": metadata}
     [outcome] = yield [Patch(SERVICE_CIDRS, "", name, body, STRATEGIC_MERGE_PATCH)]
-    if outcome.code != _NOT_FOUND:
+    if not outcome.is_not_found:
         outcome.result()
 
 

@@ -4,9 +4,9 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.reconcile.plan import Patch
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -22,10 +22,8 @@ def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Objec
         wanted["observedGeneration"] = generation
     if known is not None and wanted.items() <= known.items():
         return None
-    is_same = known is not None and known["status"] == "True"
-    wanted["lastTransitionTime"] = (
-        known["lastTransitionTime"] if known is not None and is_same else time_text(now_s)
-    )
+    now = time_text(now_s)
+    wanted["lastTransitionTime"] = conditions.transition_time(known, "True", now)
     return wanted
 
 

@@ -7,9 +7,9 @@ the clock here.
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
+from kvstack.apimachinery.objects.core import conditions
 
 Object: TypeAlias = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Health:
         seen = self._seen.get(name)
         return seen.lease_version if seen is not None else ""
 
-    def told_unknown(self, node: Object) -> None:
+    def record_unknown(self, node: Object) -> None:
         """Take a node whose conditions were set to Unknown: that is no sign of it."""
         name = node["metadata"]["name"]
         ready = conditions.find(node["status"]["conditions"], "Ready") or {}

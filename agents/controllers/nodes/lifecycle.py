@@ -20,7 +20,6 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.nodes.health import Health, with_unknown
 from kvstack.agents.controllers.nodes.taints import (
     NO_EXECUTE,
@@ -49,8 +48,9 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -58,7 +58,6 @@ PODS_OF_NODE: Final = "spec.nodeName"
 _MONITOR: Final = "monitor"
 _TAINT: Final = "taint"
 _LEASE_NAMESPACE: Final = "kube-node-lease"
-_NOT_FOUND: Final = 404
 
 _NOT_READY: Final[Taint] = ("node.kubernetes.io/not-ready", NO_EXECUTE)
 _UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", NO_EXECUTE)
@@ -160,13 +159,13 @@ class NodeLifecycle(BaseController):
             self._zones.of(node)
             if name not in self._known:
                 self._known[name] = node
-                yield [_told(node, "RegisteredNode", f"Registered Node {name} in Controller")]
+                yield [_node_event(node, "RegisteredNode", f"Registered Node {name} in Controller")]
                 yield from self._mark_reachable(node, now_s)
         for name in self._known.keys() - names.keys():
             node = self._known.pop(name)
             self._health.forget(name)
             self._unmarked.discard(name)
-            yield [_told(node, "RemovingNode", f"Removing Node {name} from Controller")]
+            yield [_node_event(node, "RemovingNode", f"Removing Node {name} from Controller")]
 
     def _judge(
         self, node: Object, view: View, now_s: float
@@ -202,7 +201,7 @@ class NodeLifecycle(BaseController):
 
     def _has_no_newer_lease(self, name: str) -> Generator[Step, list[Outcome], bool]:
         [outcome] = yield [Get(LEASES, _LEASE_NAMESPACE, name)]
-        if outcome.code == _NOT_FOUND:
+        if outcome.is_not_found:
             return True
         version: str = outcome.result()["metadata"]["resourceVersion"]
         return version == self._health.lease_version(name)
@@ -213,7 +212,7 @@ class NodeLifecycle(BaseController):
             return node
         [outcome] = yield [Update(NODES, wanted, "status")]
         told = outcome.result()
-        self._health.told_unknown(told)
+        self._health.record_unknown(told)
         return told
 
     def _follow_condition(
@@ -300,7 +299,7 @@ def _about(node: Object) -> Object:
     }
 
 
-def _told(node: Object, reason: str, text: str) -> Record:
+def _node_event(node: Object, reason: str, text: str) -> Record:
     name = node["metadata"]["name"]
     return Record(_about(node), "Normal", reason, f"Node {name} event: {text}")
 
@@ -320,9 +319,9 @@ def _mark_unready(pods: Sequence[Object], now_s: float) -> Generator[Step, list[
     yield [
         Record(pod, "Warning", "NodeNotReady", "Node is not ready")
         for pod, outcome in zip(changed, outcomes, strict=True)
-        if outcome.code != _NOT_FOUND
+        if not outcome.is_not_found
     ]
-    return all(outcome.error is None or outcome.code == _NOT_FOUND for outcome in outcomes)
+    return all(outcome.error is None or outcome.is_not_found for outcome in outcomes)
 
 
 # One node.

@@ -12,11 +12,9 @@ from typing import Any, Final, TypeAlias
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import NODES, PODS
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.sweeps import Sweep
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Delete,
     Get,
@@ -25,13 +23,14 @@ from kvstack.agents.reconcile.plan import (
     Step,
     View,
 )
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 
 _GONE_S: Final = 40.0
-_NOT_FOUND: Final = 404
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
-_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 class PodGarbageCollector(Sweep):
@@ -83,7 +82,7 @@ class PodGarbageCollector(Sweep):
         return [
             pod
             for node, outcome in zip(due, outcomes, strict=True)
-            if outcome.code == _NOT_FOUND
+            if outcome.is_not_found
             for pod in missing[node]
         ]
 
@@ -107,7 +106,7 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
             continue
         is_ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
         taints = node["spec"].get("taints") or ()
-        if not is_ready and any(taint["key"] == _OUT_OF_SERVICE for taint in taints):
+        if not is_ready and any(taint["key"] == OUT_OF_SERVICE for taint in taints):
             found.append(pod)
     return found
 
@@ -127,7 +126,7 @@ def _remove(
     pod: Object, why: str | None, now_s: float
 ) -> Generator[Step, list[Outcome], Exception | None]:
     status: Object = {}
-    if not is_terminal(pod):
+    if not is_ended(pod):
         status["phase"] = "Failed"
     if why is not None:
         condition = new_condition(pod, "DeletionByPodGC", why, now_s)
@@ -136,7 +135,7 @@ def _remove(
     if status:
         [outcome] = yield [status_patch(pod, status)]
         if outcome.error is not None:
-            return None if outcome.code == _NOT_FOUND else outcome.error
+            return None if outcome.is_not_found else outcome.error
     meta = pod["metadata"]
     [outcome] = yield [Delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)]
-    return None if outcome.code == _NOT_FOUND else outcome.error
+    return None if outcome.is_not_found else outcome.error

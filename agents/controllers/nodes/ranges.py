@@ -14,13 +14,11 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.controllers.options import NodeRanges
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, Record, View, Watch
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 Network: TypeAlias = IPv4Network | IPv6Network
-
-_NOT_FOUND: Final = 404
 
 
 class RangesExhaustedError(Exception):
@@ -114,7 +112,7 @@ class NodeRangeController(BaseController):
             return None
         if isinstance(outcome.error, ApiError):  # otherwise it may be written: keep it for the node
             self._release(key)
-        if outcome.code == _NOT_FOUND:
+        if outcome.is_not_found:
             return None
         yield [_status_change(node, "CIDRAssignmentFailed")]
         raise outcome.error

@@ -31,12 +31,11 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects.node_rules import tolerates
+from kvstack.apimachinery.objects.core.tolerations import taint_of, tolerates
 
 Object: TypeAlias = dict[str, Any]
 
 _REASON: Final = "TaintManagerEviction"
-_NOT_FOUND: Final = 404
 
 
 class _Eviction(NamedTuple):
@@ -108,7 +107,7 @@ class TaintEviction(BaseController):
             return Again(eviction.at_s - now_s)
         if not eviction.is_told:
             self._evictions[key] = eviction._replace(is_told=True)
-            yield [_told(key, f"Marking for deletion Pod {key}")]
+            yield [_pod_event(key, f"Marking for deletion Pod {key}")]
         yield from _evict(*split_key(key), now_s)
         self._evictions[key] = eviction._replace(is_told=True, is_done=True)
         return None
@@ -116,19 +115,18 @@ class TaintEviction(BaseController):
     def _cancel(self, key: str) -> Generator[Step, list[Outcome], None]:
         eviction = self._evictions.pop(key, None)
         if eviction is not None and not eviction.is_told:
-            yield [_told(key, f"Cancelling deletion of Pod {key}")]
+            yield [_pod_event(key, f"Cancelling deletion of Pod {key}")]
 
 
 def _tolerated_s(pod: Object, taints: Iterable[Object]) -> float | None:
     """Return how long a pod tolerates taints; 0: not at all, None: for ever."""
     shortest: float | None = None
     for taint in taints:
-        found = next(
-            (each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint)), None
-        )
-        if found is None:
+        plain, tolerations = taint_of(taint), pod["spec"].get("tolerations") or ()
+        fitting = next((each for each in tolerations if tolerates(each, plain)), None)
+        if fitting is None:
             return 0.0
-        seconds = found.get("tolerationSeconds")
+        seconds = fitting.get("tolerationSeconds")
         if seconds is not None:
             shortest = max(min(seconds, seconds if shortest is None else shortest), 0)
     return shortest
@@ -136,7 +134,7 @@ def _tolerated_s(pod: Object, taints: Iterable[Object]) -> float | None:
 
 def _evict(namespace: str, name: str, now_s: float) -> Generator[Step, list[Outcome], None]:
     [found] = yield [Get(PODS, namespace, name)]
-    if found.code == _NOT_FOUND:
+    if found.is_not_found:
         return
     pod = found.result()
     text = "Taint manager: deleting due to NoExecute taint"
@@ -144,11 +142,11 @@ def _evict(namespace: str, name: str, now_s: float) -> Generator[Step, list[Outc
     if condition is not None:
         yield from do(status_patch(pod, {"conditions": [condition]}))
     [outcome] = yield [Delete(PODS, namespace, name, uid=pod["metadata"]["uid"])]
-    if outcome.code != _NOT_FOUND:
+    if not outcome.is_not_found:
         outcome.result()
 
 
-def _told(key: str, text: str) -> Record:
+def _pod_event(key: str, text: str) -> Record:
     namespace, name = split_key(key)
     meta = {"namespace": namespace, "name": name}
     return Record({"apiVersion": "v1", "kind": "Pod", "metadata": meta}, "Normal", _REASON, text)

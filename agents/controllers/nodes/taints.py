@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.reconcile.plan import Get, Outcome, Patch, Step, do
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 Taint: TypeAlias = tuple[str, str]
@@ -21,7 +21,6 @@ NO_EXECUTE: Final = "NoExecute"
 NO_SCHEDULE: Final = "NoSchedule"
 
 _TRIES: Final = 5
-_CONFLICT: Final = 409
 
 
 def taints_of(node: Object) -> list[Object]:
@@ -64,7 +63,7 @@ def change_taints(
         try:
             return (yield from do(Patch(NODES, "", meta["name"], body, STRATEGIC_MERGE_PATCH)))
         except ApiError as error:
-            if error.code != _CONFLICT or attempt == _TRIES - 1:
+            if not error.is_conflict or attempt == _TRIES - 1:
                 raise
         current = yield from do(Get(NODES, "", meta["name"]))
     return current

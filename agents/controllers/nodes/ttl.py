@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 

@@ -36,7 +36,6 @@ from kvstack.agents.controllers.storage.volume_rules import (
     misfit,
     undeletable,
 )
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Again,
     BaseController,
@@ -53,10 +52,10 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 
-_NOT_FOUND: Final = 404
 _PROVISIONERS: Final = (
     "volume.beta.kubernetes.io/storage-provisioner",
     "volume.kubernetes.io/storage-provisioner",
@@ -386,7 +385,7 @@ def _claim_of(reference: Object, view: View) -> Generator[Step, list[Outcome], O
     if known is not None and known["metadata"]["uid"] == uid:
         return known
     [found] = yield [Get(PERSISTENT_VOLUME_CLAIMS, namespace, name)]
-    if found.code == _NOT_FOUND:
+    if found.is_not_found:
         return None
     live = found.result()
     return live if live["metadata"]["uid"] == uid else None
@@ -397,7 +396,7 @@ def _waiting_for_pods(claim: Object, view: View) -> Record:
     names = sorted(
         pod["metadata"]["name"]
         for pod in view.by_index(PODS, CLAIMS_INDEX, key_of(claim))
-        if not pod["spec"].get("nodeName") and not is_terminal(pod)
+        if not pod["spec"].get("nodeName") and not is_ended(pod)
     )
     if not names:
         text = "waiting for first consumer to be created before binding"

@@ -7,7 +7,6 @@ from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PODS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.controllers.ownership import controller_reference, is_deleting
 from kvstack.agents.controllers.storage.pod_claims import ephemeral_name, is_made_for
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     BaseController,
     Create,
@@ -19,6 +18,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 
@@ -47,7 +47,7 @@ class EphemeralVolumes(BaseController):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one pod."""
         pod = view.get(PODS, key)
-        if pod is None or is_deleting(pod) or is_terminal(pod):
+        if pod is None or is_deleting(pod) or is_ended(pod):
             return None
         for volume in _templates(pod):
             yield from self._keep(pod, volume, view)

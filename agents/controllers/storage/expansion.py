@@ -8,7 +8,7 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.storage.volume_rules import requested
 from kvstack.agents.reconcile.plan import BaseController, Identity, Plan, Record, View, Watch
-from kvstack.apiserver.objects.quantity import parse
+from kvstack.apimachinery.objects.quantity import parse
 
 Object: TypeAlias = dict[str, Any]
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, hold, let_go
 from kvstack.agents.controllers.storage.pod_claims import (
@@ -22,7 +21,6 @@ from kvstack.agents.controllers.storage.pod_claims import (
     claims_of_pod,
     is_made_for,
 )
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     BaseController,
     Identity,
@@ -36,6 +34,8 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 _Uses: TypeAlias = Callable[[Object, Object], bool]
@@ -155,7 +155,7 @@ def _holds(pod: Object, claim: Object) -> bool:
 
 def _refers(pod: Object, claim: Object) -> bool:
     """Whether a pod that has not ended refers to a claim."""
-    if is_terminal(pod):
+    if is_ended(pod):
         return False
     return any(
         name == claim["metadata"]["name"] and (not is_own or is_made_for(claim, pod))

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.controllers.ownership import is_deleting
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Object: TypeAlias = dict[str, Any]
 

@@ -21,10 +21,9 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import controller_of, is_deleting, own_key
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
-from kvstack.agents.controllers.workloads.pod_rules import is_ready, is_terminal, seconds_of
+from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
     BaseController,
@@ -40,16 +39,16 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.int_or_string import IntOrStringError, scaled
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.int_or_string import IntOrStringError, scaled
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
 
 Object: TypeAlias = dict[str, Any]
 
 _POD: Final = "pod:"
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 _TIMEOUT_S: Final = 120.0
 """A pod that was to be evicted and is still there counts again then."""
 _ALLOWED: Final = "DisruptionAllowed"
@@ -91,7 +90,7 @@ class DisruptionController(BaseController):
         try:
             return (yield from _sync(budget, _Seen(view, self._kinds, now_s)))
         except (ApiError, UnreachableError, ScaleError, labels.SelectorError) as error:
-            if isinstance(error, ApiError) and error.code == _CONFLICT:
+            if isinstance(error, ApiError) and error.is_conflict:
                 raise
             yield from _fail_safe(budget, error, now_s)
             return None
@@ -266,7 +265,7 @@ def _served_scale(
     except UnknownKindError as error:
         raise ScaleError(str(error)) from None
     [outcome] = yield [Get(resource, namespace, reference["name"], "scale")]
-    if outcome.code == _NOT_FOUND:
+    if outcome.is_not_found:
         if _NO_SUCH_PATH in str(outcome.error):
             name = f"{resource.name}.{resource.group}" if resource.group else resource.name
             raise ScaleError(f"{name} does not implement the scale subresource")
@@ -331,13 +330,7 @@ def _with_allowed(
         "reason": reason,
         "message": message,
     }
-    known = before.get("conditions") or []
-    found = conditions.find(known, _ALLOWED)
-    if found is None:
-        return [*known, new]
-    if found["status"] == new["status"]:
-        new["lastTransitionTime"] = found["lastTransitionTime"]
-    return [new if each["type"] == _ALLOWED else each for each in known]
+    return conditions.set_condition(before.get("conditions"), new)
 
 
 # Pods.
@@ -372,7 +365,7 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
 
 def _stale_in_s(pod: Object, now_s: float) -> float | None:
     """Return in how many seconds a pod's disruption is taken back; None: there is none."""
-    if is_deleting(pod) or is_terminal(pod):
+    if is_deleting(pod) or is_ended(pod):
         return None
     found = conditions.find((pod.get("status") or {}).get("conditions"), _TARGET)
     if found is None or found["status"] != "True" or found.get("reason") == _BY_KUBELET:

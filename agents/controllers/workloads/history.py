@@ -22,7 +22,7 @@ from kvstack.agents.controllers.ownership import (
 )
 from kvstack.agents.controllers.workloads.hashes import fnv1_32, safe_text
 from kvstack.agents.reconcile.plan import Delete, View
-from kvstack.apiserver.objects.labels import Selector
+from kvstack.apimachinery.objects.labels import Selector
 
 Object: TypeAlias = dict[str, Any]
 

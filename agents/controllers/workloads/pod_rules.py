@@ -7,16 +7,22 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import controller_reference, is_deleting
 from kvstack.agents.reconcile.plan import ForeseenError
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import (
+    ENDED_PHASES,
+    READY,
+    condition_of,
+    is_ended,
+    is_ready,
+)
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 SortKey: TypeAlias = tuple[Any, ...]
 
-_TERMINAL: Final = frozenset(("Succeeded", "Failed"))
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _NANOSECONDS: Final = 1e9
@@ -38,30 +44,19 @@ def seconds_of(text: str | None) -> float | None:
     return moment.seconds + moment.nanoseconds / _NANOSECONDS
 
 
-def is_terminal(pod: Object) -> bool:
-    """Whether all of a pod's containers have ended for good."""
-    return (pod.get("status") or {}).get("phase") in _TERMINAL
-
-
 def is_active(pod: Object) -> bool:
     """Whether a pod runs, or is to run."""
-    return not is_terminal(pod) and not is_deleting(pod)
+    return not is_ended(pod) and not is_deleting(pod)
 
 
 def is_terminating(pod: Object) -> bool:
     """Whether a pod was deleted and still runs."""
-    return not is_terminal(pod) and is_deleting(pod)
+    return not is_ended(pod) and is_deleting(pod)
 
 
 def ready_condition(pod: Object) -> Object | None:
     """Return the condition Ready."""
-    return conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
-
-
-def is_ready(pod: Object) -> bool:
-    """Whether a pod is ready."""
-    condition = ready_condition(pod)
-    return condition is not None and condition.get("status") == "True"
+    return condition_of(pod, READY)
 
 
 def ready_since_s(pod: Object) -> float | None:
@@ -86,7 +81,7 @@ def active_pods(pods: Iterable[Object]) -> list[Object]:
         pod
         for pod in pods
         if not pod["metadata"].get("deletionTimestamp")
-        and (pod.get("status") or _NOTHING).get("phase") not in _TERMINAL
+        and (pod.get("status") or _NOTHING).get("phase") not in ENDED_PHASES
     ]
 
 
@@ -181,7 +176,7 @@ def _restarts(pod: Object) -> tuple[int, int]:
     sidecars = {
         container["name"]
         for container in pod["spec"].get("initContainers") or ()
-        if container.get("restartPolicy") == "Always"
+        if is_sidecar(container)
     }
     regular = [each.get("restartCount", 0) for each in status.get("containerStatuses") or ()]
     side = [

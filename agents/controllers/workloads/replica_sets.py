@@ -15,7 +15,6 @@ from kvstack.agents.client.built_in import PODS, REPLICA_SETS, REPLICATION_CONTR
 from kvstack.agents.client.object_store import split_key
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import (
     CONTROLLER_INDEX,
     Claim,
@@ -56,15 +55,15 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import Selector, SelectorError
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
 _BURST: Final = 500
 _FAILURE: Final = "ReplicaFailure"
-_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +196,7 @@ class ReplicaController(BaseController):
             if outcome.error is None:
                 name = pod["metadata"]["name"]
                 records.append(Record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}"))
-            elif outcome.code != 404:
+            elif not outcome.is_not_found:
                 text = f"Error deleting: {outcome.error}"
                 records.append(Record(owner, "Warning", "FailedDelete", text))
                 first = first or ("FailedDelete", outcome.error)
@@ -276,7 +275,7 @@ class ReplicaController(BaseController):
         try:
             return (yield from do(Update(self._resource, {**owner, "status": status}, "status")))
         except ApiError as error:
-            if error.code != _CONFLICT:
+            if not error.is_conflict:
                 raise
         fresh = yield from do(Get(self._resource, meta["namespace"], meta["name"]))
         return (yield from do(Update(self._resource, {**fresh, "status": status}, "status")))

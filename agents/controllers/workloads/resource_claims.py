@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kvstack.agents.client.built_in import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.controllers.ownership import controller_of, is_deleting
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     BaseController,
     Create,
@@ -31,7 +30,8 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.schema.resource import APPLY_PATCH
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.schema.resource import APPLY_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -44,7 +44,6 @@ _BY_OWNER: Final = "pod of resource claim"
 _BASE_LENGTH_MAX: Final = 57
 """Of a generated name, which has five characters more."""
 _CONSUMERS_MAX: Final = 256
-_NOT_FOUND: Final = 404
 
 
 class NoClaimError(Exception):
@@ -144,7 +143,7 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
         claim = view.get(RESOURCE_CLAIMS, f"{namespace}/{named.name}")
         if claim is None:
             [found] = yield [Get(RESOURCE_CLAIMS, namespace, named.name)]
-            claim = None if found.code == _NOT_FOUND else found.result()
+            claim = None if found.is_not_found else found.result()
         if claim is not None and (not named.is_generated or _is_for(claim, pod)):
             return ""
     template_name = wanted.get("resourceClaimTemplateName")
@@ -267,7 +266,7 @@ def _needs(consumer: Object, claim: Object, view: View) -> Generator[Step, list[
     pod = view.get(PODS, f"{namespace}/{consumer['name']}")
     if pod is None:
         [found] = yield [Get(PODS, namespace, consumer["name"])]
-        if found.code == _NOT_FOUND:
+        if found.is_not_found:
             return False
         pod = found.result()
         return bool(pod["metadata"]["uid"] == consumer.get("uid"))
@@ -279,7 +278,7 @@ def _let_go(claim: Object) -> Generator[Step, list[Outcome], None]:
     finalizers = [each for each in meta.get("finalizers") or () if each != _FINALIZER]
     changed = {**claim, "metadata": {**meta, "finalizers": finalizers}}
     [outcome] = yield [Update(RESOURCE_CLAIMS, changed)]
-    if outcome.code != _NOT_FOUND:
+    if not outcome.is_not_found:
         outcome.result()
 
 
@@ -293,7 +292,7 @@ def _delete_generated(claim: Object, view: View) -> Generator[Step, list[Outcome
     if pod is None or (pod["metadata"]["uid"] == owner["uid"] and not _is_done(pod)):
         return
     [outcome] = yield [Delete(RESOURCE_CLAIMS, meta["namespace"], meta["name"], meta["uid"])]
-    if outcome.code != _NOT_FOUND:
+    if not outcome.is_not_found:
         outcome.result()
 
 
@@ -321,7 +320,7 @@ def _is_for(claim: Object, pod: Object) -> bool:
 
 def _is_done(pod: Object) -> bool:
     """Whether a pod needs its claims no more."""
-    return is_terminal(pod) or (is_deleting(pod) and not pod["spec"].get("nodeName"))
+    return is_ended(pod) or (is_deleting(pod) and not pod["spec"].get("nodeName"))
 
 
 def _needs_work(pod: Object, view: View) -> bool:

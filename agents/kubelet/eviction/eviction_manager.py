@@ -1,28 +1,30 @@
 """Relieves a node that runs short: it tells of it, frees disk, and evicts one pod at a time."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.eviction import evictions
-from kvstack.agents.kubelet.eviction.evictions import Shortage
-from kvstack.agents.kubelet.eviction.measures import measures
+from kvstack.agents.kubelet.eviction.evictions import Measure, Shortage, amount_of
+from kvstack.agents.kubelet.eviction.local_storage import used_by_pods
+from kvstack.agents.kubelet.eviction.measures import disk_available, measures
 from kvstack.agents.kubelet.eviction.pressures import EvictionOptions, Pressures
-from kvstack.agents.kubelet.image_garbage import ImageGarbage
-from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.images.image_garbage import ImageGarbage
+from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.runtime.runtime import Usage
-
-if TYPE_CHECKING:
-    from kvstack.agents.kubelet.kubelet import Kubelet
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 
 HARD_GRACE_S: Final = 1.0
 _MEMORY: Final = ("memory", "pids")
 """What is not freed by removing files."""
+_DISK: Final = "ephemeral-storage"
 _DEFAULT_GRACE_S: Final = 30
+_LEAVING_MAX_S: Final = 30.0
+"""How long no other pod is evicted while the files of one are being removed."""
 
 
 class EvictionManager:
@@ -30,26 +32,41 @@ class EvictionManager:
 
     def __init__(
         self,
-        kubelet: "Kubelet",
+        kubelet: NodePods,
         options: EvictionOptions,
         images: ImageGarbage,
+        remove_ended: Callable[[], Awaitable[None]],
         clock: Clock,
         recorder: EventRecorder,
     ) -> None:
-        """Nothing is short yet."""
+        """Nothing is short yet; remove_ended: removes containers that have ended."""
+        self._remove_ended = remove_ended
         self._kubelet = kubelet
         self._options = options
         self._images = images
         self._clock = clock
         self._recorder = recorder
         self._pressures = Pressures(options)
+        self._leaving = ""  # uid of the last pod that was evicted for what it took of the disk
+        self._leaving_until_s = 0.0
 
     def conditions(self) -> list[str]:
         """Return the conditions of the node that hold."""
         return self._pressures.conditions(self._clock.monotonic_s())
 
+    async def relieve_disk(self) -> None:
+        """Evict as `relieve` does, if the disk of pods is short; cheap if it is not."""
+        hard = self._options.hard.get("nodefs.available")
+        if hard is None:
+            return
+        left = await asyncio.to_thread(disk_available, self._kubelet.options.root)
+        if left.available < amount_of(hard, left.capacity):
+            await self.relieve()
+
     async def relieve(self) -> None:
         """Evict one pod if something is short, and tell of it; raises OSError."""
+        if await self._is_leaving():
+            return
         before = set(self.conditions())
         missing = await self._observe()
         if set(self.conditions()) != before:
@@ -61,16 +78,31 @@ class EvictionManager:
         text = f"Attempting to reclaim {resource}"
         self._recorder.record(self._kubelet.node.object, "Warning", "EvictionThresholdMet", text)
         if resource not in _MEMORY:
-            await self._kubelet.keeping.remove_ended(keeps=0)
+            await self._remove_ended()
             await self._images.remove_unused()
             if shortage.signal not in {each.signal for each in await self._observe()}:
                 return
         await self._evict(shortage, resource)
 
     async def _observe(self) -> list[Shortage]:
-        place = await self._kubelet.runtime.image_place() or self._kubelet.options.root
-        found = await asyncio.to_thread(measures, self._kubelet.options.root, place)
+        directory = await self._kubelet.runtime.image_directory() or self._kubelet.options.root
+        found = await asyncio.to_thread(measures, self._kubelet.options.root, directory)
+        limit_bytes = self._options.local_storage_bytes_max
+        if limit_bytes:
+            used_bytes = sum((await self._local_storage()).values())
+            found[evictions.LOCAL_STORAGE] = Measure(max(limit_bytes - used_bytes, 0), limit_bytes)
         return self._pressures.observe(found, self._clock.monotonic_s())
+
+    async def _local_storage(self) -> dict[str, int]:
+        options = self._kubelet.options
+        logs = options.logs or options.root / "logs"
+        return await asyncio.to_thread(used_by_pods, options.root / "pods", logs)
+
+    async def _is_leaving(self) -> bool:
+        """Tell whether the last pod that was evicted has not given back its disk yet."""
+        if self._leaving and self._clock.monotonic_s() < self._leaving_until_s:
+            return await asyncio.to_thread(self._kubelet.pod_directory(self._leaving).exists)
+        return False
 
     async def _evict(self, shortage: Shortage, resource: str) -> None:
         usage = await self._kubelet.runtime.usage()
@@ -78,6 +110,8 @@ class EvictionManager:
         for one in usage:
             uid = one.container.pod_uid
             used[uid] = used.get(uid, 0) + _amount(one, resource)
+        if resource == _DISK:
+            used = await self._local_storage()
         active = [each for each in self._kubelet.admitted() if self._may_go(each)]
         victim = evictions.first_to_go(active, used, shortage.signal)
         if victim is None:
@@ -87,6 +121,9 @@ class EvictionManager:
         text = evictions.message(shortage, victim, by_name)
         about = evictions.offenders(shortage, victim, by_name)
         self._recorder.record(victim, "Warning", "Evicted", text, annotations=about)
+        if resource == _DISK:
+            self._leaving = uid
+            self._leaving_until_s = self._clock.monotonic_s() + _LEAVING_MAX_S
         self._kubelet.end(uid, "Evicted", text, self._grace_s(victim, shortage), disrupts=True)
 
     def _grace_s(self, pod: Object, shortage: Shortage) -> float:

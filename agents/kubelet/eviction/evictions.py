@@ -12,6 +12,8 @@ from kvstack.agents.kubelet.pods.sandboxes import is_critical, quantity, request
 
 Object: TypeAlias = dict[str, Any]
 
+LOCAL_STORAGE: Final = "localStorage.available"
+"""What is left of a limit on what all pods take of the disk (`EvictionOptions`); no kubelet's."""
 DEFAULT: Final = {
     "memory.available": "100Mi",
     "nodefs.available": "10%",
@@ -24,6 +26,7 @@ CONDITIONS: Final = {
     "imagefs.available": "DiskPressure",
     "imagefs.inodesFree": "DiskPressure",
     "pid.available": "PIDPressure",
+    LOCAL_STORAGE: "DiskPressure",
 }
 RESOURCES: Final = {
     "memory.available": "memory",
@@ -32,6 +35,7 @@ RESOURCES: Final = {
     "imagefs.available": "ephemeral-storage",
     "imagefs.inodesFree": "inodes",
     "pid.available": "pids",
+    LOCAL_STORAGE: "ephemeral-storage",
 }
 
 

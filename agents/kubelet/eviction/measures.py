@@ -42,6 +42,11 @@ def measures(pods: Path, images: Path) -> dict[str, Measure]:
     }
 
 
+def disk_available(place: Path) -> Measure:
+    """Return what is left of the disk that a directory is on."""
+    return _of_disk("nodefs", place)["nodefs.available"]
+
+
 def _of_disk(name: str, place: Path) -> dict[str, Measure]:
     disk = os.statvfs(place)
     return {

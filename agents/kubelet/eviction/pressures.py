@@ -39,6 +39,8 @@ class EvictionOptions:
     """How long a pressure is told of after it has ended."""
     pod_grace_max_s: float = 0.0
     """How long pods have to end at most, for a soft threshold."""
+    local_storage_bytes_max: int = 0
+    """What all pods together may take of the disk (signal `LOCAL_STORAGE`); 0: no limit."""
 
 
 class Pressures:

@@ -26,13 +26,14 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.hollow import nodes, pods
-from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
+from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime, container_of
+from kvstack.agents.kubelet.hollow.loads import IDLE, load_of
 from kvstack.agents.kubelet.hollow.pod_ranges import range_of
-from kvstack.agents.kubelet.leases import Leases
-from kvstack.agents.kubelet.runtime.runtime import StartError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
-from kvstore.logger import Logger
+from kvstack.agents.kubelet.node.leases import Leases
+from kvstack.agents.kubelet.runtime.runtime import StartError, Usage
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
@@ -43,8 +44,6 @@ _BY_NODE: Final = "spec.nodeName"
 _BACK_OFF_BASE_S: Final = 0.01
 _BACK_OFF_MAX_S: Final = 10.0
 _ALREADY_EXISTS: Final = 409
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +119,22 @@ class HollowNodes:
         """The nodes that are run now."""
         return tuple(self._nodes)
 
+    def runs(self, name: str) -> bool:
+        """Whether a node is run here."""
+        return name in self._nodes
+
+    def usage(self, name: str) -> list[tuple[Object, Sequence[Usage]]]:
+        """Return what the pods of a node use; none for a node that is not run here."""
+        node = self._nodes.get(name)
+        if node is None:
+            return []
+        found = []
+        for pod in self._pod_store.by_index(_BY_NODE, name):
+            used = node.runtime.usage_of(pod["metadata"]["uid"])
+            if used:
+                found.append((pod, used))
+        return found
+
     async def start(self) -> None:
         """Make the nodes that are asked for, and return once all of them are ready."""
         self._is_running = True
@@ -182,6 +197,8 @@ class HollowNodes:
             self._forget_pod(key_of(pod), pod["metadata"]["uid"])
         else:
             self._see_readiness(old, new)
+            if old is None or _annotations(old) != _annotations(new):
+                self._see_load(new)
             self._queue.add((_POD, key_of(pod)))
 
     def _see_readiness(self, old: Object | None, new: Object) -> None:
@@ -193,6 +210,18 @@ class HollowNodes:
             new.get("status") or {}
         ):
             memory.ready = None  # what the pod says counts, not what was told
+
+    def _see_load(self, pod: Object) -> None:
+        """Let a pod use what its annotations say."""
+        memory = self._memories.get(key_of(pod))
+        if memory is None or memory.uid != pod["metadata"]["uid"]:
+            return
+        try:
+            load = load_of(_annotations(pod))
+        except ValueError as error:
+            load = IDLE
+            self._logger.warning("a pod uses little", key=key_of(pod), error=str(error))
+        memory.node.runtime.use_load(memory.uid, load)
 
     def _adopt(self, obj: Object) -> None:
         meta = obj["metadata"]
@@ -233,6 +262,9 @@ class HollowNodes:
         address = (pod.get("status") or {}).get("podIP", "")
         if address:
             node.runtime.keep(uid, "" if pods.is_on_host_network(pod) else address)
+            for name, number, image, started_s in pods.running_containers(pod):
+                node.runtime.restore(container_of(uid, name, number, image, started_s))
+            self._see_load(pod)
         return memory
 
     def _forget_pod(self, key: str, uid: str) -> None:
@@ -255,7 +287,7 @@ class HollowNodes:
                 self._queue.forget(item)
             except (ApiError, UnreachableError, StartError) as error:
                 self._failed(item, error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - logged and tried again; other nodes go on
                 self._logger.error("a hollow node failed", key=key, error=repr(error))
                 self._queue.add_rate_limited(item)
             finally:
@@ -264,7 +296,7 @@ class HollowNodes:
     def _failed(self, item: tuple[str, str], error: Exception) -> None:
         """Try again; what changed meanwhile or is gone needs no word."""
         wait_s = self._queue.add_rate_limited(item)
-        is_usual = isinstance(error, ApiError) and error.code in (_CONFLICT, _NOT_FOUND)
+        is_usual = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
         say = self._logger.debug if is_usual else self._logger.warning
         kind, key = item
         say("a write failed", what=kind, key=key, error=str(error), again_in_s=round(wait_s, 3))
@@ -335,6 +367,7 @@ class HollowNodes:
                 found = containers[name] = runtime.begin(uid, name, 0, wanted["image"])
                 if exit_code is not None:
                     runtime.end(found, exit_code)
+        self._see_load(pod)
         now_s = self._clock.now_s()
         status = pods.starting_status(pod, memory.node.ip, address, containers, now_s)
         await self._patch_pod(pod, status)
@@ -347,7 +380,7 @@ class HollowNodes:
         try:
             await self._api.delete(PODS, namespace, name, uid=uid, grace_s=0)
         except ApiError as error:
-            if error.code not in (_NOT_FOUND, _CONFLICT):  # gone, or another of the same name
+            if not (error.is_not_found or error.is_conflict):  # gone, or another of the same name
                 raise
 
     async def _patch_pod(self, pod: Object, status: Object) -> None:
@@ -356,12 +389,16 @@ class HollowNodes:
         try:
             await self._patch_status(path, meta["uid"], status)
         except ApiError as error:
-            if error.code != _NOT_FOUND:  # it is gone: nothing is to be said of it
+            if not error.is_not_found:  # it is gone: nothing is to be said of it
                 raise
 
     async def _patch_status(self, path: str, uid: str, status: Object) -> None:
         body = orjson.dumps({"metadata": {"uid": uid}, "status": status})
         await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+
+
+def _annotations(pod: Object) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
 
 
 def _range(number: int, node: Object) -> IPv4Network:

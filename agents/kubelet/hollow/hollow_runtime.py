@@ -4,10 +4,10 @@
     await runtime.make_sandbox(sandbox); found = await runtime.start(wanted)
     runtime.end(found, 3)            as if its program had ended by itself
 
-A container runs until it is stopped, or until somebody says how it ended. Nothing of it is on the
-machine: no process, no file, no log; what is there is forgotten with this object. Images are there
-by their names, but for those that begin with `missing/`. It is small, since thousands of nodes of
-one process have one each.
+A container runs until it is stopped, or until somebody says how it ended, and uses what annotations
+of its pod say (`loads`). Nothing of it is on the machine: no process, no file, no log; what is
+there is forgotten with this object. Images are there by their names, but for those that begin with
+`missing/`. It is small, since thousands of nodes of one process have one each.
 """
 
 import sys
@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.hollow.loads import IDLE, Load, load_of
+from kvstack.agents.kubelet.runtime.pod_addresses import NoAddressError, PodAddresses
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     ConnectError,
     Container,
+    ContainerConfig,
     Image,
     ImageMissingError,
+    Limits,
     Sandbox,
     Session,
     StartError,
     Stream,
     Usage,
-    Wanted,
 )
 
 NAME: Final = "hollow"
@@ -49,11 +51,14 @@ def container_of(uid: str, name: str, attempt: int, image: str, now_s: float) ->
 class _Pod:
     """What there is of one pod; its address is None without a sandbox, empty for the node's."""
 
-    __slots__ = ("address", "containers")
+    __slots__ = ("address", "containers", "load", "meters")
 
     def __init__(self, address: str | None) -> None:
         self.address = address
         self.containers: tuple[Container, ...] = ()
+        self.load: Load = IDLE
+        self.meters: dict[str, tuple[float, int]] | None = None
+        """By id of the container: up to which time it was counted, and the nanoseconds of cores."""
 
 
 def _nobody(_uid: str) -> None:
@@ -147,7 +152,12 @@ class HollowRuntime:
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Give a pod an address; raises StartError."""
+        try:
+            load = load_of(sandbox.annotations)
+        except ValueError as error:
+            raise StartError("FailedCreatePodSandBox", str(error)) from error
         self.connect_pod(sandbox.uid, is_on_host=sandbox.has_host_network)
+        self.use_load(sandbox.uid, load)
         return False
 
     def connect_pod(self, uid: str, *, is_on_host: bool) -> str:
@@ -202,7 +212,7 @@ class HollowRuntime:
         used = {each.image for pod in self._pods.values() for each in pod.containers}
         return [await self.find_image(each) for each in sorted(used)]
 
-    async def image_place(self) -> Path | None:
+    async def image_directory(self) -> Path | None:
         """Return that there is none."""
         return None
 
@@ -211,12 +221,12 @@ class HollowRuntime:
 
     # Containers.
 
-    async def start(self, wanted: Wanted) -> Container:
+    async def start(self, config: ContainerConfig) -> Container:
         """Pretend to start a container; raises StartError."""
-        uid = wanted.sandbox.uid
+        uid = config.sandbox.uid
         if not self.has_sandbox(uid):
             raise StartError("RunContainerError", "the pod has no sandbox")
-        return self.begin(uid, wanted.name, wanted.attempt, wanted.image)
+        return self.begin(uid, config.name, config.attempt, config.image)
 
     def begin(self, uid: str, name: str, attempt: int, image: str) -> Container:
         """Pretend to start a container of a pod that has a sandbox."""
@@ -245,15 +255,55 @@ class HollowRuntime:
         if found is not None:
             self.end(found, _KILLED)
 
+    async def update(self, container_id: str, limits: Limits) -> None:
+        """Do nothing: nothing runs that could be limited."""
+
+    async def limit_pod(self, cgroup: str, limits: Limits) -> None:
+        """Do nothing: nothing runs that could be limited."""
+
     async def remove_container(self, container_id: str) -> None:
         """Forget a container that has ended."""
         uid = container_id.partition("/")[0]
         if (pod := self._pods.get(uid)) is not None:
             pod.containers = tuple(each for each in pod.containers if each.id != container_id)
 
+    def use_load(self, uid: str, load: Load) -> None:
+        """Let a pod use something from now on; what it has used stays."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.load != load:
+            self._usage_of(pod, self._clock.now_s())
+            pod.load = load
+
+    def restore(self, container: Container) -> None:
+        """Remember a container that runs since before this process."""
+        pod = self._pods.get(container.pod_uid)
+        if pod is not None:
+            pod.containers = (*pod.containers, container)
+
     async def usage(self) -> Sequence[Usage]:
-        """Return nothing: nothing is used."""
-        return ()
+        """Return what containers seem to use."""
+        now_s = self._clock.now_s()
+        return [each for pod in self._pods.values() for each in self._usage_of(pod, now_s)]
+
+    def usage_of(self, uid: str) -> Sequence[Usage]:
+        """Return what the containers of a pod seem to use."""
+        pod = self._pods.get(uid)
+        return () if pod is None else self._usage_of(pod, self._clock.now_s())
+
+    def _usage_of(self, pod: _Pod, now_s: float) -> list[Usage]:
+        running = [each for each in pod.containers if each.is_running]
+        before, pod.meters = pod.meters or {}, {}
+        found: list[Usage] = []
+        for each in running:
+            counted_s, cpu_ns = before.get(each.id, (each.started_s, 1))  # 0: not measured
+            begin_s, end_s = counted_s - each.started_s, now_s - each.started_s
+            if end_s > begin_s:
+                cpu_ns += int(pod.load.cpu.between(begin_s, end_s) * 1e9) // len(running)
+                counted_s = now_s
+            pod.meters[each.id] = (counted_s, cpu_ns)
+            memory = max(int(pod.load.memory.at(end_s)) // len(running), 1)
+            found.append(Usage(each, cpu_ns, memory, memory, memory, processes=1))
+        return found
 
     async def reopen_log(self, container_id: str) -> None:
         """Do nothing: there is no log."""

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
-from kvstack.apiserver.objects.names import check_dns_subdomain
+from kvstack.apimachinery.objects.names import check_dns_subdomain
 
 Object: TypeAlias = dict[str, Any]
 

@@ -7,6 +7,7 @@
     hollow/run: forever               does not end, whatever its restart policy
     hollow/exit-code: "3"             ends so
     hollow/finish-deletion: never     is not gone when it is deleted
+    hollow/cpu, hollow/memory         what it seems to use (`loads`)
     image missing/…                   cannot be pulled
 
 `next_step` says what to do with a pod now; it does nothing.
@@ -18,6 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
 from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 
@@ -113,7 +116,7 @@ def containers_to_start(pod: Object) -> Iterator[tuple[Object, int | None]]:
     """Give the containers with which a pod begins; with exit codes: those that end at once."""
     spec = pod["spec"]
     for each in spec.get("initContainers") or ():
-        yield each, None if each.get("restartPolicy") == "Always" else 0
+        yield each, None if is_sidecar(each) else 0
     if not _lacks_image(pod):
         code = exit_code(pod) if is_crashing(pod) else None
         yield from ((each, code) for each in spec["containers"])
@@ -218,7 +221,7 @@ def _running(found: Container, *, is_ready: bool) -> Object:
 
 
 def _initialized(container: Object, found: Container) -> Object:
-    if container.get("restartPolicy") == "Always":
+    if is_sidecar(container):
         return _running(found, is_ready=True)
     state = {"terminated": _ended(found)}
     return _container(found, ready=True, started=False, state=state, lastState={})
@@ -317,7 +320,18 @@ def says_ready(status: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+def running_containers(pod: Object) -> Iterator[tuple[str, int, str, float]]:
+    """Give name, restarts, image and start (since 1970) of what runs, as the status says."""
+    status = pod.get("status") or {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(kind) or ():
+            started = ((each.get("state") or {}).get("running") or {}).get("startedAt")
+            if started:
+                moment = parse_time(started)
+                yield each["name"], each["restartCount"], each["image"], float(moment.seconds)
+
+
 def sidecar_names(pod: Object) -> frozenset[str]:
     """Return the names of the init containers that stay."""
     inits = pod["spec"].get("initContainers") or ()
-    return frozenset(each["name"] for each in inits if each.get("restartPolicy") == "Always")
+    return frozenset(each["name"] for each in inits if is_sidecar(each))

@@ -24,7 +24,7 @@ async def ensure(
     bootstrap_kubeconfig: str, kubeconfig: Path, pki: Path, node: str, clock: Clock
 ) -> None:
     """Get a client certificate and write the kubeconfig, unless one is good; ConfigError."""
-    if await asyncio.to_thread(_is_good, kubeconfig, clock.now_s()):
+    if await asyncio.to_thread(is_good, kubeconfig, clock.now_s()):
         return
     cluster = load(bootstrap_kubeconfig)
     api = Api(connect(cluster), Options(user_agent="kvstack-kubelet-bootstrap"))
@@ -41,7 +41,7 @@ async def ensure(
     await asyncio.to_thread((pki / _KEY).unlink)
 
 
-def _is_good(kubeconfig: Path, now_s: float) -> bool:
+def is_good(kubeconfig: Path, now_s: float) -> bool:
     """Whether a kubeconfig is there by which the node is known, and has not expired."""
     if not kubeconfig.exists():
         return False

@@ -24,8 +24,8 @@ from cryptography.x509.oid import NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.errors import ConfigError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.errors import ConfigError
 
 Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = ec.EllipticCurvePrivateKey
@@ -39,7 +39,6 @@ SERVING_USAGES: Final = ("digital signature", "server auth")
 _POLL_S: Final = 0.1
 _POLL_MAX_S: Final = 5.0
 _WAIT_S: Final = 3600.0
-_CONFLICT: Final = 409
 
 
 def new_key() -> Key:
@@ -94,8 +93,8 @@ async def signed(api: Api, name: str, request: bytes, signer: str, usages: Seque
     try:
         found = await api.create(CERTIFICATE_SIGNING_REQUESTS, "", wanted)
     except ApiError as error:
-        if error.code != _CONFLICT:
-            raise ConfigError(f"no certificate can be asked for: {error.message}") from error
+        if not error.is_conflict:
+            raise ConfigError(f"a certificate cannot be requested: {error.message}") from error
         found = await api.get(CERTIFICATE_SIGNING_REQUESTS, "", name)
     name, poll_s = found["metadata"]["name"], _POLL_S
     try:
@@ -169,6 +168,7 @@ def keep(pki: Path, name: str, certificate: bytes, key: Key, now_s: float) -> No
 
 
 def write(file: Path, data: bytes) -> None:
+    """Replace a file in one step; its mode is 0600. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     waiting = file.with_name(f"{file.name}.new")
     descriptor = os.open(waiting, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -24,9 +24,9 @@ from kvstack.agents.kubelet.identity.certificates import (
     SERVING_SIGNER,
     SERVING_USAGES,
 )
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 _EARLIEST: Final = 0.7
 _SPREAD: Final = 0.2

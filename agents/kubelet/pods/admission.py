@@ -10,6 +10,7 @@ says which of them it does not honour.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from kvstack.agents.kubelet.pods.resizes import DEFERRED, INFEASIBLE
 from kvstack.agents.kubelet.pods.sandboxes import (
     containers_of,
     in_units,
@@ -18,8 +19,9 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     qos_of,
     requests_of,
 )
-from kvstack.agents.kubelet.pods.worker import is_ended
-from kvstack.apiserver.objects.node_rules import selects, untolerated
+from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.node_rules import selects, untolerated
 
 Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]
@@ -59,7 +61,12 @@ _VOLUMES: Final = frozenset(
         *("persistentVolumeClaim", "ephemeral", "image"),
     )
 )
-_PROJECTED: Final = frozenset(("configMap", "secret", "downwardAPI", "serviceAccountToken"))
+_PROJECTED: Final = frozenset(
+    (
+        *("configMap", "secret", "downwardAPI", "serviceAccountToken"),
+        *("clusterTrustBundle", "podCertificate"),
+    )
+)
 _SECURITY: Final = ("seLinuxOptions", "appArmorProfile", "sysctls", "procMount", "windowsOptions")
 _DEFAULTS: Final = {"procMount": "Default"}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -93,6 +100,29 @@ def refusal(
     for field in _unsupported(pod, unsupported, ignores_limits=ignores_limits):
         return (REASON, f"{field} is not supported by the runtime of this node")
     return None
+
+
+def resize_refusal(pod: Object, node: Object, others: Sequence[Object]) -> Refusal | None:
+    """Return why a pod cannot have what it asks for now: Infeasible or Deferred, and a message.
+
+    others: the pods that the node has taken besides.
+    """
+    if is_static(pod):
+        return (INFEASIBLE, "In-place resize of static-pods is not supported")
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    asked = requests_of(pod)
+    for name in COMPUTE:
+        capacity = in_units(name, allocatable.get(name, 0))
+        if name in allocatable and asked.get(name, 0) > capacity:
+            text = (
+                f"Node didn't have enough capacity: {name}, requested: {asked[name]}, "
+                f"capacity: {capacity}"
+            )
+            return (INFEASIBLE, text)
+    used = [requests_of(each) for each in others if not is_ended(each)]
+    amounts = {name: asked.get(name, 0) for name in COMPUTE}
+    found = _lacks(amounts, used, allocatable)
+    return None if found is None else (DEFERRED, found[1])
 
 
 def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object] | None:
@@ -178,8 +208,16 @@ def _does_not_fit(pod: Object, node: Object, others: Sequence[Object]) -> Refusa
             f"Node didn't have enough resource: pods, requested: 1, used: {len(active)}, "
             f"capacity: {limit}",
         )
-    asked = requests_of(pod)
     used = [requests_of(each) for each in active]
+    if (found := _lacks(requests_of(pod), used, allocatable)) is not None:
+        return found
+    return _does_not_match(pod, node) or _ports_taken(pod, active) or _is_kept_away(pod, node)
+
+
+def _lacks(
+    asked: Mapping[str, int], used: Sequence[Mapping[str, int]], allocatable: Mapping[str, str]
+) -> Refusal | None:
+    """Return of what there is too little."""
     for name, wanted in asked.items():
         if not wanted or name not in allocatable:
             continue  # what a node does not know of is left to the scheduler
@@ -191,7 +229,7 @@ def _does_not_fit(pod: Object, node: Object, others: Sequence[Object]) -> Refusa
                 f"Node didn't have enough resource: {name}, requested: {wanted}, "
                 f"used: {taken}, capacity: {capacity}",
             )
-    return _does_not_match(pod, node) or _ports_taken(pod, active) or _is_kept_away(pod, node)
+    return None
 
 
 def _does_not_match(pod: Object, node: Object) -> Refusal | None:
@@ -310,8 +348,8 @@ def _of_security(context: Object, unsupported: Callable[[str], bool], prefix: st
         if given and given != _DEFAULTS.get(name) and unsupported(name):
             yield f"{prefix}{name}"
     profile = (context.get("seccompProfile") or {}).get("type")
-    if profile == "Localhost" and unsupported("Localhost"):
-        yield f"{prefix}seccompProfile: Localhost"
+    if profile in ("Localhost", "RuntimeDefault") and unsupported(profile):
+        yield f"{prefix}seccompProfile: {profile}"
 
 
 def _of_volume(volume: Object) -> Iterator[str]:

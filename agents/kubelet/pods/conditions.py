@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet.pods.container_statuses import ENDED
-from kvstack.agents.kubelet.pods.worker import Memory, is_sidecar
+from kvstack.agents.kubelet.pods import resizes
+from kvstack.agents.kubelet.pods.worker import Memory
+from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
 
 Object: TypeAlias = dict[str, Any]
 _Value: TypeAlias = tuple[str, str, str]
@@ -47,6 +50,8 @@ def conditions_of(
     if memory.is_restarting_all or _RESTARTING in before:
         is_so = ("True", "RestartAllContainersStarted", "container exited with restart policy rule")
         found.append((_RESTARTING, is_so if memory.is_restarting_all else ("False", "", "")))
+    resized = [(type_, ("True", *told)) for type_, told in resizes.conditions_of(memory.resize)]
+    found[:0] = resized
     generation = pod["metadata"].get("generation", 1)
     return [_condition(type_, value, before.get(type_), generation, now) for type_, value in found]
 
@@ -80,7 +85,7 @@ def _readiness(
     pod: Object, phase: str, inits: Sequence[Object], regular: Sequence[Object]
 ) -> _Value:
     """Return whether all containers that are to run are ready."""
-    if phase in ENDED:
+    if phase in ENDED_PHASES:
         return "False", "PodCompleted" if phase == "Succeeded" else "PodFailed", ""
     specified = zip(pod["spec"].get("initContainers") or (), inits, strict=True)
     sidecars = [status for init, status in specified if is_sidecar(init)]
@@ -117,15 +122,12 @@ def _condition(
 ) -> Object:
     """Return a condition for a patch: what is None is taken away."""
     status, reason, message = value
-    since = now
-    if before is not None and before["status"] == status:
-        since = before.get("lastTransitionTime") or now
     return {
         "type": type_,
         "status": status,
         "observedGeneration": generation,
         "lastProbeTime": None,
-        "lastTransitionTime": since,
+        "lastTransitionTime": transition_time(before, status, now),
         "reason": reason or None,
         "message": message or None,
     }

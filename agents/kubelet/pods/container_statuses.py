@@ -11,17 +11,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.probes import is_ready, is_started
-from kvstack.agents.kubelet.pods.restarts import should_restart, should_restart_init
-from kvstack.agents.kubelet.pods.worker import CRASH_LOOP, Memory, Waiting, is_sidecar
+from kvstack.agents.kubelet.pods.restarts import (
+    crash_loop_message,
+    should_restart_init,
+)
+from kvstack.agents.kubelet.pods.worker import CRASH_LOOP, Memory, Waiting, begins_again
 from kvstack.agents.kubelet.runtime.runtime import Container
-from kvstack.apiserver.objects import durations
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Object: TypeAlias = dict[str, Any]
 
-ENDED: Final = ("Succeeded", "Failed")
-"""Phases of pods that are over."""
 _MESSAGES_BYTES_MAX: Final = 12 << 10
-"""Of the last words of all containers of a pod together."""
+"""Of the termination messages of all containers of a pod together."""
 _INITIALIZED: Final = {
     "exitCode": 0,
     "reason": "Completed",
@@ -124,7 +126,7 @@ def _status(
         "restartCount": 0,
         "state": {"waiting": {"reason": seen.waits_for}},
         "lastState": {},
-        **_resources(container),
+        **_resources(container, seen.memory.resize.applied.get(container["name"])),
         **own,
     }
 
@@ -180,23 +182,25 @@ def _starts_again(pod: Object, container: Object, last: Container | None, memory
     """Whether a container that does not run is to: only then it waits."""
     if memory.has_failed or pod["metadata"].get("deletionTimestamp"):
         return False
-    if (pod.get("status") or {}).get("phase") in ENDED:
+    if is_ended(pod):
         return False
     if last is None or last.is_running:
         return True
     is_init = any(each is container for each in pod["spec"].get("initContainers") or ())
     if is_init and not is_sidecar(container):
         return should_restart_init(pod, container, last.exit_code) or last.id in memory.earlier
-    return should_restart(pod, container, last.exit_code) or last.id in memory.forgotten
+    return begins_again(pod, container, last, memory) or last.id in memory.forgotten
 
 
-def _resources(container: Object) -> Object:
-    """Return what a container's status repeats of its specification."""
-    found: Object = {}
-    if resources := container.get("resources"):
-        found["resources"] = resources
-        if requests := resources.get("requests"):
-            found["allocatedResources"] = requests
+def _resources(container: Object, applied: Object | None) -> Object:
+    """Return what a container's status repeats of its specification.
+
+    applied: what it runs with, if that is something else than it was given.
+    """
+    allocated = container.get("resources") or {}
+    found: Object = {"resources": allocated if applied is None else applied}
+    if requests := allocated.get("requests"):
+        found["allocatedResources"] = requests
     mounts = []
     for each in container.get("volumeMounts") or ():
         shown = {"name": each["name"], "mountPath": each["mountPath"]}
@@ -206,22 +210,6 @@ def _resources(container: Object) -> Object:
     if mounts:
         found["volumeMounts"] = mounts
     return found
-
-
-def crash_loop_text(pod: Object, name: str) -> str:
-    """Return what an event says of a container that waits to be started again."""
-    return f"Back-off restarting failed container {name} in pod {_full_name(pod)}"
-
-
-def crash_loop_message(pod: Object, name: str, wait_s: float) -> str:
-    """Return what is said of a container that waits to be started again."""
-    wait = durations.text(int(wait_s * 1e9))
-    return f"back-off {wait} restarting failed container={name} pod={_full_name(pod)}"
-
-
-def _full_name(pod: Object) -> str:
-    meta = pod["metadata"]
-    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
 
 def _waiting(reason: str, message: str) -> Object:

@@ -19,7 +19,7 @@ class EnvFileError(ValueError):
 
 def parse_env_file(text: str) -> dict[str, str]:
     """Return the variables of a file; the first of a name counts. EnvFileError."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     lines = iter(enumerate(text.split("\n"), 1))
     for number, line in lines:
         stripped = line.strip(_BLANKS + "\r")
@@ -34,7 +34,7 @@ def parse_env_file(text: str) -> dict[str, str]:
         if name != name.rstrip(_BLANKS):
             raise EnvFileError(f"{where}: whitespace before '=' is not allowed")
         if rest[:1] in ("", " ", "\t", "\r"):  # as in a shell: nothing is assigned
-            found.setdefault(name, "")
+            variables.setdefault(name, "")
             continue
         if not rest.startswith("'"):
             raise EnvFileError(f"{where}: value must be enclosed in single quotes")
@@ -48,5 +48,5 @@ def parse_env_file(text: str) -> dict[str, str]:
         left = after.strip(_BLANKS + "\r")
         if left and not left.startswith("#"):
             raise EnvFileError(f"{where}: unexpected content after the closing quote")
-        found.setdefault(name, value)
-    return found
+        variables.setdefault(name, value)
+    return variables

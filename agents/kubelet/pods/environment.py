@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.pods.env_file import EnvFileError, parse_env_file
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
-from kvstack.apiserver.objects.quantity import parse as parse_quantity
+from kvstack.apimachinery.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
@@ -27,15 +27,20 @@ class ConfigurationError(Exception):
 
 def references(pod: Object) -> set[tuple[str, str]]:
     """Return kind and name of what a pod's containers and volumes are made from."""
-    found: set[tuple[str, str]] = set()
-    spec = pod["spec"]
+    found = volume_references(pod)
     for container in containers_of(pod):
         for source in container.get("envFrom") or ():
             found.update(_references(source, "configMapRef", "secretRef"))
         for variable in container.get("env") or ():
             origin = variable.get("valueFrom") or {}
             found.update(_references(origin, "configMapKeyRef", "secretKeyRef"))
-    for volume in spec.get("volumes") or ():
+    return found
+
+
+def volume_references(pod: Object) -> set[tuple[str, str]]:
+    """Return kind and name of what a pod's volumes show."""
+    found: set[tuple[str, str]] = set()
+    for volume in pod["spec"].get("volumes") or ():
         for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
             if "configMap" in source:
                 found.add(("ConfigMap", source["configMap"]["name"]))
@@ -131,7 +136,7 @@ def references_of(text: str) -> list[str]:
 
 def service_variables(services: Iterable[Object]) -> dict[str, str]:
     """Return the variables that tell of services with addresses."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for service in services:
         spec = service["spec"]
         address, ports = spec.get("clusterIP"), spec.get("ports") or ()
@@ -139,22 +144,22 @@ def service_variables(services: Iterable[Object]) -> dict[str, str]:
             continue
         name = service["metadata"]["name"].upper().replace("-", "_")
         shown = f"[{address}]" if ":" in address else address
-        found[f"{name}_SERVICE_HOST"] = address
-        found[f"{name}_SERVICE_PORT"] = str(ports[0]["port"])
+        variables[f"{name}_SERVICE_HOST"] = address
+        variables[f"{name}_SERVICE_PORT"] = str(ports[0]["port"])
         for number, port in enumerate(ports):
             if port.get("name"):
                 suffix = port["name"].upper().replace("-", "_")
-                found[f"{name}_SERVICE_PORT_{suffix}"] = str(port["port"])
+                variables[f"{name}_SERVICE_PORT_{suffix}"] = str(port["port"])
             protocol = port.get("protocol", "TCP")
             url = f"{protocol.lower()}://{shown}:{port['port']}"
             if number == 0:
-                found[f"{name}_PORT"] = url
+                variables[f"{name}_PORT"] = url
             prefix = f"{name}_PORT_{port['port']}_{protocol}"
-            found[prefix] = url
-            found[f"{prefix}_PROTO"] = protocol.lower()
-            found[f"{prefix}_PORT"] = str(port["port"])
-            found[f"{prefix}_ADDR"] = address
-    return found
+            variables[prefix] = url
+            variables[f"{prefix}_PROTO"] = protocol.lower()
+            variables[f"{prefix}_PORT"] = str(port["port"])
+            variables[f"{prefix}_ADDR"] = address
+    return variables
 
 
 def data_of(kind: str, obj: Object) -> dict[str, bytes]:

@@ -1,6 +1,8 @@
-"""The contents of volumes that the API holds: config maps, secrets, the downward API, tokens.
+"""The contents of volumes that the API holds: config maps, secrets, the downward API, and so on.
 
-contents(pod, volume, objects, addresses, token)  →  {"path/in/volume": File(bytes, mode)}
+contents(pod, volume, objects, addresses, asked, …)  →  {"path/in/volume": File(bytes, mode)}
+
+`asked` is what a node asked others for: tokens, trust bundles, certificates, by path in the volume.
 """
 
 from collections.abc import Mapping
@@ -34,12 +36,8 @@ Files: TypeAlias = dict[str, File]
 _MODE: Final = 0o644
 FROM_API: Final = ("configMap", "secret", "downwardAPI", "projected")
 """Volumes whose contents come from the API."""
-
-
-def token_requests(volume: Object) -> list[Object]:
-    """Return the tokens that a volume holds, as its sources ask for them."""
-    sources = (volume.get("projected") or {}).get("sources") or ()
-    return [each["serviceAccountToken"] for each in sources if "serviceAccountToken" in each]
+_CHANGING: Final = ("metadata.labels", "metadata.annotations")
+_NOWHERE: Final = Addresses("", "")
 
 
 def contents(
@@ -47,10 +45,10 @@ def contents(
     volume: Object,
     objects: Objects,
     addresses: Addresses,
-    tokens: Mapping[str, str],
+    asked: Mapping[str, bytes],
     allocatable: Mapping[str, str],
 ) -> Files:
-    """Return the files of a volume; tokens: by path in the volume. ConfigurationError."""
+    """Return the files of a volume; asked: by path in the volume. ConfigurationError."""
     source = volume.get("projected") or volume.get("configMap") or volume.get("secret")
     default = (source or volume.get("downwardAPI") or {}).get("defaultMode", _MODE)
     found: Files = {}
@@ -62,17 +60,33 @@ def contents(
             found |= _selected("Secret", secret, objects, default)
         if "downwardAPI" in each:
             found |= _downward(pod, each["downwardAPI"], addresses, default, allocatable)
-        if "serviceAccountToken" in each:
-            path = each["serviceAccountToken"]["path"]
-            found[path] = _token(pod, tokens[path], default)
+        for path in asked_paths(each):
+            found[path] = _private(pod, asked[path], default)
     return found
 
 
-_TOKEN_MODE: Final = 0o600
+_PRIVATE_MODE: Final = 0o600
+_CERTIFICATE_PATHS: Final = ("credentialBundlePath", "keyPath", "certificateChainPath")
 
 
-def _token(pod: Object, text: str, default: int) -> File:
-    """Return the file of a token: only who needs it may read it, if that is known."""
+def asked_paths(source: Object) -> list[str]:
+    """Return the paths of what a source of a volume has the node ask for."""
+    for kind in ("serviceAccountToken", "clusterTrustBundle"):
+        if kind in source:
+            return [source[kind]["path"]]
+    certificate = source.get("podCertificate") or {}
+    return [certificate[name] for name in _CERTIFICATE_PATHS if certificate.get(name)]
+
+
+def of_certificate(source: Object, key: bytes, chain: bytes) -> dict[str, bytes]:
+    """Return the files of a certificate by path; key, chain: PEM."""
+    texts = (key + chain, key, chain)
+    named = zip(_CERTIFICATE_PATHS, texts, strict=True)
+    return {source[name]: text for name, text in named if source.get(name)}
+
+
+def _private(pod: Object, data: bytes, default: int) -> File:
+    """Return a file that only who needs it may read, if that is known."""
     context = pod["spec"].get("securityContext") or {}
     users = {
         (each.get("securityContext") or {}).get("runAsUser", context.get("runAsUser"))
@@ -80,8 +94,8 @@ def _token(pod: Object, text: str, default: int) -> File:
     }
     user = users.pop() if len(users) == 1 else None
     if user is None and context.get("fsGroup") is None:
-        return File(text.encode(), default)
-    return File(text.encode(), _TOKEN_MODE, user)
+        return File(data, default)
+    return File(data, _PRIVATE_MODE, user)
 
 
 def _selected(kind: str, source: Object, objects: Objects, default: int) -> Files:
@@ -109,6 +123,21 @@ def _selected(kind: str, source: Object, objects: Objects, default: int) -> File
                 else "references non-existent"
             )
             raise ConfigurationError(f"{verb} {what} key: {item['key']}")
+    return found
+
+
+def changing_fields(pod: Object) -> dict[str, str]:
+    """Return the labels and annotations that a pod's volumes show, by field path.
+
+    All else that the downward API shows in volumes stays as it is while the pod runs.
+    """
+    found: dict[str, str] = {}
+    for volume in pod["spec"].get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or (volume,):
+            for item in (source.get("downwardAPI") or {}).get("items") or ():
+                path = (item.get("fieldRef") or {}).get("fieldPath", "")
+                if path.startswith(_CHANGING):
+                    found[path] = field_value(pod, path, _NOWHERE)
     return found
 
 

@@ -8,7 +8,7 @@ P instead of F: the line goes on in the next entry.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kvstack.apiserver.objects.times import Moment, parse_time
+from kvstack.apimachinery.objects.times import Moment, parse_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import Container
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 
@@ -23,19 +23,21 @@ def lost_containers(pod: Object, now_s: float) -> list[Container]:
 def _lost(pod: Object, now_s: float) -> Iterator[Container]:
     status = pod.get("status") or {}
     for field in ("initContainerStatuses", "containerStatuses"):
-        for each in status.get(field) or ():
-            state = each.get("state") or {}
-            ended = state.get("terminated") or (each.get("lastState") or {}).get("terminated")
+        for container_status in status.get(field) or ():
+            state = container_status.get("state") or {}
+            ended = state.get("terminated") or (container_status.get("lastState") or {}).get(
+                "terminated"
+            )
             running = state.get("running")
-            if not each.get("containerID") or (ended is None and running is None):
+            if not container_status.get("containerID") or (ended is None and running is None):
                 continue
             container = Container(
-                each["containerID"].partition("://")[2],
+                container_status["containerID"].partition("://")[2],
                 pod["metadata"]["uid"],
-                each["name"],
-                each.get("restartCount", 0),
-                each["image"],
-                each.get("imageID", ""),
+                container_status["name"],
+                container_status.get("restartCount", 0),
+                container_status["image"],
+                container_status.get("imageID", ""),
                 _seconds((running or ended or {}).get("startedAt"), now_s),
                 is_running=False,
             )

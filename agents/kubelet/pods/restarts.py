@@ -1,6 +1,8 @@
-"""Whether and when a container starts again: restart policies and the crash-loop back-off."""
+"""Whether and when a container starts again: restart policies, and the back-off with its texts."""
 
 from typing import Any, Final, TypeAlias
+
+from kvstack.apimachinery.objects import durations
 
 Object: TypeAlias = dict[str, Any]
 
@@ -44,6 +46,22 @@ def _matching(container: Object, exit_code: int) -> str:
             action: str = rule.get("action", "")
             return action
     return ""
+
+
+def crash_loop_text(pod: Object, name: str) -> str:
+    """Return what an event says of a container that waits to be started again."""
+    return f"Back-off restarting failed container {name} in pod {_full_name(pod)}"
+
+
+def crash_loop_message(pod: Object, name: str, wait_s: float) -> str:
+    """Return what is said of a container that waits to be started again."""
+    wait = durations.text(int(wait_s * 1e9))
+    return f"back-off {wait} restarting failed container={name} pod={_full_name(pod)}"
+
+
+def _full_name(pod: Object) -> str:
+    meta = pod["metadata"]
+    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
 
 class BackOff:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
-from kvstack.apiserver.objects.quantity import parse as parse_quantity
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar, pod_requests
+from kvstack.apimachinery.objects.core.quality_of_service import quality_of
+from kvstack.apimachinery.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 
@@ -120,25 +122,7 @@ _HOSTNAME_MAX: Final = 64
 
 def qos_of(pod: Object) -> str:
     """Return Guaranteed, Burstable or BestEffort."""
-    if given := (pod.get("status") or {}).get("qosClass"):
-        found: str = given
-        return found
-    spec = pod["spec"]
-    resources = [each.get("resources") or {} for each in containers_of(pod)]
-    if spec.get("resources"):
-        resources = [spec["resources"]]
-    amounts = [_asked_and_allowed(each, name) for each in resources for name in ("cpu", "memory")]
-    if not any(asked or allowed for asked, allowed in amounts):
-        return "BestEffort"
-    is_whole = all(allowed and asked == allowed for asked, allowed in amounts)
-    return "Guaranteed" if is_whole else "Burstable"
-
-
-def _asked_and_allowed(resources: Object, name: str) -> tuple[int, int]:
-    """Return request and limit of one resource; 0: none."""
-    allowed = in_units(name, (resources.get("limits") or {}).get(name, 0))
-    requests = resources.get("requests") or {}
-    return in_units(name, requests[name]) if name in requests else allowed, allowed
+    return quality_of(pod, limited=True)
 
 
 def is_static(pod: Object) -> bool:
@@ -172,7 +156,7 @@ def limits_of(pod: Object, container: Object, memory_bytes: int) -> Limits:
     cpu_limit = quantity(limits.get("cpu", 0), _MILLI)
     cpu = quantity(requests["cpu"], _MILLI) if "cpu" in requests else cpu_limit
     score = _oom_score(pod, _memory_asked(container), memory_bytes)
-    if _is_sidecar(container):  # it goes no sooner than those that it serves
+    if is_sidecar(container):  # it goes no sooner than those that it serves
         own = [_oom_score(pod, _memory_asked(each), memory_bytes) for each in _regular(pod)]
         score = min(score, *own)
     return Limits(
@@ -207,12 +191,12 @@ def _oom_score(pod: Object, asked_bytes: int, memory_bytes: int) -> int:
     return min(max(score, 1000 + _GUARANTEED_SCORE), 999)
 
 
-def _pod_limits(pod: Object, pids_max: int) -> Limits:
+def pod_limits(pod: Object, pids_max: int) -> Limits:
     """Return the limits of the whole pod: its own, or, where each container has one, their sum."""
     asked = requests_of(pod)
     own = (pod["spec"].get("resources") or {}).get("limits") or {}
     # Sidecars run beside the others; what other init containers use is over by then.
-    beside = [each for each in pod["spec"].get("initContainers") or () if _is_sidecar(each)]
+    beside = [each for each in pod["spec"].get("initContainers") or () if is_sidecar(each)]
     limits = [limits_of(pod, each, 1) for each in (*pod["spec"]["containers"], *beside)]
     quotas = [each.cpu_quota_us for each in limits]
     memory = [each.memory_bytes for each in limits]
@@ -236,14 +220,10 @@ def memory_volume_bytes(pod: Object, volume: Object, allocatable: Mapping[str, s
     limit = (volume.get("emptyDir") or {}).get("sizeLimit")
     found = (
         quantity(limit or 0),
-        _pod_limits(pod, -1).memory_bytes,
+        pod_limits(pod, -1).memory_bytes,
         quantity(allocatable.get("memory", 0)),
     )
     return min((each for each in found if each), default=0)
-
-
-def _is_sidecar(container: Object) -> bool:
-    return container.get("restartPolicy") == "Always"
 
 
 def _quota(cpu_milli: int) -> int:
@@ -262,7 +242,7 @@ def security_of(
     if of_pod.get("fsGroup") is not None:
         groups.append(of_pod["fsGroup"])
     profile = security.get("seccompProfile") or {}
-    kind = profile.get("type") or ("RuntimeDefault" if seccomp_default else "Unconfined")
+    kind = profile.get("type") or ("RuntimeDefault" if seccomp_default else "")
     if kind == "Localhost":
         kind = f"{seccomp_root}/{profile['localhostProfile']}"
     return Security(
@@ -391,7 +371,7 @@ def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
         meta.get("labels") or {},
         meta.get("annotations") or {},
         cgroup_of(pod, node.cgroup_root),
-        _pod_limits(pod, node.pids_max),
+        pod_limits(pod, node.pids_max),
         servers,
         searches,
         options,
@@ -409,6 +389,9 @@ def sandbox_of(pod: Object, node: NodeSettings, handler: str = "") -> Sandbox:
         has_host_pids=bool(spec.get("hostPID")),
         has_host_ipc=bool(spec.get("hostIPC")),
         shares_pids=bool(spec.get("shareProcessNamespace")),
+        host_users=spec.get("hostUsers"),
+        images=tuple(each["image"] for each in containers_of(pod)),
+        asks_for_root=any(each.user == 0 or each.is_privileged for each in regular),
     )
 
 
@@ -424,41 +407,14 @@ def _ports(pod: Object) -> Iterator[Port]:
 
 
 def requests_of(pod: Object) -> Mapping[str, int]:
-    """Return what a pod asks of its node: cpu in thousandths, the rest in units.
-
-    Init containers run one after the other, sidecars stay beside those that follow.
-    """
-    total: dict[str, int] = {}
-    stays: dict[str, int] = {}
-    highest: dict[str, int] = {}
-    for container in pod["spec"].get("initContainers") or ():
-        asked = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            stays = _sum(stays, asked)
-            asked = stays
-        else:
-            asked = _sum(stays, asked)
-        highest = {name: max(highest.get(name, 0), asked.get(name, 0)) for name in highest | asked}
-    for container in pod["spec"]["containers"]:
-        total = _sum(total, _requests(container))
-    total = _sum(total, stays)
-    found = {name: max(total.get(name, 0), highest.get(name, 0)) for name in total | highest}
-    if own := (pod["spec"].get("resources") or {}):
-        found |= _requests({"resources": own})
-    overhead = {"resources": {"requests": pod["spec"].get("overhead") or {}}}
-    return _sum(found, _requests(overhead))
-
-
-def _requests(container: Object) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: in_units(name, value) for name, value in given.items()}
+    """Return what a pod asks of its node: cpu in thousandths, the rest in units."""
+    requests = pod_requests(pod["spec"], limited=True)
+    return {
+        name: amount.scaled_value(_MILLI if name == "cpu" else 0)
+        for name, amount in requests.items()
+    }
 
 
 def in_units(name: str, value: object) -> int:
     """Return an amount of a resource: cpu in thousandths, the rest in units."""
     return quantity(value, _MILLI if name == "cpu" else 0)
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

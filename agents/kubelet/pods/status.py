@@ -1,4 +1,4 @@
-"""What a pod's status says: its phase, addresses, and the last words about it.
+"""What a pod's status says: its phase, addresses, and the last message about it.
 
 A status is made anew each time from the pod and its containers (`container_statuses`,
 `conditions`); what others own of it is kept by who writes it.
@@ -10,17 +10,17 @@ from typing import Any, TypeAlias
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.conditions import conditions_of
 from kvstack.agents.kubelet.pods.container_statuses import (
-    ENDED,
     Seen,
     ephemeral_statuses,
     init_statuses,
     regular_statuses,
     shorten_messages,
 )
-from kvstack.agents.kubelet.pods.restarts import should_restart
 from kvstack.agents.kubelet.pods.sandboxes import qos_of
-from kvstack.agents.kubelet.pods.worker import Memory, is_sidecar, newest
+from kvstack.agents.kubelet.pods.worker import Memory, begins_again, newest
 from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
 
 Object: TypeAlias = dict[str, Any]
 
@@ -93,21 +93,23 @@ def refused_status(pod: Object, reason: str, message: str, now_s: float) -> Obje
 def _phase(pod: Object, known: Mapping[str, Container], memory: Memory, *, is_over: bool) -> str:
     """Return the phase of a pod; one that has ended stays so."""
     old: str = (pod.get("status") or {}).get("phase", "Pending")
-    if old in ENDED:
+    if old in ENDED_PHASES:
         return old
     if memory.has_failed:
         return "Failed" if is_over else old
-    return _phase_of_containers(pod, known, is_over=is_over)
+    return _phase_of_containers(pod, known, memory, is_over=is_over)
 
 
-def _phase_of_containers(pod: Object, known: Mapping[str, Container], *, is_over: bool) -> str:
+def _phase_of_containers(
+    pod: Object, known: Mapping[str, Container], memory: Memory, *, is_over: bool
+) -> str:
     regular = pod["spec"]["containers"]
     if any(each["name"] not in known for each in regular):  # init containers are not done before
         return "Failed" if is_over else "Pending"
     started = [(each, known[each["name"]]) for each in regular]
     if any(found.is_running for _, found in started):
         return "Running"
-    if not is_over and any(should_restart(pod, each, found.exit_code) for each, found in started):
+    if not is_over and any(begins_again(pod, each, found, memory) for each, found in started):
         return "Running"
     if not is_over and _sidecar_runs(pod["spec"], known):
         return "Running"

@@ -7,22 +7,28 @@
     plan = step(pod, containers, memory, now_s)
 
 `step` is pure but for `memory`, which belongs to one pod: its back-off and the errors of starts.
-It is called after every change; what it plans is carried out once.
+It is called after every change; what it plans is carried out once. The plan has the events of what
+`step` decided; that of a stop is recorded once it begins, for it is planned until it is done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.pods.probes import Results, failed_probe, is_started
+from kvstack.agents.kubelet.pods.resizes import Resize, restarts
 from kvstack.agents.kubelet.pods.restarts import (
     BackOff,
+    crash_loop_text,
+    policy_of,
     restarts_all,
     should_restart,
     should_restart_init,
 )
 from kvstack.agents.kubelet.runtime.runtime import Container
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 
@@ -33,7 +39,6 @@ DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 DEADLINE_MESSAGE: Final = "Pod was active on the node longer than the specified deadline"
 _DEFAULT_GRACE_S: Final = 30
 _START_RETRY_S: Final = 10.0
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
@@ -45,8 +50,6 @@ class Waiting:
     until_s: float
     wait_s: float = 0.0
     """The whole of the wait, of a container that crashes."""
-    is_told: bool = False
-    """Whether an event told of it."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Memory:
     """Ids of containers from before all of the pod's were restarted."""
     earlier: set[str] = field(default_factory=set)
     """Ids of containers of sandboxes that are gone: init containers run again."""
+    resize: Resize = field(default_factory=Resize)
     is_restarting_all: bool = False
     has_sandbox: bool = False
     had_sandbox: bool = False
@@ -79,23 +83,39 @@ class Memory:
     """When the time is over that all its containers have to end, since 1970."""
 
 
+class PodEvent(NamedTuple):
+    """Something to be recorded of a pod."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+    container: str = ""
+    """Name of the container that it is about; empty: it is about the pod."""
+
+
+class Stop(NamedTuple):
+    """A container that runs, and is to be stopped."""
+
+    container: Container
+    grace_s: float
+    """How long it has to end."""
+    why: str = ""
+    """Of a container that starts again: the text of the event; empty: the pod ends."""
+
+
 @dataclass(slots=True)
 class Plan:
     """What is to be done now."""
 
     starts: list[tuple[Object, int]] = field(default_factory=list)
     """Containers of the spec, with attempts."""
-    stops: list[tuple[Container, float]] = field(default_factory=list)
-    """Containers that run, with the seconds they have to end."""
+    stops: list[Stop] = field(default_factory=list)
     again_s: float | None = None
     """When something is due though nothing changes."""
+    events: list[PodEvent] = field(default_factory=list)
     is_over: bool = False
     """Whether nothing runs, and nothing will."""
-
-
-def is_sidecar(container: Object) -> bool:
-    """Whether an init container stays while the regular ones run."""
-    return container.get("restartPolicy") == "Always"
 
 
 def back_off_key(container: Object) -> str:
@@ -123,11 +143,6 @@ def grace_s(pod: Object) -> float:
     return max(float(grace), GRACE_MIN_S)
 
 
-def is_ended(pod: Object) -> bool:
-    """Whether a pod's status says that it is over."""
-    return (pod.get("status") or {}).get("phase") in _ENDED
-
-
 def step(
     pod: Object,
     containers: Sequence[Container],
@@ -148,9 +163,10 @@ def step(
     if _is_too_old(pod, now_s, plan):
         memory.has_failed = True
         memory.reason, memory.message = DEADLINE_EXCEEDED, DEADLINE_MESSAGE
+        plan.events.append(PodEvent("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE))
         _end(pod, known, memory, now_s, plan)
         return plan
-    if _restarts_all(pod, known, memory, plan):
+    if _restarts_all(pod, containers, memory, plan):
         return plan
     if not has_sandbox and _lost_sandbox(pod, known, memory, plan):
         return plan
@@ -167,8 +183,9 @@ def step(
     return plan
 
 
-def _restarts_all(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> bool:
+def _restarts_all(pod: Object, containers: Sequence[Container], memory: Memory, plan: Plan) -> bool:
     """Begin the whole pod anew if a container's rule says so; return whether it is ending."""
+    known = newest(containers)
     current = {name: each for name, each in known.items() if each.id not in memory.forgotten}
     if not memory.is_restarting_all:
         memory.is_restarting_all = any(
@@ -180,9 +197,10 @@ def _restarts_all(pod: Object, known: Mapping[str, Container], memory: Memory, p
     if not memory.is_restarting_all:
         return False
     running = [each for each in current.values() if each.is_running]
-    plan.stops += [(each, GRACE_MIN_S) for each in running]
+    plan.stops += [Stop(each, GRACE_MIN_S) for each in running]
     if not running:
-        memory.forgotten = {each.id for each in known.values()}
+        # Those of earlier rounds, too: the runtime keeps some that have ended.
+        memory.forgotten = {each.id for each in containers}
         memory.is_restarting_all = False
         memory.waiting.clear()
     return bool(running)
@@ -195,7 +213,7 @@ def _lost_sandbox(pod: Object, known: Mapping[str, Container], memory: Memory, p
     """
     running = [each for each in known.values() if each.is_running]
     if running:
-        plan.stops += [(each, grace_s(pod)) for each in running]
+        plan.stops += [Stop(each, grace_s(pod)) for each in running]
         return True
     regular = [known.get(each["name"]) for each in pod["spec"]["containers"]]
     if known and any(
@@ -236,7 +254,7 @@ def _start_inits(
         found = known.get(container["name"])
         if is_sidecar(container):
             if found is None or not found.is_running:
-                _start(container, found, memory, now_s, plan)
+                _start(pod, container, found, memory, now_s, plan)
                 if not is_initialized:
                     return False
                 continue
@@ -247,14 +265,14 @@ def _start_inits(
         if is_initialized:
             continue
         if found is None or found.id in memory.earlier:
-            _start(container, found, memory, now_s, plan)
+            _start(pod, container, found, memory, now_s, plan)
             return False
         if found.is_running:
             return False
         if found.exit_code == 0:
             continue
         if should_restart_init(pod, container, found.exit_code):
-            _start(container, found, memory, now_s, plan)
+            _start(pod, container, found, memory, now_s, plan)
             return False
         return None
     return True
@@ -269,9 +287,9 @@ def _start_regular(
         if found is not None and found.is_running:
             is_kept = True
             _stop_unhealthy(pod, container, found, memory, plan)
-        elif found is None or should_restart(pod, container, found.exit_code):
+        elif found is None or begins_again(pod, container, found, memory):
             is_kept = True
-            _start(container, found, memory, now_s, plan)
+            _start(pod, container, found, memory, now_s, plan)
     if not is_kept:
         plan.starts.clear()  # sidecars are not begun again for what is over
         _end(pod, known, memory, now_s, plan)
@@ -280,18 +298,45 @@ def _start_regular(
 def _stop_unhealthy(
     pod: Object, container: Object, found: Container, memory: Memory, plan: Plan
 ) -> None:
-    """Stop a container that fails a probe, or has another image now, so that it starts again."""
+    """Stop a container that fails a probe, or has another image now, so that it starts again.
+
+    So does one whose amounts change and that has to start anew for it.
+    """
     kind = failed_probe(found, memory.results)
-    if not kind and is_changed(container, found):
-        plan.stops.append((found, grace_s(pod)))
-    if not kind:
-        return
-    own = (container.get(f"{kind}Probe") or {}).get("terminationGracePeriodSeconds")
-    plan.stops.append((found, grace_s(pod) if own is None else max(float(own), GRACE_MIN_S)))
+    if kind:
+        own = (container.get(f"{kind}Probe") or {}).get("terminationGracePeriodSeconds")
+        within_s = grace_s(pod) if own is None else max(float(own), GRACE_MIN_S)
+        plan.stops.append(Stop(found, within_s, _failed_probe_text(pod, container, kind)))
+    elif is_changed(container, found):
+        text = f"Container {found.name} definition changed, will be restarted"
+        plan.stops.append(Stop(found, grace_s(pod), text))
+    elif (applied := memory.resize.applied.get(found.name)) and restarts(container, applied):
+        memory.resize.restarting.add(found.id)
+        text = f"Container {found.name} resize requires restart"
+        plan.stops.append(Stop(found, grace_s(pod), text))
+
+
+def begins_again(pod: Object, container: Object, found: Container, memory: Memory) -> bool:
+    """Whether a container that has ended starts again."""
+    is_resized = found.id in memory.resize.restarting
+    return is_resized or should_restart(pod, container, found.exit_code)
+
+
+def _failed_probe_text(pod: Object, container: Object, kind: str) -> str:
+    name = container["name"]
+    if any(each["name"] == name for each in pod["spec"].get("initContainers") or ()):
+        return f"Init container {name} failed {kind} probe"
+    text = f"Container {name} failed {kind} probe"
+    return text if policy_of(pod, container) == "Never" else f"{text}, will be restarted"
 
 
 def _start(
-    container: Object, last: Container | None, memory: Memory, now_s: float, plan: Plan
+    pod: Object,
+    container: Object,
+    last: Container | None,
+    memory: Memory,
+    now_s: float,
+    plan: Plan,
 ) -> None:
     """Start a container, unless it has to wait."""
     name = container["name"]
@@ -307,6 +352,8 @@ def _start(
             if not is_crash:
                 wait_s = memory.back_off.wait_s(key)
                 memory.waiting[name] = Waiting(CRASH_LOOP, "", now_s + rest_s, wait_s)
+                text = crash_loop_text(pod, name)
+                plan.events.append(PodEvent("Warning", "BackOff", text, name))
             _look_again(plan, rest_s)
             return
         memory.back_off.restarted(key, last.finished_s, now_s)
@@ -339,10 +386,10 @@ def _end(
     running = {name: each for name, each in known.items() if each.is_running}
     first = [each for name, each in running.items() if name not in sidecars]
     if first:
-        plan.stops += [(each, grace) for each in first]
+        plan.stops += [Stop(each, grace) for each in first]
     else:
         last = next((name for name in reversed(sidecars) if name in running), None)
         if last is not None:
-            plan.stops.append((running[last], grace))
+            plan.stops.append(Stop(running[last], grace))
     plan.is_over = not running
     plan.again_s = None

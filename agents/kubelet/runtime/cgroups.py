@@ -8,7 +8,7 @@ A machine that lets none be made (`is_usable`) runs containers without limits.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,7 +41,7 @@ class Cgroups:
 
     def __init__(self, root: Path = ROOT) -> None:
         """Look at what the machine has; make nothing yet."""
-        self._root = root
+        self.root: Final = root
         self.version: Final = 2 if (root / "cgroup.controllers").exists() else 1
         self.is_usable = False
 
@@ -60,6 +60,16 @@ class Cgroups:
         for place, value in self._settings(path, limits):
             place.write_text(value)
         return [str(each / "cgroup.procs") for each in self._directories(path)]
+
+    def view(self, files: Iterable[str]) -> dict[str, str]:
+        """Return the groups to which `make` gave these files, as a container sees them.
+
+        By the name below /sys/fs/cgroup: of the hierarchy, empty where version 2 has all of them.
+        """
+        groups = [Path(each).parent for each in files]
+        if self.version == 2:
+            return {"": str(groups[0])} if groups else {}
+        return {each.relative_to(self.root).parts[0]: str(each) for each in groups}
 
     def limit(self, path: str, limits: Limits) -> None:
         """Limit a group that is there; OSError."""
@@ -104,9 +114,9 @@ class Cgroups:
 
         Of version 1 also where others made it: container engines use more controllers.
         """
-        places = [self._root / path]
+        places = [self.root / path]
         if self.version == 1:
-            places = [each / path for each in self._root.iterdir()] if self._root.exists() else []
+            places = [each / path for each in self.root.iterdir()] if self.root.exists() else []
         for place in places:
             for below, _, _ in os.walk(place, topdown=False):
                 with contextlib.suppress(OSError):  # a process is in it, or it is gone
@@ -139,7 +149,7 @@ class Cgroups:
         for directory in self._directories(path):
             directory.mkdir(parents=True, exist_ok=True)
         if self.version == 2:
-            at = self._root
+            at = self.root
             for part in Path(path).parts:
                 wanted = " ".join(f"+{each}" for each in _NEEDED)
                 (at / "cgroup.subtree_control").write_text(wanted)
@@ -147,17 +157,17 @@ class Cgroups:
 
     def _has(self, path: str, controller: str) -> bool:
         if self.version == 2:
-            held = (self._root / path / "cgroup.controllers").read_text().split()
+            held = (self.root / path / "cgroup.controllers").read_text().split()
             return controller in held
-        return (self._root / controller / path / "cgroup.procs").exists()
+        return (self.root / controller / path / "cgroup.procs").exists()
 
     def _directories(self, path: str) -> list[Path]:
         if self.version == 2:
-            return [self._root / path]
-        return [self._root / each / path for each in _WANTED if (self._root / each).is_dir()]
+            return [self.root / path]
+        return [self.root / each / path for each in _WANTED if (self.root / each).is_dir()]
 
     def _file(self, path: str, controller: str, name: str) -> Path:
-        return self._root / ("" if self.version == 2 else controller) / path / name
+        return self.root / ("" if self.version == 2 else controller) / path / name
 
     def _settings(self, path: str, limits: Limits) -> Iterator[tuple[Path, str]]:
         quota, memory = limits.cpu_quota_us, limits.memory_bytes
@@ -174,11 +184,19 @@ class Cgroups:
             return
         yield self._file(path, "cpu", "cpu.cfs_quota_us"), str(quota or -1)
         if memory:
-            yield self._file(path, "memory", "memory.limit_in_bytes"), str(memory)
-            swap = self._file(path, "memory", "memory.memsw.limit_in_bytes")
-            if swap.exists():  # of memory and swap together: none of it
-                yield swap, str(memory)
+            yield from self._memory_1(path, memory)
         yield self._file(path, "pids", "pids.max"), str(limits.processes or "max")
+
+    def _memory_1(self, path: str, memory: int) -> Iterator[tuple[Path, str]]:
+        """Limit memory, and memory and swap together to the same; the first is never above."""
+        limit = self._file(path, "memory", "memory.limit_in_bytes")
+        swap = self._file(path, "memory", "memory.memsw.limit_in_bytes")
+        if not swap.exists():  # not every kernel counts it
+            yield limit, str(memory)
+            return
+        now = swap.read_text()
+        grows = now.strip().isdecimal() and memory > int(now)
+        yield from ((each, str(memory)) for each in ((swap, limit) if grows else (limit, swap)))
 
     def _usage_1(self, path: str) -> GroupUsage:
         stat = _numbers(self._file(path, "memory", "memory.stat"))

@@ -16,7 +16,7 @@ import signal
 from typing import Final
 
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.runtime import Limits, StartError
+from kvstack.agents.kubelet.runtime.runtime import Limits, StartError, UpdateError
 
 CGROUPFS: Final = "cgroupfs"
 SYSTEMD: Final = "systemd"
@@ -62,6 +62,16 @@ class PodGroups:
             await asyncio.to_thread(self._cgroups.weigh_classes, self._root)
         except OSError as error:
             raise StartError("FailedCreatePodSandBox", str(error)) from error
+
+    async def limit(self, path: str, limits: Limits) -> None:
+        """Give a pod other limits; empty: it has no group. UpdateError."""
+        if not path or not self._cgroups.is_usable:
+            return
+        try:
+            await asyncio.to_thread(self._cgroups.limit, path, limits)
+            await asyncio.to_thread(self._cgroups.weigh_classes, self._root)
+        except OSError as error:
+            raise UpdateError(str(error)) from error
 
     async def remove(self, uid: str) -> None:
         """Remove the group of a pod that has ended; what still runs in it is killed. OSError."""

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 """Called with the uid of a pod one of whose containers changed by itself."""
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -30,6 +30,10 @@ class StartError(Exception):
 
 class ImageMissingError(Exception):
     """An image is not on the node."""
+
+
+class UpdateError(Exception):
+    """A container cannot have other limits now."""
 
 
 class ConnectError(Exception):
@@ -90,6 +94,31 @@ class Mount:
     """Whether also what is mounted below is only to be read, if the runtime can do that."""
     image: str = ""
     """An image whose files are mounted instead; `source` is a place in it."""
+    is_host_path: bool = False
+    """Whether it is a place that the pod itself names."""
+
+
+class DeviceFile(NamedTuple):
+    """A device of the machine that a container has."""
+
+    source: str
+    target: str
+    access: str
+    """Some of r, w and m."""
+
+
+class DeviceNeeds(NamedTuple):
+    """What a container needs for devices of plugins."""
+
+    variables: Mapping[str, str] = {}
+    mounts: Sequence[Mount] = ()
+    files: Sequence[DeviceFile] = ()
+    annotations: Mapping[str, str] = {}
+    names: Sequence[str] = ()
+    """Of devices that the runtime itself knows (CDI)."""
+
+
+NO_DEVICES: Final = DeviceNeeds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +137,8 @@ class Security:
     dropped: Sequence[str] = ()
     no_new_privileges: bool = False
     has_read_only_root: bool = False
-    seccomp: str = "Unconfined"
-    """Unconfined, RuntimeDefault, or the path of a profile."""
+    seccomp: str = ""
+    """Unconfined, RuntimeDefault, or the path of a profile; empty: the runtime decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +192,12 @@ class Sandbox:
     has_host_pids: bool = False
     has_host_ipc: bool = False
     shares_pids: bool = False
+    host_users: bool | None = None
+    """False: its ids are its own (a user namespace); None: the runtime decides."""
+    images: Sequence[str] = ()
+    """Of all its containers, as it names them."""
+    asks_for_root: bool = False
+    """Whether a container says that it runs as user 0, or privileged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +213,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerConfig:
     """A container that is to be started."""
 
     sandbox: Sandbox
@@ -201,6 +236,7 @@ class Wanted:
     termination_path: str = "/dev/termination-log"
     falls_back_to_logs: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
+    devices: DeviceNeeds = NO_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +350,11 @@ class Runtime(Protocol):
         ...
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node (podCIDRs), from which pods have addresses."""
+        """Take the ranges of the node (podCIDRs), from which pods have addresses.
+
+        Called when the node is registered (empty: it has none yet), and when they change. Raises
+        StartError if the pods' network cannot be made from them now; it may be called again then.
+        """
         ...
 
     def has_sandbox(self, uid: str) -> bool:
@@ -340,7 +380,7 @@ class Runtime(Protocol):
         """Return the images of the node."""
         ...
 
-    async def image_place(self) -> Path | None:
+    async def image_directory(self) -> Path | None:
         """Return a place on the disk where images are; None: it is not known."""
         ...
 
@@ -348,12 +388,20 @@ class Runtime(Protocol):
         """Remove an image."""
         ...
 
-    async def start(self, wanted: Wanted) -> Container:
+    async def start(self, config: ContainerConfig) -> Container:
         """Start a container in a sandbox that is there; raises StartError."""
         ...
 
     async def stop(self, container_id: str, grace_s: float) -> None:
         """Ask a container to end, and kill it after grace_s; returns when it has ended."""
+        ...
+
+    async def update(self, container_id: str, limits: Limits) -> None:
+        """Give a container other limits while it runs; raises UpdateError."""
+        ...
+
+    async def limit_pod(self, cgroup: str, limits: Limits) -> None:
+        """Give a pod as a whole other limits, by its control group; raises UpdateError."""
         ...
 
     async def exec(self, container_id: str, command: Sequence[str], *, tty: bool) -> Session:

@@ -22,6 +22,10 @@ class Traffic(NamedTuple):
     received_errors: int
     sent_bytes: int
     sent_errors: int
+    received_packets: int = 0
+    received_dropped: int = 0
+    sent_packets: int = 0
+    sent_dropped: int = 0
 
 
 def read(text: str) -> list[Traffic]:
@@ -31,7 +35,14 @@ def read(text: str) -> list[Traffic]:
         name, _, rest = line.partition(":")
         numbers = [int(each) for each in rest.split()]
         if name.strip() != "lo":
-            found.append(Traffic(name.strip(), numbers[0], numbers[2], numbers[8], numbers[10]))
+            received, sent = numbers[:4], numbers[8:12]
+            found.append(
+                Traffic(
+                    name.strip(),
+                    *(received[0], received[2], sent[0], sent[2]),
+                    *(received[1], received[3], sent[1], sent[3]),
+                )
+            )
     return found
 
 
@@ -45,6 +56,9 @@ def of_pod(all_: Sequence[Traffic], uid: str) -> Traffic | None:
     wanted = pair_name(uid)
     for each in all_:
         if each.name == wanted:
-            received, sent = each[1:3], each[3:5]
-            return Traffic(INTERFACE, *sent, *received)
+            _, *amounts = each
+            received, sent, more_received, more_sent = (
+                amounts[at : at + 2] for at in range(0, 8, 2)
+            )
+            return Traffic(INTERFACE, *sent, *received, *more_sent, *more_received)
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from kvstack.agents.kubelet.pods.logs import Reader, Selection, tail
-from kvstack.apiserver.objects.times import TimeError, parse_time
+from kvstack.apimachinery.objects.times import TimeError, parse_time
 
 _POLL_S: Final = 0.2
 _PIECE: Final = 1 << 20

@@ -7,16 +7,21 @@
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
 
-from kvstack.agents.kubelet.pods.worker import is_ended
+from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
 from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.server.stats import Sample
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.component.metrics.histograms import Histogram
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet
 
+_PERIOD_US: Final = 100_000
+_SHARES_MIN: Final = 2
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -38,6 +43,15 @@ class _Page:
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in (labels or {}).items())
         stamp = "" if time_ms is None else f" {time_ms}"
         lines.append(f"{name}{{{shown}}} {value}{stamp}" if shown else f"{name} {value}{stamp}")
+
+    def add_histogram(self, name: str, found: Histogram, labels: Mapping[str, str]) -> None:
+        lines = self._families.setdefault(name, [f"# TYPE {name} histogram"])
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        counts = list(accumulate(found.counts))
+        for bound, count in zip((*found.bounds, "+Inf"), counts, strict=True):
+            lines.append(f'{name}_bucket{{{shown},le="{bound}"}} {count}')
+        lines.append(f"{name}_sum{{{shown}}} {found.total}")
+        lines.append(f"{name}_count{{{shown}}} {counts[-1]}")
 
     def text(self) -> str:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
@@ -79,6 +93,7 @@ def container_metrics(sample: Sample) -> str:
     """Return /metrics/cadvisor."""
     page = _Page()
     names = _names(sample)
+    specs = _container_specs(sample)
     machine = sample.kubelet.machine
     page.add("machine_cpu_cores", "gauge", machine.cores)
     page.add("machine_memory_bytes", "gauge", machine.memory_kib * 1024)
@@ -93,8 +108,8 @@ def container_metrics(sample: Sample) -> str:
         if own is not None:
             labels = {"id": f"/kubepods/pod{uid}", "namespace": namespace, "pod": pod}
             _add_traffic(page, {**root, **labels}, own)
-    for each in sample.usage:
-        container = each.container
+    for usage in sample.usage:
+        container = usage.container
         namespace, pod = names.get(container.pod_uid, ("", ""))
         labels = {
             "container": container.name,
@@ -105,25 +120,69 @@ def container_metrics(sample: Sample) -> str:
             "pod": pod,
         }
         for measure, kind, amount in (
-            ("cpu_usage_seconds_total", "counter", each.cpu_ns / 1e9),
-            ("memory_usage_bytes", "gauge", each.memory_bytes),
-            ("memory_working_set_bytes", "gauge", each.working_set_bytes),
-            ("memory_rss", "gauge", each.rss_bytes),
-            ("fs_usage_bytes", "gauge", each.files_bytes),
-            ("fs_inodes_total", "gauge", each.files_inodes),
+            ("cpu_usage_seconds_total", "counter", usage.cpu_ns / 1e9),
+            ("memory_usage_bytes", "gauge", usage.memory_bytes),
+            ("memory_working_set_bytes", "gauge", usage.working_set_bytes),
+            ("memory_rss", "gauge", usage.rss_bytes),
+            ("fs_usage_bytes", "gauge", usage.files_bytes),
+            ("fs_inodes_total", "gauge", usage.files_inodes),
             ("start_time_seconds", "gauge", container.started_s),
             ("last_seen", "gauge", sample.now_s),
         ):
             page.add(f"container_{measure}", kind, amount, labels)
+        spec = specs.get((container.pod_uid, container.name))
+        if spec is not None:
+            _add_spec(page, labels, spec)
+    _add_pods(page, root, sample, names)
     return page.text()
+
+
+def _add_pods(
+    page: "_Page",
+    root: Mapping[str, str],
+    sample: Sample,
+    names: Mapping[str, tuple[str, str]],
+) -> None:
+    """Tell the sums of pods: samples without a container."""
+    totals: dict[str, list[int]] = {}
+    for each in sample.usage:
+        total = totals.setdefault(each.container.pod_uid, [0, 0, 0, 0])
+        amounts = each.cpu_ns, each.memory_bytes, each.working_set_bytes, each.rss_bytes
+        totals[each.container.pod_uid] = [a + b for a, b in zip(total, amounts, strict=True)]
+    for uid, (cpu_ns, memory, working_set, rss) in totals.items():
+        if uid not in names:
+            continue
+        namespace, pod = names[uid]
+        labels = {**root, "id": f"/kubepods/pod{uid}", "namespace": namespace, "pod": pod}
+        page.add("container_cpu_usage_seconds_total", "counter", cpu_ns / 1e9, labels)
+        page.add("container_memory_usage_bytes", "gauge", memory, labels)
+        page.add("container_memory_working_set_bytes", "gauge", working_set, labels)
+        page.add("container_memory_rss", "gauge", rss, labels)
+
+
+def _add_spec(page: "_Page", labels: Mapping[str, str], resources: Mapping[str, Any]) -> None:
+    """Tell what a container may use; no limit is 0, as for memory, or is left out."""
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    shares = quantity(requests.get("cpu", limits.get("cpu", "0")), -3) * 1024 // 1000
+    page.add("container_spec_cpu_period", "gauge", _PERIOD_US, labels)
+    page.add("container_spec_cpu_shares", "gauge", max(shares, _SHARES_MIN), labels)
+    if "cpu" in limits:
+        quota = quantity(limits["cpu"], -3) * _PERIOD_US // 1000
+        page.add("container_spec_cpu_quota", "gauge", quota, labels)
+    memory = quantity(limits.get("memory", "0"))
+    page.add("container_spec_memory_limit_bytes", "gauge", memory, labels)
 
 
 def _add_traffic(page: "_Page", labels: Mapping[str, str], traffic: Traffic) -> None:
     named = {**labels, "interface": traffic.name}
     for what, value in (
         ("receive_bytes", traffic.received_bytes),
+        ("receive_packets", traffic.received_packets),
+        ("receive_packets_dropped", traffic.received_dropped),
         ("receive_errors", traffic.received_errors),
         ("transmit_bytes", traffic.sent_bytes),
+        ("transmit_packets", traffic.sent_packets),
+        ("transmit_packets_dropped", traffic.sent_dropped),
         ("transmit_errors", traffic.sent_errors),
     ):
         page.add(f"container_network_{what}_total", "counter", value, named)
@@ -152,7 +211,21 @@ def probe_metrics(kubelet: "Kubelet") -> str:
     names = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
     for key, count in kubelet.prober.counts.items():
         page.add("prober_probe_total", "counter", count, dict(zip(names, key, strict=True)))
+    # Without the uid: of two pods of a name the later one is told.
+    told = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
+    for (kind, container, pod, namespace), seconds in told.items():
+        labels = {"probe_type": kind, "container": container, "pod": pod, "namespace": namespace}
+        page.add_histogram("prober_probe_duration_seconds", seconds, labels)
     return page.text()
+
+
+def _container_specs(sample: Sample) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return the resources of containers, by uid of the pod and name."""
+    return {
+        (pod["metadata"]["uid"], each["name"]): each.get("resources") or {}
+        for pod in sample.pods
+        for each in containers_of(pod)
+    }
 
 
 def _names(sample: Sample) -> dict[str, tuple[str, str]]:

@@ -31,10 +31,10 @@ from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_channels
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.server.settings.flag_reader import TLS_VERSIONS
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.streams import websocket
 from kvstack.apiserver.streams.channels import Wants, WebSocketWire, failed_status
+from kvstack.component.flags.flag_reader import TLS_VERSIONS
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
 from kvstore.http.serving.request import ClientGoneError, Request

@@ -136,6 +136,7 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
     root, started = sample.kubelet.options.root, time_text(sample.kubelet.started_s)
     node: Object = {
         "nodeName": sample.kubelet.options.name,
+        "systemContainers": [_all_pods(sample, now)],
         "startTime": started,
         "cpu": _cpu(sample, now, machine.cpu_ns, [""]),
         "memory": {
@@ -165,7 +166,7 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
 def _network(now: str, traffic: Sequence[Traffic]) -> Object:
     shown = [
         {"name": name, "rxBytes": got, "rxErrors": bad, "txBytes": sent, "txErrors": lost}
-        for name, got, bad, sent, lost in traffic
+        for name, got, bad, sent, lost, *_ in traffic
     ]
     return {"time": now, **(shown[0] if shown else {"name": ""}), "interfaces": shown}
 
@@ -197,6 +198,7 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
         ids = [each.container.id for each in used]
         found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
         found["memory"] = _memory(now, used)
+        found["process_stats"] = {"process_count": sum(each.processes for each in used)}
     own = interfaces.of_pod(sample.machine.traffic, meta["uid"])
     if not only_cpu_and_memory and own is not None:
         found["network"] = _network(now, [own])
@@ -226,3 +228,16 @@ def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
                 size = size_of(found[0])
                 shown = _file_system(now, found[0], size.bytes, size.inodes)
                 yield {"name": volume["name"], **shown}
+
+
+def _all_pods(sample: Sample, now: str) -> Object:
+    """Return what all pods use together."""
+    used = list(sample.usage)
+    return {
+        "name": "pods",
+        "startTime": time_text(sample.kubelet.started_s),
+        "cpu": _cpu(
+            sample, now, sum(each.cpu_ns for each in used), [each.container.id for each in used]
+        ),
+        "memory": _memory(now, used),
+    }

@@ -9,21 +9,19 @@ status is written as that of any pod is.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.kubelet.pod_sync import PodRecord
 from kvstack.agents.kubelet.static.static_pods import is_mirror, is_mirror_of, mirror_of
-from kvstack.agents.kubelet.status_writer import StatusWriter
-from kvstack.apiserver.objects.status import ApiError
-from kvstore.logger import Logger
+from kvstack.agents.kubelet.sync.pod_sync import PodRecord
+from kvstack.agents.kubelet.sync.status_writer import StatusWriter
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
-
-_CONFLICT: Final = 409
 
 
 class Mirrors:
@@ -67,7 +65,7 @@ class Mirrors:
         try:
             return await self._api.create(PODS, meta["namespace"], mirror_of(pod, node))
         except ApiError as error:
-            if error.code != _CONFLICT:
+            if not error.is_conflict:
                 raise
         return await self._api.get(PODS, meta["namespace"], meta["name"])
 

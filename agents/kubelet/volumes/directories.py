@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.kubelet import mount_table
+from kvstack.agents.kubelet.disk import mount_table
+from kvstack.agents.kubelet.disk.removal import remove_tree
+from kvstack.agents.kubelet.disk.tree_walk import entries_below
 from kvstack.agents.kubelet.pods.environment import (
     ConfigurationError,
     env_file_references,
@@ -27,7 +29,7 @@ from kvstack.agents.kubelet.pods.environment import (
 )
 from kvstack.agents.kubelet.pods.files import File, Files
 from kvstack.agents.kubelet.pods.sandboxes import domain, hostname
-from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.agents.kubelet.runtime.process.shim import rooted, syscalls
 from kvstack.agents.kubelet.runtime.runtime import Mount
 
 Object: TypeAlias = dict[str, Any]
@@ -96,30 +98,50 @@ def written(directory: Path, volume: Object, files: Files, group: int | None) ->
 
 def _mount_memory(place: Path, options: str) -> None:
     """Mount a file system in memory that never reaches a disk, if the kernel can; OSError."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     try:
-        syscalls.mount("tmpfs", str(place), "tmpfs", 0, f"{options},noswap")
+        syscalls.mount("tmpfs", str(place), "tmpfs", flags, f"{options},noswap")
     except OSError as error:
         if error.errno != errno.EINVAL:  # before Linux 6.4 there is no such option
             raise
-        syscalls.mount("tmpfs", str(place), "tmpfs", 0, options)
+        syscalls.mount("tmpfs", str(place), "tmpfs", flags, options)
 
 
 def give_to_group(directory: Path, group: int, policy: str) -> None:
-    """Let a group use all of a volume; policy: OnRootMismatch looks at its root alone."""
+    """Let a group use all of a volume; policy: OnRootMismatch looks at its root alone.
+
+    Containers may replace files by links meanwhile: no link is followed.
+    """
     found = directory.stat()
     if policy == "OnRootMismatch" and found.st_gid == group and found.st_mode & stat.S_ISGID:
         return
-    for place, names, files in os.walk(directory):
-        _give(place, group, 0o2770)
-        for name in (*names, *files):
-            path = os.path.join(place, name)
-            if not os.path.islink(path):
-                _give(path, group, 0o2770 if name in names else 0o660)
+    root = rooted.open_root(str(directory))
+    try:
+        _give(root, group)
+        for held, name, _ in entries_below(root):
+            _give_entry(held, name, group)
+    finally:
+        os.close(root)
 
 
-def _give(path: str, group: int, mode: int) -> None:
+def _give_entry(directory: int, name: str, group: int) -> None:
+    try:
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return  # a container has removed it
+    try:
+        if not stat.S_ISLNK(os.fstat(held).st_mode):
+            _give(held, group)
+    finally:
+        os.close(held)
+
+
+def _give(held: int, group: int) -> None:
+    """Give what a descriptor stands for to a group."""
+    path = rooted.path_of(held)
     os.chown(path, -1, group)
-    os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | mode)
+    mode = os.fstat(held).st_mode
+    os.chmod(path, stat.S_IMODE(mode) | (0o2770 if stat.S_ISDIR(mode) else 0o660))
 
 
 def host_path(source: Object) -> Path:
@@ -212,19 +234,20 @@ def mounts(
 
     images: of volumes that are images, by name. Raises ConfigurationError.
     """
-    found = []
+    mounted = []
+    named = {each["name"] for each in pod["spec"].get("volumes") or () if "hostPath" in each}
     for mount in container.get("volumeMounts") or ():
         sub_path = mount.get("subPath") or _expanded(mount.get("subPathExpr") or "", environment)
         if image := images.get(mount["name"]):
             _check_sub_path(sub_path)
-            found.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
+            mounted.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
             continue
         source, is_read_only = places[mount["name"]]
         if sub_path:
             source = _sub_path(source, sub_path)
         propagation = mount.get("mountPropagation") or "None"
         is_read_only = is_read_only or bool(mount.get("readOnly"))
-        found.append(
+        mounted.append(
             Mount(
                 str(source),
                 mount["mountPath"],
@@ -232,9 +255,10 @@ def mounts(
                 propagation,
                 is_below=bool(sub_path),
                 is_recursive=is_read_only and _is_recursive(mount),
+                is_host_path=mount["name"] in named,
             )
         )
-    return found
+    return mounted
 
 
 def _is_recursive(mount: Object) -> bool:
@@ -255,15 +279,32 @@ def env_files(
             raise ConfigurationError(
                 f'volume "{volume}" of an environment variable file is missing'
             )
-        file = _sub_path(places[volume][0], path, is_made=False)
-        if not file.is_file():
-            found[volume, path] = None
-            continue
-        if file.stat().st_size > _ENV_FILE_MAX:
-            text = f'environment variable file "{path}" is larger than {_ENV_FILE_MAX} bytes'
-            raise ConfigurationError(text)
-        found[volume, path] = file.read_text("utf-8", "replace")
+        data = _env_file(places[volume][0], path)
+        found[volume, path] = None if data is None else data.decode("utf-8", "replace")
     return found
+
+
+def _env_file(volume: Path, path: str) -> bytes | None:
+    """Return what is in a file of a volume; None: there is no such file. ConfigurationError."""
+    inside = _inside(volume, path)
+    root = rooted.open_root(str(volume))
+    try:
+        held = rooted.find(root, inside, beneath=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _outside(path, error) from error
+    finally:
+        os.close(root)
+    try:
+        return rooted.read_held(held, path, _ENV_FILE_MAX)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        text = f'environment variable file "{path}" is larger than {_ENV_FILE_MAX} bytes'
+        raise ConfigurationError(text) from error
+    finally:
+        os.close(held)
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -281,21 +322,49 @@ def _check_sub_path(sub_path: str) -> None:
         raise ConfigurationError(f"subPath {sub_path} must not lead out of its volume")
 
 
-def _sub_path(volume: Path, sub_path: str, *, is_made: bool = True) -> Path:
-    """Return a place in a volume, made where it is missing; links must not lead out of it."""
-    _check_sub_path(sub_path)
-    found = (volume / sub_path).resolve()
-    if not found.is_relative_to(volume.resolve()):
+def _sub_path(volume: Path, sub_path: str) -> Path:
+    """Return a place in a volume, made where it is missing; links must not lead out of it.
+
+    The path has no links; whoever mounts it must not follow any that are put there later.
+    """
+    inside = _inside(volume, sub_path)
+    real = volume.resolve()
+    root = rooted.open_root(str(real))
+    try:
+        mode = stat.S_IMODE(os.fstat(root).st_mode)
+        held = rooted.make(root, inside, mode=mode, beneath=True)
+    except OSError as error:
+        raise _outside(sub_path, error) from error
+    finally:
+        os.close(root)
+    found = Path(os.readlink(rooted.path_of(held)))
+    os.close(held)
+    if not found.is_relative_to(real):  # it was moved meanwhile
         raise ConfigurationError(f"subPath {sub_path} leads out of its volume")
-    if is_made and not found.exists():
-        mode = stat.S_IMODE(volume.stat().st_mode)
-        at = volume.resolve()
-        for part in found.relative_to(at).parts:
-            at /= part
-            if not at.exists():
-                at.mkdir()
-                at.chmod(mode)
     return found
+
+
+def _inside(volume: Path, path: str) -> str:
+    """Return a path in a volume without its links, which may name the volume; ConfigurationError.
+
+    What containers replace by links afterwards is noticed when it is opened.
+    """
+    _check_sub_path(path)
+    real = os.path.realpath(volume)
+    try:
+        found = Path(os.path.realpath(os.path.join(real, path)))
+    except OSError as error:  # a link was replaced while it was read
+        raise ConfigurationError(f"subPath {path} leads out of its volume: {error}") from error
+    if not found.is_relative_to(real):
+        raise ConfigurationError(f"subPath {path} leads out of its volume")
+    return str(found.relative_to(real))
+
+
+def _outside(sub_path: str, error: OSError) -> OSError | ConfigurationError:
+    """Return what to raise when a path of a volume cannot be opened."""
+    if error.errno in (errno.EXDEV, errno.ELOOP):
+        return ConfigurationError(f"subPath {sub_path} leads out of its volume")
+    return error
 
 
 def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str) -> Mount:
@@ -320,15 +389,10 @@ def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str)
 def remove_volumes(directory: Path) -> None:
     """Take away the volumes of a pod that has ended, what it mounted first; OSError."""
     mount_table.take_away(directory)
-    _remove(directory / "volumes")
+    remove_tree(directory / "volumes")
 
 
 def remove(directory: Path) -> None:
     """Take away all of a pod that is on the disk; what it mounted first. OSError."""
     mount_table.take_away(directory)
-    _remove(directory)
-
-
-def _remove(directory: Path) -> None:
-    if directory.exists():
-        shutil.rmtree(directory)
+    remove_tree(directory)

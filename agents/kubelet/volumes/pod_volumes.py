@@ -2,23 +2,21 @@
 
     places = await volumes.set_up(pod, directory, addresses, objects)    name → (path, read only)
     await volumes.renew(pod, directory, addresses)              config maps, secrets, tokens
+    volumes.is_stale(pod)       labels, annotations, config maps or secrets changed
 
-A token is asked for anew after 80 % of its life, or a day. VolumeError says which volume cannot be
-had, and why.
+VolumeError says which volume cannot be had, and why.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import (
-    CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
 )
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.pods import files
@@ -27,19 +25,25 @@ from kvstack.agents.kubelet.pods.environment import (
     ConfigurationError,
     Objects,
     references,
+    volume_references,
 )
 from kvstack.agents.kubelet.pods.sandboxes import memory_volume_bytes
 from kvstack.agents.kubelet.volumes import directories
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.agents.kubelet.volumes.pod_certificates import PodCertificates
+from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
+from kvstack.agents.kubelet.volumes.trust_bundles import TrustBundles
+from kvstack.agents.kubelet.volumes.watched_objects import (
+    RESOURCES,
+    NotKnownError,
+    WatchedObjects,
+)
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
-Places: TypeAlias = Mapping[str, tuple[Path, bool]]
+VolumePaths: TypeAlias = Mapping[str, tuple[Path, bool]]
 
-_RESOURCES: Final = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 _NOT_FOUND: Final = 404
-_DAY_S: Final = 86_400.0
-_USED: Final = 0.8
 
 
 class VolumeError(Exception):
@@ -50,57 +54,122 @@ class VolumeError(Exception):
         super().__init__(f'MountVolume.SetUp failed for volume "{name}" : {text}')
 
 
-class _Token(NamedTuple):
-    text: str
-    until_s: float
-    """When another is asked for."""
+class _Written:
+    """What is known of the volumes of one pod."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Held while they are written: workers and housekeeping may do it at once."""
+        self.fields: Mapping[str, str] = {}
+        """The labels and annotations that they show."""
+        self.is_outdated = False
+        """Whether something else that they show changed since it was read."""
 
 
 class PodVolumes:
     """The volumes of one node's pods."""
 
     def __init__(
-        self, api: Api, clock: Clock, chance: Callable[[], float], allocatable: Mapping[str, str]
+        self,
+        api: Api,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        allocatable: Mapping[str, str],
+        node: Callable[[], Object],
+        on_change: Callable[[str], None],
     ) -> None:
-        """Read with the node's API."""
+        """Read with the node's API, as the node whose object is returned.
+
+        on_change: called with the uid of a pod that is stale.
+        """
         self._api = api
         self._clock = clock
         self._chance = chance
         self._allocatable = allocatable
-        self._tokens: dict[tuple[str, str, str], _Token] = {}
+        self._written: dict[str, _Written] = {}  # by uid
+        self._on_change = on_change
+        self._watched = WatchedObjects(api, clock, chance, logger, self._changed)
+        self._tokens = ServiceTokens(api, clock, chance)
+        self._bundles = TrustBundles(api, clock, chance, logger, self._changed)
+        self._certificates = PodCertificates(api, clock, chance, logger, node, self._changed)
+
+    async def close(self) -> None:
+        """Hear of changes no more."""
+        for each in (self._watched, self._bundles, self._certificates):
+            await each.close()
+
+    def _changed(self, uid: str) -> None:
+        if (known := self._written.get(uid)) is not None:
+            known.is_outdated = True
+            self._on_change(uid)
 
     async def set_up(
         self, pod: Object, directory: Path, addresses: Addresses, objects: Objects
-    ) -> Places:
+    ) -> VolumePaths:
         """Return where the volumes of a pod are; VolumeError, ApiError."""
-        places = {}
-        for volume in pod["spec"].get("volumes") or ():
-            name = volume["name"]
-            if "image" in volume:
-                continue  # which the runtime mounts
-            try:
-                places[name] = await self._place(pod, volume, objects, directory, addresses)
-            except (ConfigurationError, OSError) as error:
-                raise VolumeError(name, str(error)) from error
-        return places
+        paths = {}
+        known = self._written.setdefault(pod["metadata"]["uid"], _Written())
+        async with known.lock:
+            for volume in pod["spec"].get("volumes") or ():
+                name = volume["name"]
+                if "image" in volume:
+                    continue  # which the runtime mounts
+                try:
+                    paths[name] = await self._set_up_volume(
+                        pod, volume, objects, directory, addresses
+                    )
+                except (ConfigurationError, OSError) as error:
+                    raise VolumeError(name, str(error)) from error
+            known.fields = files.changing_fields(pod)
+        return paths
+
+    def is_stale(self, pod: Object) -> bool:
+        """Whether a pod's volumes show what is not so any more."""
+        known = self._written.get(pod["metadata"]["uid"])
+        if known is None:
+            return bool(files.changing_fields(pod))
+        return known.is_outdated or files.changing_fields(pod) != known.fields
 
     async def renew(self, pod: Object, directory: Path, addresses: Addresses) -> None:
         """Write what changed of the volumes whose contents the API holds."""
         if any(_is_held(each) for each in pod["spec"].get("volumes") or ()):
-            await self.set_up(pod, directory, addresses, await self.objects(pod))
+            objects = await self.objects(pod, are_fresh=False)
+            await self.set_up(pod, directory, addresses, objects)
 
     def forget(self, uid: str) -> None:
-        """Keep the tokens of a pod no longer."""
-        for key in [key for key in self._tokens if key[0] == uid]:
-            del self._tokens[key]
+        """Keep the tokens of a pod no longer, nor what its volumes show."""
+        self._written.pop(uid, None)
+        for each in (self._watched, self._tokens, self._bundles, self._certificates):
+            each.forget(uid)
 
-    async def objects(self, pod: Object) -> Objects:
-        """Read the config maps and secrets that a pod refers to."""
+    async def objects(self, pod: Object, *, are_fresh: bool = True) -> Objects:
+        """Return the config maps and secrets that a pod refers to.
+
+        Those of its volumes are watched from now on. are_fresh: whether they are read in any case,
+        and not taken as their watches told them.
+        """
+        namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+        shown = volume_references(pod)
+        written = self._written.setdefault(uid, _Written())
+        written.is_outdated = False
+        self._watched.follow(uid, {(kind, namespace, name) for kind, name in shown})
         found: dict[tuple[str, str], Object | None] = {}
-        for kind, name in sorted(references(pod)):
-            found[kind, name] = await self._read(
-                _RESOURCES[kind], pod["metadata"]["namespace"], name
-            )
+        try:
+            for kind, name in sorted(references(pod) if are_fresh else shown):
+                found[kind, name] = await self._object((kind, namespace, name), is_fresh=are_fresh)
+        except BaseException:
+            written.is_outdated = True
+            raise
+        return found
+
+    async def _object(self, key: tuple[str, str, str], *, is_fresh: bool) -> Object | None:
+        if not is_fresh:
+            with contextlib.suppress(NotKnownError):  # its watch has only begun
+                return self._watched.get(key)
+        kind, namespace, name = key
+        found = await self._read(RESOURCES[kind], namespace, name)
+        self._watched.note(key, found)
         return found
 
     async def _read(self, resource: Any, namespace: str, name: str) -> Object | None:  # noqa: ANN401
@@ -112,7 +181,7 @@ class PodVolumes:
             return None
         return found
 
-    async def _place(
+    async def _set_up_volume(
         self,
         pod: Object,
         volume: Object,
@@ -123,8 +192,8 @@ class PodVolumes:
         context = pod["spec"].get("securityContext") or {}
         group = context.get("fsGroup")
         if _is_held(volume):
-            tokens = await self._volume_tokens(pod, volume)
-            contents = files.contents(pod, volume, objects, addresses, tokens, self._allocatable)
+            asked = await self._asked(pod, volume)
+            contents = files.contents(pod, volume, objects, addresses, asked, self._allocatable)
             made = await asyncio.to_thread(directories.written, directory, volume, contents, group)
             return made, True
         if "hostPath" in volume:
@@ -166,8 +235,8 @@ class PodVolumes:
         is_read_only = bool(source.get("readOnly"))
         spec = found["spec"]
         if "hostPath" in spec:
-            place = await asyncio.to_thread(directories.host_path, spec["hostPath"])
-            return place, is_read_only, False
+            path = await asyncio.to_thread(directories.host_path, spec["hostPath"])
+            return path, is_read_only, False
         if "local" in spec:
             path = Path(spec["local"]["path"])
             if not await asyncio.to_thread(path.is_dir):
@@ -175,37 +244,19 @@ class PodVolumes:
             return path, is_read_only, True
         raise ConfigurationError(f'volumes of the kind of "{bound}" are not supported by this node')
 
-    # Tokens.
-
-    async def _volume_tokens(self, pod: Object, volume: Object) -> dict[str, str]:
-        """Return the tokens of a volume by path, those that are kept or fresh ones."""
-        now = self._clock.now_s()
-        found = {}
-        for asked in files.token_requests(volume):
-            key = (pod["metadata"]["uid"], volume["name"], asked["path"])
-            known = self._tokens.get(key)
-            if known is None or known.until_s <= now:
-                known = self._tokens[key] = await self._ask(pod, asked, now)
-            found[asked["path"]] = known.text
+    async def _asked(self, pod: Object, volume: Object) -> dict[str, bytes]:
+        """Return what a volume shows of what others answer, by path; ConfigurationError."""
+        uid, name = pod["metadata"]["uid"], volume["name"]
+        found: dict[str, bytes] = {}
+        for number, each in enumerate((volume.get("projected") or {}).get("sources") or ()):
+            if token := each.get("serviceAccountToken"):
+                found[token["path"]] = await self._tokens.token(pod, name, token)
+            if bundle := each.get("clusterTrustBundle"):
+                found[bundle["path"]] = await self._bundles.anchors(uid, bundle)
+            if source := each.get("podCertificate"):
+                signed = await self._certificates.credential(pod, name, number, source)
+                found |= files.of_certificate(source, signed.key, signed.chain)
         return found
-
-    async def _ask(self, pod: Object, asked: Object, now_s: float) -> _Token:
-        meta = pod["metadata"]
-        owner = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
-        spec: Object = {"boundObjectRef": owner}
-        spec["expirationSeconds"] = asked.get("expirationSeconds", 3600)
-        spec["audiences"] = [asked["audience"]] if asked.get("audience") else []
-        answer = await self._api.create(
-            SERVICE_ACCOUNTS,
-            meta["namespace"],
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
-            name=pod["spec"].get("serviceAccountName") or "default",
-            subresource="token",
-        )
-        status = answer["status"]
-        ends_s = parse_time(status["expirationTimestamp"]).seconds
-        life_s = min((ends_s - now_s) * _USED, _DAY_S)
-        return _Token(status["token"], now_s + life_s - 10 * self._chance())
 
 
 def _is_owned(claim: Object, pod: Object) -> bool:

@@ -32,6 +32,7 @@ from kvstack.agents.scheduler.devices.results import Taken, allocation_result
 from kvstack.agents.scheduler.devices.selectors import Selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import Capacities, DeviceId
+from kvstack.apimachinery.objects.core.tolerations import is_tolerated, taint_of
 
 Object: TypeAlias = dict[str, Any]
 
@@ -40,7 +41,7 @@ STEPS_MAX: Final = 50_000
 
 
 class NodeError(Exception):
-    """A node whose pools make no sense; others may do. The message is told."""
+    """A node whose pools make no sense; others may do. The message is shown to users."""
 
 
 class _End(Enum):
@@ -137,32 +138,32 @@ class _Search:
             return _End.FOUND
         return self._request(number, 0)
 
-    def _request(self, number: int, place: int) -> _End:
+    def _request(self, number: int, position: int) -> _End:
         """Find devices for a request of a claim, and for all that follows."""
         claim = self._claims[number]
-        if place >= len(claim.requests):
+        if position >= len(claim.requests):
             end = self._claim(number + 1)
             # Another choice here may need fewer devices there.
             return _End.NONE if end is _End.TOO_MANY else end
         all_too_many = True
-        for request in claim.requests[place]:
+        for request in claim.requests[position]:
             if request.takes_all and not request.count:
                 all_too_many = False
                 continue
-            end = self._device(number, place, request, 0, 0)
+            end = self._device(number, position, request, 0, 0)
             if end is _End.FOUND:
                 return end
             all_too_many = all_too_many and end is _End.TOO_MANY
         return _End.TOO_MANY if all_too_many else _End.NONE
 
-    def _device(self, number: int, place: int, request: Request, had: int, start: int) -> _End:
+    def _device(self, number: int, position: int, request: Request, had: int, start: int) -> _End:
         """Find what a request lacks; had: devices it has; start: the candidate to begin with."""
         self._steps += 1
         if self._steps > STEPS_MAX:
             name = self._cluster.names[self._slot]
             raise DeviceError(f"node {name}: timed out trying to allocate devices")
         if had >= request.count:
-            return self._request(number, place + 1)
+            return self._request(number, position + 1)
         if request.count - had > DEVICES_MAX - len(self._taken[number]):
             return _End.TOO_MANY
         candidates = self._all_of(request) if request.takes_all else self._candidates
@@ -172,7 +173,7 @@ class _Search:
             taken = self._take(number, request, candidate)
             if taken is None:
                 continue
-            end = self._device(number, place, request, had + 1, index + 1)
+            end = self._device(number, position, request, had + 1, index + 1)
             if end is _End.FOUND:
                 return end
             self._give_back(number, taken)
@@ -259,7 +260,7 @@ class _Search:
         found = self._suits.get(key)
         if found is None:
             found = self._selectors.select(request, candidate) and (
-                candidate.place is not candidate.device
+                candidate.location is not candidate.device
                 or is_seen(self._cluster, self._slot, candidate.device)
             )
             self._suits[key] = found
@@ -267,40 +268,32 @@ class _Search:
 
     def _all_of(self, request: Request) -> list[Candidate]:
         """Return all devices that a request for all means; raises DeviceError."""
-        found = self._all.get(request)
-        if found is None:
-            told = f"claim {request.claim}, request {request.own_name}: asks for all devices, but"
+        devices = self._all.get(request)
+        if devices is None:
+            subject = (
+                f"claim {request.claim}, request {request.own_name}: asks for all devices, but"
+            )
             for pool in self._pools:
                 if pool.is_incomplete:
-                    raise DeviceError(f"{told} resource pool {pool.id} is currently being updated")
+                    raise DeviceError(
+                        f"{subject} resource pool {pool.id} is currently being updated"
+                    )
                 if pool.is_invalid:
-                    raise DeviceError(f"{told} resource pool {pool.id} is currently invalid")
-            found = self._all[request] = [
+                    raise DeviceError(f"{subject} resource pool {pool.id} is currently invalid")
+            devices = self._all[request] = [
                 each
                 for each in self._candidates
                 if self._is_suitable(request, each)
                 and (consumed := consumed_of(request.capacity, each.device)) is not None
                 and fits(consumed, each.device, ())
             ]
-        return found
+        return devices
 
 
 def _is_tainted(candidate: Candidate, request: Request) -> bool:
     """Whether a taint keeps a request from a device."""
     tolerations = request.spec.get("tolerations") or ()
     return any(
-        taint.get("effect") in TAINTING and not any(_tolerates(each, taint) for each in tolerations)
+        taint["effect"] in TAINTING and not is_tolerated(taint_of(taint), tolerations)
         for taint in candidate.taints
     )
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    values = (toleration.get("value") or "", taint.get("value") or "")
-    return operator == "Equal" and values[0] == values[1]

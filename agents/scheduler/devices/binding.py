@@ -2,9 +2,9 @@
 
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.controllers import conditions
 from kvstack.agents.scheduler.snapshot.devices import allocation_of, results_of
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
 

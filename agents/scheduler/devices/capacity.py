@@ -7,7 +7,7 @@ fits(consumed, device, used)     whether that much is left
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Object: TypeAlias = dict[str, Any]
 Capacities: TypeAlias = Mapping[str, Quantity]

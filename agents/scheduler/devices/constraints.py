@@ -54,7 +54,7 @@ class _Attribute:
 def constraints_of(claim: Object) -> list[Constraint]:
     """Return the constraints of a claim; raises DeviceError."""
     found: list[Constraint] = []
-    for place, one in enumerate((claim["spec"].get("devices") or {}).get("constraints") or ()):
+    for number, one in enumerate((claim["spec"].get("devices") or {}).get("constraints") or ()):
         requests = one.get("requests") or []
         if one.get("matchAttribute"):
             found.append(_Attribute(one["matchAttribute"], requests, is_distinct=False))
@@ -63,7 +63,7 @@ def constraints_of(claim: Object) -> list[Constraint]:
         else:
             meta = claim["metadata"]
             raise DeviceError(
-                f"claim {meta['namespace']}/{meta['name']}, constraint #{place}:"
+                f"claim {meta['namespace']}/{meta['name']}, constraint #{number}:"
                 " empty constraint (unsupported constraint type?)"
             )
     return found

@@ -14,7 +14,7 @@ from typing_extensions import override
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import DeviceId
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Object: TypeAlias = dict[str, Any]
 Counters: TypeAlias = dict[tuple[str, str], Quantity]
@@ -52,7 +52,7 @@ class Candidate:
         return bool(self.device.get("allowMultipleAllocations"))
 
     @property
-    def place(self) -> Object:
+    def location(self) -> Object:
         """What says which nodes see it: the slice, or itself."""
         return self.device if self.slice_spec.get("perDeviceNodeSelection") else self.slice_spec
 
@@ -124,13 +124,13 @@ def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
     return sorted(found, key=lambda each: (each.waits, each.id))
 
 
-def is_seen(cluster: Cluster, slot: int, place: Object) -> bool:
+def is_seen(cluster: Cluster, slot: int, location: Object) -> bool:
     """Whether a node sees what a slice, or a device of its own, is about."""
-    if place.get("nodeName"):
-        return bool(place["nodeName"] == cluster.names[slot])
-    if place.get("allNodes"):
+    if location.get("nodeName"):
+        return bool(location["nodeName"] == cluster.names[slot])
+    if location.get("allNodes"):
         return True
-    selector = place.get("nodeSelector")
+    selector = location.get("nodeSelector")
     return selector is not None and bool(node_selectors.selected(cluster, selector)[slot])
 
 

@@ -19,7 +19,7 @@ _EXACT: Final = "ExactCount"
 
 
 class DeviceError(Exception):
-    """Claims, classes or slices that make no sense: no node is of use. The message is told."""
+    """Claims, classes or slices that make no sense: no node is of use. Users see the message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +80,7 @@ def requests_of(claim: Object, devices: Devices) -> list[list[Request]]:
 
 
 def missing_class(claim: Object, devices: Devices) -> str:
-    """Return what is told about a class that is not there; empty: all are."""
+    """Return the message about a class that is not there; empty: all are."""
     for one in (claim["spec"].get("devices") or {}).get("requests") or ():
         choices = one.get("firstAvailable") or ()
         for part in choices or [one.get("exactly") or {}]:
@@ -92,21 +92,21 @@ def missing_class(claim: Object, devices: Devices) -> str:
 
 
 def _request(key: str, base: str, alternative: str, spec: Object, devices: Devices) -> Request:
-    told = f"claim {key}, request {alternative or base}"
-    for place, selector in enumerate(spec.get("selectors") or ()):
+    subject = f"claim {key}, request {alternative or base}"
+    for number, selector in enumerate(spec.get("selectors") or ()):
         if not selector.get("cel"):
             raise DeviceError(
-                f"{told}, selector #{place}: CEL expression empty (unsupported selector type?)"
+                f"{subject}, selector #{number}: CEL expression empty (unsupported selector type?)"
             )
     name = spec.get("deviceClassName") or ""
     if not name:
-        raise DeviceError(f"{told}: missing device class name (unsupported request type?)")
+        raise DeviceError(f"{subject}: missing device class name (unsupported request type?)")
     device_class = devices.classes.get(name)
     if device_class is None:
-        raise DeviceError(f"{told}: could not retrieve device class {name}: not found")
+        raise DeviceError(f"{subject}: could not retrieve device class {name}: not found")
     mode = spec.get("allocationMode") or _EXACT
     if mode not in (ALL, _EXACT):
-        raise DeviceError(f"{told}: unsupported count mode {mode}")
+        raise DeviceError(f"{subject}: unsupported count mode {mode}")
     takes_all = mode == ALL
     count = 0 if takes_all else spec.get("count") or 1
     return Request(key, base, alternative, device_class, takes_all, count, spec)

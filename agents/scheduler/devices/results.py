@@ -28,7 +28,9 @@ def allocation_result(
 ) -> Object:
     """Return an AllocationResult."""
     chosen = [_chosen(alternatives, taken) for alternatives in requests]
-    devices: Object = {"results": [_device(each, claim, place) for place, each in enumerate(taken)]}
+    devices: Object = {
+        "results": [_device(each, claim, number) for number, each in enumerate(taken)]
+    }
     if config := _configurations(claim, chosen):
         devices["config"] = config
     result: Object = {"devices": devices}
@@ -44,33 +46,33 @@ def _chosen(alternatives: Sequence[Request], taken: Sequence[Taken]) -> Request:
     return alternatives[0]
 
 
-def _device(taken: Taken, claim: Object, place: int) -> Object:
+def _device(taken: Taken, claim: Object, number: int) -> Object:
     candidate, request = taken.candidate, taken.request
-    found: Object = {
+    result: Object = {
         "request": request.name,
         "driver": candidate.id.driver,
         "pool": candidate.id.pool,
         "device": candidate.id.name,
     }
     if request.is_admin:
-        found["adminAccess"] = True
+        result["adminAccess"] = True
     if request.spec.get("tolerations"):
-        found["tolerations"] = request.spec["tolerations"]
+        result["tolerations"] = request.spec["tolerations"]
     for name in ("bindingConditions", "bindingFailureConditions"):
         if candidate.device.get(name):
-            found[name] = candidate.device[name]
+            result[name] = candidate.device[name]
     if candidate.is_shared:
-        # Another claim, or another place in this one, has another part of the device.
-        part = f"{claim['metadata']['uid']}/{place}/{candidate.id}"
-        found["shareID"] = str(uuid5(NAMESPACE_OID, part))
+        # Another claim, or another result of this one, has another part of the device.
+        part = f"{claim['metadata']['uid']}/{number}/{candidate.id}"
+        result["shareID"] = str(uuid5(NAMESPACE_OID, part))
         if taken.consumed:
-            found["consumedCapacity"] = {name: str(each) for name, each in taken.consumed.items()}
-    return found
+            result["consumedCapacity"] = {name: str(each) for name, each in taken.consumed.items()}
+    return result
 
 
 def _configurations(claim: Object, chosen: Sequence[Request]) -> list[Object]:
     """Return the configurations of classes, then those of the claim; no names: for all."""
-    found: list[Object] = []
+    configurations: list[Object] = []
     by_class: dict[str, list[Object]] = {}
     for request in chosen:
         name = request.device_class["metadata"]["name"]
@@ -83,27 +85,27 @@ def _configurations(claim: Object, chosen: Sequence[Request]) -> list[Object]:
             {"source": "FromClass", "requests": [request.name], **config}
             for config in request.device_class["spec"].get("config") or ()
         ]
-        found += by_class[name]
+        configurations += by_class[name]
     for config in claim["spec"]["devices"].get("config") or ():
         names = config.get("requests") or []
         if not names or any(each.is_named_by(names) for each in chosen):
-            found.append({"source": "FromClaim", **config, "requests": list(names)})
-    for each in found:
+            configurations.append({"source": "FromClaim", **config, "requests": list(names)})
+    for each in configurations:
         names = each["requests"]
         if not names or all(request.is_named_by(names) for request in chosen):
             del each["requests"]
-    return found
+    return configurations
 
 
 def _node_selector(taken: Sequence[Taken], node_name: str) -> Object | None:
     """Return which nodes see all devices; None: all nodes do."""
     merged: dict[str, list[Object]] = {"matchFields": [], "matchExpressions": []}
     for each in taken:
-        place = each.candidate.place
-        if place.get("nodeName") or each.candidate.device.get("bindsToNode"):
+        location = each.candidate.location
+        if location.get("nodeName") or each.candidate.device.get("bindsToNode"):
             field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
             return {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        for term in (place.get("nodeSelector") or {}).get("nodeSelectorTerms") or ():
+        for term in (location.get("nodeSelector") or {}).get("nodeSelectorTerms") or ():
             for name, requirements in merged.items():
                 requirements += [one for one in term.get(name) or () if one not in requirements]
     term = {name: requirements for name, requirements in merged.items() if requirements}

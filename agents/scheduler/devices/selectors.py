@@ -27,22 +27,24 @@ class Selectors:
         ) and self._select(own, request.spec.get("selectors") or (), candidate)
 
     def _select(
-        self, told: str, selectors: "list[Object] | tuple[()]", candidate: "Candidate"
+        self, subject: str, selectors: "list[Object] | tuple[()]", candidate: "Candidate"
     ) -> bool:
-        for place, selector in enumerate(selectors):
+        for number, selector in enumerate(selectors):
             text = selector["cel"]["expression"]
             key = (text, id(candidate.device))
             found = self._found.get(key)
             if found is None:
-                found = self._found[key] = self._run(f"{told}: selector #{place}", text, candidate)
+                found = self._found[key] = self._run(
+                    f"{subject}: selector #{number}", text, candidate
+                )
             if not found:
                 return False
         return True
 
-    def _run(self, told: str, text: str, candidate: "Candidate") -> bool:
+    def _run(self, subject: str, text: str, candidate: "Candidate") -> bool:
         # Most clusters have no claims of devices, and loading the language takes a while.
-        from kvstack.apiserver.cel.devices import device_value, selects
-        from kvstack.apiserver.cel.errors import CompileError, EvaluationError
+        from kvstack.cel.devices import device_value, selects
+        from kvstack.cel.errors import CompileError, EvaluationError
 
         try:
             known = self._values.get(id(candidate.device))
@@ -52,8 +54,8 @@ class Selectors:
                 known = self._values[id(candidate.device)] = (candidate.device, value)
             return selects(text, known[1])
         except CompileError as error:
-            raise DeviceError(f"{told}: CEL compile error: {error}") from error
+            raise DeviceError(f"{subject}: CEL compile error: {error}") from error
         except EvaluationError as error:
             raise DeviceError(
-                f"{told} on device {candidate.id}: CEL runtime error: {error}"
+                f"{subject} on device {candidate.id}: CEL runtime error: {error}"
             ) from error

@@ -14,8 +14,9 @@ from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.events.pods import hard_constraints
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.pod_resources import PODS, amount_of, is_counted
-from kvstack.agents.scheduler.snapshot.taints import UNSCHEDULABLE, keeps_away, taints_of
-from kvstack.apiserver.objects.node_rules import selects
+from kvstack.agents.scheduler.snapshot.taints import UNSCHEDULABLE, keeps_away
+from kvstack.apimachinery.objects.core.tolerations import taints_of
+from kvstack.apimachinery.objects.node_rules import selects
 
 Object: TypeAlias = dict[str, Any]
 _Labels: TypeAlias = dict[str, str]

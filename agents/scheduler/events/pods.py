@@ -10,9 +10,9 @@ Labels of namespaces are not known here: a term that asks for them may mean any 
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.scheduler.events.changes import Change
-from kvstack.agents.scheduler.plugins.pod_topology_spread import own_selector
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
 from kvstack.agents.scheduler.snapshot.storage import DISKS, claim_names
+from kvstack.agents.scheduler.spread_selectors import own_selector
 
 Object: TypeAlias = dict[str, Any]
 

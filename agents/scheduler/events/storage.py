@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.storage import WAIT, ZONE_LABELS, claim_names
-from kvstack.apiserver.objects.quantity import parse
+from kvstack.apimachinery.objects.quantity import parse
 
 Object: TypeAlias = dict[str, Any]
 

@@ -1,84 +1,22 @@
-"""The flags of `kvstack scheduler`: kube-scheduler's, and one of its own."""
+"""What the flags of `kvstack scheduler` say; they stand in `flags`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from kvstack.agents.client.leader_election import LeaseName, Terms
-from kvstack.agents.process.flag_rows import (
-    AUTHENTICATION,
-    AUTHORIZATION,
-    CLIENT,
-    OBSERVATION,
-    leader_election,
-    page_flags,
-)
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
-from kvstack.apiserver.objects.durations import parse as parse_duration
-from kvstack.apiserver.objects.durations import text as duration_text
-from kvstack.apiserver.server.settings.command_line import Given, read_command_line
-from kvstack.apiserver.server.settings.component_flags import SHORT
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
-from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
-from kvstore.errors import ConfigError
+from kvstack.agents.scheduler.live.flags import TABLE
+from kvstack.apimachinery.objects.durations import parse as parse_duration
+from kvstack.apimachinery.objects.durations import text as duration_text
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.flag_reader import FlagReader
 
 COMMAND: Final = "kvstack scheduler"
 ABOUT: Final = "Places pods on nodes. Flags are kube-scheduler's."
 
 TieBreak: TypeAlias = Literal["roundRobin", "heap"]
-
-TABLE: Final = FlagTable(
-    (
-        Flag(
-            "config",
-            "Misc",
-            Kind.TEXT,
-            "",
-            Effect.LIVE,
-            "file with a KubeSchedulerConfiguration",
-        ),
-        Flag(
-            "tie-break",
-            "Misc",
-            Kind.TEXT,
-            "roundRobin",
-            Effect.LIVE,
-            "which of equal nodes is taken: roundRobin or heap (upstream's)",
-        ),
-        Flag(
-            "write-config-to",
-            "Misc",
-            Kind.TEXT,
-            "",
-            Effect.LIVE,
-            "write the configuration, with all defaults, to this file, and end",
-        ),
-        *CLIENT,
-        *page_flags(10259),
-        *AUTHENTICATION,
-        *AUTHORIZATION,
-        *leader_election("kube-scheduler"),
-        Flag(
-            "kube-api-content-type",
-            "Deprecated",
-            Kind.TEXT,
-            "application/vnd.kubernetes.protobuf",
-            Effect.IGNORED,
-        ),
-        Flag("kube-api-qps", "Deprecated", Kind.FLOAT, "50", Effect.IGNORED),
-        Flag("kube-api-burst", "Deprecated", Kind.INT, "100", Effect.IGNORED),
-        Flag(
-            "pod-max-in-unschedulable-pods-duration",
-            "Deprecated",
-            Kind.DURATION,
-            "5m0s",
-            Effect.LIVE,
-            "how long a pod waits for a change that may help it before it is tried again",
-        ),
-        *OBSERVATION,
-    ),
-    SHORT,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +31,6 @@ class Flags:
     """A file that the configuration is written to; empty: none."""
     given: frozenset[str] = frozenset()
     """Flags of leader election that the command line names."""
-
-
-def read_given(arguments: Sequence[str]) -> Given:
-    """Read the arguments after the command's name; raises UsageError."""
-    return read_command_line(arguments, COMMAND, TABLE)
 
 
 def read_flags(given: Given) -> Flags:
@@ -132,20 +65,21 @@ def with_election(flags: Flags, config: Mapping[str, Any]) -> Settings:
     """
     election = config.get("leaderElection") or {}
 
-    def told(flag: str, field: str) -> Any:  # noqa: ANN401
+    def given_or_flag(flag: str, field: str) -> Any:  # noqa: ANN401
         return None if flag in flags.given else election.get(field)
 
     settings = flags.settings
-    elects = told("leader-elect", "leaderElect")
-    if told("leader-elect-resource-lock", "resourceLock") not in (None, "", "leases"):
+    elects = given_or_flag("leader-elect", "leaderElect")
+    if given_or_flag("leader-elect-resource-lock", "resourceLock") not in (None, "", "leases"):
         raise ConfigError("leaderElection.resourceLock: leases is the only one")
     lease = LeaseName(
-        told("leader-elect-resource-namespace", "resourceNamespace") or settings.lease.namespace,
-        told("leader-elect-resource-name", "resourceName") or settings.lease.name,
+        given_or_flag("leader-elect-resource-namespace", "resourceNamespace")
+        or settings.lease.namespace,
+        given_or_flag("leader-elect-resource-name", "resourceName") or settings.lease.name,
     )
     terms = settings.terms
     seconds = [
-        _seconds(told(f"leader-elect-{flag}", field), usual)
+        _seconds(given_or_flag(f"leader-elect-{flag}", field), usual)
         for flag, field, usual in (
             ("lease-duration", "leaseDuration", terms.duration_s),
             ("renew-deadline", "renewDeadline", terms.renew_deadline_s),

@@ -16,13 +16,13 @@ from typing import Any, Final
 from kvstack.agents.client.over_http import Credentials, OverHttp
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.scheduler import extenders
+from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.extenders import Extender, ExtenderError
-from kvstack.agents.scheduler.preemption import Candidate
-from kvstack.agents.scheduler.profile import ConfigurationError
+from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.scheduling import Said
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 _JSON: Final = (("Content-Type", "application/json"),)
 _OK: Final = 200
@@ -146,8 +146,8 @@ class ExtenderCalls:
                 finally:
                     response.close()
         except (UnreachableError, TimeoutError) as error:
-            told = "context deadline exceeded" if isinstance(error, TimeoutError) else error
-            raise ExtenderError(f'Post "{url}": {told}') from error
+            reason = "context deadline exceeded" if isinstance(error, TimeoutError) else error
+            raise ExtenderError(f'Post "{url}": {reason}') from error
         if response.status != _OK:
             raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
         try:

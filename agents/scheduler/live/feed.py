@@ -18,6 +18,7 @@ from kvstack.agents.scheduler.events.changes import (
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
 
 Object: TypeAlias = dict[str, Any]
 
@@ -26,7 +27,6 @@ _OWNERS: Final = (
     built_in.REPLICA_SETS,
     built_in.STATEFUL_SETS,
 )
-_TERMINAL: Final = frozenset(("Succeeded", "Failed"))
 
 
 class _Kept(NamedTuple):
@@ -122,7 +122,7 @@ class Feed:
     # Pods.
 
     def _pod(self, old: Object | None, new: Object | None) -> None:
-        if new is None or (new.get("status") or {}).get("phase") in _TERMINAL:
+        if new is None or (new.get("status") or {}).get("phase") in ENDED_PHASES:
             gone = old or new
             if gone is not None:
                 self._remove_pod(gone)
@@ -156,7 +156,7 @@ class Feed:
         self._wake()
 
     def _nomination(self, old: str, new: str, info: PodInfo) -> None:
-        """Take to which node a pod is nominated; its own decision stands if none is told."""
+        """Take to which node a pod is nominated; its own decision stands if none is given."""
         if new:
             self._cluster.nominate(info, new)
         elif old and self._cluster.nominated_node(info.uid) == old:

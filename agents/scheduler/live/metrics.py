@@ -4,14 +4,14 @@ metrics.attempted("default-scheduler", "scheduled", 0.0004)
 render(metrics.readings(queue.sizes(), …))
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kvstore.histograms import Histogram, exponential
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
+from kvstack.component.metrics.histograms import Histogram, exponential
+from kvstack.component.metrics.labelled import LabelledCounter, LabelledHistogram, by_labels
 
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
@@ -41,22 +41,37 @@ class Metrics:
 
     def __init__(self) -> None:
         """Count nothing yet."""
-        self._attempts: dict[str, int] = defaultdict(int)
-        self._durations: dict[str, Histogram] = {}
-        self._sli: dict[str, Histogram] = {}
+        self._attempts: Final = LabelledCounter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result.",
+            *("profile", "result"),
+        )
+        self._durations: Final = LabelledHistogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds",
+            _ATTEMPT_BOUNDS,
+            *("profile", "result"),
+        )
+        self._sli: Final = LabelledHistogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Latency for a pod being scheduled, from the time it enters the queue.",
+            _SLI_BOUNDS,
+            "attempts",
+        )
+        self._points: Final = LabelledHistogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            _POINT_BOUNDS,
+            *("extension_point", "profile", "status"),
+        )
         self._pod_attempts = Histogram(_COUNT_BOUNDS)
         self._victims = Histogram(_VICTIM_BOUNDS)
         self._preemptions = 0
-        self._points: dict[tuple[str, str, bool], Histogram] = {}
 
     def attempted(self, profile: str, result: str, took_s: float) -> None:
         """Count an attempt to place a pod."""
-        key = labels(profile=profile, result=result)
-        self._attempts[key] += 1
-        found = self._durations.get(key)
-        if found is None:
-            found = self._durations[key] = Histogram(_ATTEMPT_BOUNDS)
-        found.add(took_s)
+        self._attempts.add(profile, result)
+        self._durations.add(took_s, profile, result)
 
     def decided(self, profile: str, moments_s: Mapping[str, float], *, is_placed: bool) -> None:
         """Count how long the extension points of a decision took; moments: when they ended."""
@@ -67,20 +82,13 @@ class Metrics:
 
     def took(self, point: str, profile: str, took_s: float, *, is_success: bool = True) -> None:
         """Count how long all plugins of an extension point took together."""
-        key = (point, profile, is_success)
-        found = self._points.get(key)
-        if found is None:
-            found = self._points[key] = Histogram(_POINT_BOUNDS)
-        found.add(took_s)
+        status = "Success" if is_success else "Unschedulable"
+        self._points.add(took_s, point, profile, status)
 
     def bound(self, attempts: int, took_s: float) -> None:
         """Count a pod that was bound; took_s: since it was first seen."""
         self._pod_attempts.add(attempts)
-        key = labels(attempts=str(attempts) if attempts < 15 else "15+")
-        found = self._sli.get(key)
-        if found is None:
-            found = self._sli[key] = Histogram(_SLI_BOUNDS)
-        found.add(took_s)
+        self._sli.add(took_s, str(attempts) if attempts < 15 else "15+")
 
     def preempted(self, victims: int) -> None:
         """Count a try to push pods away; victims: how many had to go."""
@@ -90,27 +98,19 @@ class Metrics:
 
     def readings(self, sizes: Sizes) -> list[FamilySamples]:
         """Return the samples of all families."""
-        cache = {"nodes": sizes.nodes, "pods": sizes.pods, "assumed_pods": sizes.assumed}
+        cache = {
+            ("nodes",): sizes.nodes,
+            ("pods",): sizes.pods,
+            ("assumed_pods",): sizes.assumed,
+        }
+        pending = {(name,): count for name, count in sizes.pending.items()}
+        incoming = {(event, queue): count for (queue, event), count in sizes.incoming.items()}
         counter, gauge, histogram = FamilyKind.COUNTER, FamilyKind.GAUGE, FamilyKind.HISTOGRAM
         return [
-            (
-                "scheduler_schedule_attempts_total",
-                counter,
-                "Number of attempts to schedule pods, by the result.",
-                dict(self._attempts),
-            ),
-            (
-                "scheduler_scheduling_attempt_duration_seconds",
-                histogram,
-                "Scheduling attempt latency in seconds",
-                dict(self._durations),
-            ),
-            (
-                "scheduler_pod_scheduling_sli_duration_seconds",
-                histogram,
-                "Latency for a pod being scheduled, from the time it enters the queue.",
-                dict(self._sli),
-            ),
+            self._attempts.samples(),
+            self._durations.samples(),
+            self._sli.samples(),
+            self._points.samples(),
             (
                 "scheduler_pod_scheduling_attempts",
                 histogram,
@@ -133,34 +133,18 @@ class Metrics:
                 "scheduler_pending_pods",
                 gauge,
                 "Number of pending pods, by the queue type.",
-                {labels(queue=name): count for name, count in sizes.pending.items()},
+                by_labels(("queue",), pending),
             ),
             (
                 "scheduler_queue_incoming_pods_total",
                 counter,
                 "Number of pods added to scheduling queues by event and queue type.",
-                {
-                    labels(event=event, queue=queue): count
-                    for (queue, event), count in sizes.incoming.items()
-                },
-            ),
-            (
-                "scheduler_framework_extension_point_duration_seconds",
-                histogram,
-                "Latency for running all plugins of a specific extension point.",
-                {
-                    labels(
-                        extension_point=point,
-                        profile=profile,
-                        status="Success" if is_success else "Unschedulable",
-                    ): found
-                    for (point, profile, is_success), found in self._points.items()
-                },
+                by_labels(("event", "queue"), incoming),
             ),
             (
                 "scheduler_cache_size",
                 gauge,
                 "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-                {labels(type=name): count for name, count in cache.items()},
+                by_labels(("type",), cache),
             ),
         ]

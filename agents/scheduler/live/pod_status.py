@@ -1,4 +1,4 @@
-"""What the scheduler writes into the status of pods, and whom it deletes."""
+"""What the scheduler writes into the status of pods."""
 
 from typing import Any, Final, TypeAlias
 
@@ -6,17 +6,14 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
-from kvstack.agents.scheduler.preemption import BY_SCHEDULER, DISRUPTION
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _SCHEDULED: Final = "PodScheduled"
 
 
@@ -45,39 +42,14 @@ class PodStatus:
         if nominated is not None and nominated != (status.get("nominatedNodeName") or ""):
             change["nominatedNodeName"] = nominated or None
         if change:
-            await self._patch(pod, change)
+            await self.patch(pod, change)
 
     async def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Say on which node a pod is to run: what it needs there takes a while."""
         if (pod.obj.get("status") or {}).get("nominatedNodeName") != node_name:
-            await self._patch(pod, {"nominatedNodeName": node_name})
+            await self.patch(pod, {"nominatedNodeName": node_name})
 
-    async def clear_nomination(self, pod: PodInfo) -> None:
-        """Say that a pod is not to run on its nominated node any more."""
-        await self._patch(pod, {"nominatedNodeName": None})
-
-    async def delete_victim(self, victim: PodInfo, scheduler: str) -> bool:
-        """Say why a pod has to go, and delete it; return whether it was there."""
-        condition = {
-            "type": DISRUPTION,
-            "status": "True",
-            "reason": BY_SCHEDULER,
-            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": time_text(self._clock.now_s()),
-        }
-        if (generation := victim.obj["metadata"].get("generation")) is not None:
-            condition["observedGeneration"] = generation
-        if not await self._patch(victim, {"conditions": [condition]}):
-            return False
-        try:
-            await self._api.delete(PODS, victim.namespace, victim.name, uid=victim.uid)
-        except ApiError as error:
-            if error.code not in (_NOT_FOUND, _CONFLICT):
-                raise
-            return False
-        return True
-
-    async def _patch(self, pod: PodInfo, change: Object) -> bool:
+    async def patch(self, pod: PodInfo, change: Object) -> bool:
         """Patch a pod's status; return whether that was done. A pod that is gone is no fault."""
         try:
             await self._api.patch(
@@ -89,7 +61,7 @@ class PodStatus:
                 subresource="status",
             )
         except (ApiError, UnreachableError) as error:
-            if not isinstance(error, ApiError) or error.code not in (_NOT_FOUND, _CONFLICT):
+            if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
                     "a pod's status was not written", pod=pod.key, error=str(error)
                 )

@@ -5,7 +5,6 @@
 Exit code 0: ended as asked; 1: flags or files cannot be used, or the lease was lost.
 """
 
-import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,7 +17,7 @@ import yaml
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
+from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import review_access
@@ -36,27 +35,18 @@ from kvstack.agents.scheduler.effective import effective
 from kvstack.agents.scheduler.live.command_line import (
     ABOUT,
     COMMAND,
-    TABLE,
     election_of,
     read_flags,
-    read_given,
     with_election,
 )
+from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.agents.scheduler.live.scheduler import Scheduler
-from kvstack.agents.scheduler.profile import ConfigurationError
-from kvstack.apiserver.server.program import (
-    FAILED,
-    keep_log_of_loop,
-    run,
-    settle,
-    stop_event,
-    version_text,
-)
-from kvstack.apiserver.server.settings.command_line import UsageError, help_text
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.log.line_logger import open_logger
-from kvstore.server.metrics.exposition import render
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import Given
+from kvstack.component.logger import Logger
+from kvstack.component.metrics.exposition import render
+from kvstack.component.process.command import Command, Work, run_command
+from kvstack.component.process.program import settle, stop_event
 
 Object: TypeAlias = dict[str, Any]
 
@@ -65,35 +55,27 @@ _AGENT: Final = "kube-scheduler"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    try:
-        given = read_given(arguments)
-        if given.values.get("help"):
-            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
-            return 0
-        if given.values.get("version"):
-            sys.stdout.write(version_text())
-            return 0
-        flags = read_flags(given)
-        config = _read_config(flags.config)
-        configuration = replace(
-            read_configuration(config, tie_break=flags.tie_break),
-            max_unschedulable_s=flags.max_unschedulable_s,
-        )
-        settings = with_election(flags, config)
-        whole = effective(config, settings.kubeconfig, election_of(settings))
-        if flags.written_to:
-            _write(flags.written_to, whole)
-            return 0
-        cluster = _cluster(settings, config)
-    except (ConfigError, ConfigurationError, KubeconfigError, UsageError) as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    log = open_logger(("default",), settings.log_level, "json")
-    try:
-        return run(lambda: serve(cluster, settings, configuration, whole, log), log)
-    except (ConfigError, KubeconfigError) as error:
-        log.fatal("command failed", error=str(error))
-        return FAILED
+    return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
+
+
+def _prepare(given: Given) -> Work | None:
+    flags = read_flags(given)
+    config = _read_config(flags.config)
+    configuration = replace(
+        read_configuration(config, tie_break=flags.tie_break),
+        max_unschedulable_s=flags.max_unschedulable_s,
+    )
+    settings = with_election(flags, config)
+    whole = effective(config, settings.kubeconfig, election_of(settings))
+    if flags.written_to:
+        _write(flags.written_to, whole)
+        return None
+    cluster = _cluster(settings, config)
+    return Work(
+        lambda log: serve(cluster, settings, configuration, whole, log),
+        settings.log_level,
+        settings.without_effect,
+    )
 
 
 async def serve(
@@ -108,22 +90,21 @@ async def serve(
     whole: the configuration as it is shown.
     """
     stop = stop_event()
-    keep_log_of_loop(log)
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, rng = SystemClock(), SystemRandom().random
     host = gethostname()
     async with AsyncExitStack() as stack:
         api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/scheduler"))
         stack.push_async_callback(api.close)
-        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
-        scheduler = Scheduler(api, informers, clock, chance, log, configuration, host=host)
+        informers = await stack.enter_async_context(Informers(api, clock, rng, log))
+        scheduler = Scheduler(api, informers, clock, rng, log, configuration, host=host)
         election = None
         if settings.elects:
             lease_api = Api(connect(cluster), Options(user_agent=f"{_AGENT}/leader-election"))
             stack.push_async_callback(lease_api.close)
             component = next(iter(configuration.profiles))
-            tell = await stack.enter_async_context(lease_events(api, component, clock, chance, log))
+            tell = await stack.enter_async_context(lease_events(api, component, clock, rng, log))
             election = LeaderElection(
-                lease_api, settings.lease, new_identity(), clock, chance, log, settings.terms, tell
+                lease_api, settings.lease, new_identity(), clock, rng, log, settings.terms, tell
             )
 
         async def lead() -> None:

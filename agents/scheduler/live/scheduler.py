@@ -1,6 +1,6 @@
 """The scheduler at work: takes pods from the queue, decides, assumes, binds, tells.
 
-    scheduler = Scheduler(api, informers, clock, chance, logger)
+    scheduler = Scheduler(api, informers, clock, rng, logger)
     await scheduler.start(); …; await scheduler.stop()
 
 Decisions are made one after the other; bindings, events and status are written aside. A pod whose
@@ -9,39 +9,36 @@ binding fails is taken off its node again and tried later.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.series_recorder import SeriesRecorder
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.scheduler import preemption
 from kvstack.agents.scheduler.configuration import DEFAULT, Configuration
 from kvstack.agents.scheduler.diagnosis import NO_NODES
 from kvstack.agents.scheduler.events.changes import POD_DELETE
 from kvstack.agents.scheduler.extenders import ExtenderError
 from kvstack.agents.scheduler.live.binder import Binder, BindingError
-from kvstack.agents.scheduler.live.claim_binder import ClaimBinder
 from kvstack.agents.scheduler.live.extender_calls import ExtenderCalls
+from kvstack.agents.scheduler.live.extension_points import (
+    Reserved,
+    pre_binds_of,
+    run_post_filters,
+    run_pre_binds,
+    unreserve,
+)
 from kvstack.agents.scheduler.live.feed import Feed
 from kvstack.agents.scheduler.live.metrics import ERROR, SCHEDULED, UNSCHEDULABLE, Metrics, Sizes
+from kvstack.agents.scheduler.live.plugin_handle import PluginHandle
 from kvstack.agents.scheduler.live.pod_status import PodStatus
-from kvstack.agents.scheduler.plugins.dynamic_resources import (
-    DynamicResources,
-    Wanted,
-    missing_claim,
-    to_deallocate,
-)
-from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for as devices_for
-from kvstack.agents.scheduler.plugins.volume_binding import plan_for
-from kvstack.agents.scheduler.preemption import Preemption
-from kvstack.agents.scheduler.profile import DEFAULT_PREEMPTION, Profile
+from kvstack.agents.scheduler.plugin import Unplaced
+from kvstack.agents.scheduler.profile import Profile
 from kvstack.agents.scheduler.scheduling import Decision, Said, Turn, find_feasible, schedule
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
@@ -51,8 +48,6 @@ _PLACED_A_TURN: Final = 16
 """Pods placed before others of the loop, above all the bindings, have their turn."""
 _UNSCHEDULABLE: Final = "Unschedulable"
 _ERROR: Final = "SchedulerError"
-_NOT_FOUND: Final = Preemption("not found", keeps_nomination=True)
-"""What upstream tells where a plugin before DynamicResources ended the search."""
 
 
 class Scheduler:
@@ -63,7 +58,7 @@ class Scheduler:
         api: Api,
         informers: Informers,
         clock: Clock,
-        chance: Callable[[], float],
+        rng: Callable[[], float],
         logger: Logger,
         config: Configuration = DEFAULT,
         *,
@@ -71,18 +66,11 @@ class Scheduler:
     ) -> None:
         """Place nothing yet; host: named in events."""
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._logger = logger
         self._config = config
         self.cluster: Final = Cluster()
         self.metrics: Final = Metrics()
-        self._preempting: set[str] = set()
-        self._allocating = {
-            name
-            for name, profile in config.profiles.items()
-            if any(plugin.name == DynamicResources.name for plugin in profile.filters)
-        }
-        """Profiles that give pods devices."""
         self.queue: Final = SchedulingQueue(
             config.initial_back_off_s,
             config.max_back_off_s,
@@ -90,13 +78,27 @@ class Scheduler:
             config.max_unschedulable_s,
         )
         self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
-        self._binder = Binder(api, self.cluster.storage, clock, config.bind_timeout_s)
-        self._claims = ClaimBinder(api, self.cluster.devices, clock)
+        self._binder = Binder(api)
         self._extenders = ExtenderCalls(config.extenders, logger)
         self._status = PodStatus(api, clock, logger)
         self._recorders = {
             name: SeriesRecorder(api, name, f"{name}-{host}", clock, logger)
             for name in config.profiles
+        }
+        self._handles = {
+            name: PluginHandle(
+                api,
+                self.cluster,
+                clock,
+                rng,
+                self._status,
+                recorder,
+                self._extenders,
+                self._aside,
+                self._activate,
+                self.metrics.preempted,
+            )
+            for name, recorder in self._recorders.items()
         }
         self._turns = {name: Turn() for name in config.profiles}
         self._is_awake = asyncio.Event()
@@ -188,8 +190,7 @@ class Scheduler:
         result = ERROR
         try:
             result = await self._decide(waiting, profile)
-        except Exception as error:
-            # A pod that cannot be judged must not keep the others from being placed.
+        except Exception as error:  # noqa: BLE001 - other pods must still be scheduled
             self._logger.error("a pod could not be judged", pod=pod.key, error=repr(error))
             self._failed(waiting, _ERROR, str(error), set(), clears_nomination=True)
         finally:
@@ -200,8 +201,8 @@ class Scheduler:
         """Decide about a pod, and have that carried out; return the result for the metrics."""
         pod = waiting.info
         nominated = self.cluster.nominated_node(pod.uid)
-        self.cluster.devices.now_s = self._clock.now_s()
-        said = await self._said(pod, profile, nominated)
+        now_s = self._clock.now_s()
+        said = await self._said(pod, profile, nominated, now_s)
         decision = schedule(
             pod,
             self.cluster,
@@ -210,56 +211,60 @@ class Scheduler:
             nominated,
             said,
             self._clock.monotonic_s,
+            now_s,
         )
+        self._turns[profile.name] = decision.turn
         self.metrics.decided(profile.name, decision.moments_s, is_placed=decision.node is not None)
         if decision.node is None:
             await self._refused(waiting, profile, decision)
             return UNSCHEDULABLE
-        self._place(waiting, decision, decision.node)
+        self._assume(waiting, decision, decision.node)
         return SCHEDULED
 
-    async def _said(self, pod: PodInfo, profile: Profile, nominated: str) -> Said | None:
+    async def _said(
+        self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
+    ) -> Said | None:
         """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
         if not self._extenders.decide_about(pod):
             return None
         turn = self._turns[profile.name]
         if nominated:
-            before = replace(turn)
-            names = find_feasible(pod, self.cluster, profile, before, nominated)
+            names, _ = find_feasible(pod, self.cluster, profile, turn, nominated, now_s)
             if names == [nominated]:
                 said = await self._extenders.about(pod, self.cluster, names)
                 if said.names:
                     return said
-        names = find_feasible(pod, self.cluster, profile, turn)
+        names, self._turns[profile.name] = find_feasible(
+            pod, self.cluster, profile, turn, now_s=now_s
+        )
         return await self._extenders.about(pod, self.cluster, names) if names else None
 
-    def _place(self, waiting: Waiting, decision: Decision, node: str) -> None:
+    def _assume(self, waiting: Waiting, decision: Decision, node: str) -> None:
         """Take a pod as placed, and bind it aside."""
         pod = waiting.info
-        plan = plan_for(decision.cycle, decision.slot)
-        changed = [] if plan is None else self._binder.assume(plan, node)
-        wanted = devices_for(decision.cycle, decision.slot)
-        self._claims.assume(wanted)
+        profile = self._config.profiles[pod.spec["schedulerName"]]
+        reserved = {
+            each.name: each.reserve(decision.cycle, decision.slot) for each in profile.reserves
+        }
         self.cluster.unnominate(pod.uid)
         self.cluster.add_pod(pod, node)
         self._feed.assumed.add(pod.uid)
         self.queue.done(pod.uid)
-        self._aside(self._bind(waiting, node, changed, wanted), f"bind {pod.key}")
+        self._aside(self._bind(waiting, node, profile, reserved), f"bind {pod.key}")
 
     async def _bind(
         self,
         waiting: Waiting,
         node: str,
-        changed: list[tuple[Object, Object]],
-        wanted: list[Wanted],
+        profile: Profile,
+        reserved: Reserved,
     ) -> None:
         pod = waiting.info
+        handle = self._handles[profile.name]
         try:
-            if wanted or changed:
+            if names := pre_binds_of(profile, pod, node, reserved):
                 await self._status.nominate(pod, node)
-            timeout_s = self._config.profiles[pod.spec["schedulerName"]].binding_timeout_s
-            await self._claims.bind(pod, wanted, timeout_s)
-            await self._binder.bind_volumes(pod, changed)
+                await run_pre_binds(profile, handle, pod, node, reserved, names)
             async with self._has_room:
                 began_s = self._clock.monotonic_s()
                 if self._extenders.binds(pod):
@@ -269,18 +274,15 @@ class Scheduler:
                 took_s = self._clock.monotonic_s() - began_s
                 self.metrics.took("Bind", pod.spec["schedulerName"], took_s)
         except (BindingError, ExtenderError) as error:
-            await self._claims.forget(pod, wanted)
-            self._binding_failed(waiting, node, changed, str(error))
+            await unreserve(profile, handle, pod, reserved, self._logger)
+            self._binding_failed(waiting, node, str(error))
             return
         self.metrics.bound(waiting.attempts, self._clock.now_s() - waiting.first_s)
         text = f"Successfully assigned {pod.key} to {node}"
         self._record(pod, "Normal", "Scheduled", "Binding", text)
 
-    def _binding_failed(
-        self, waiting: Waiting, node: str, changed: list[tuple[Object, Object]], text: str
-    ) -> None:
+    def _binding_failed(self, waiting: Waiting, node: str, text: str) -> None:
         pod = waiting.info
-        self._binder.forget(changed)
         if pod.uid not in self._feed.assumed:
             return  # it was bound all the same, or is gone
         self._feed.assumed.discard(pod.uid)
@@ -299,61 +301,23 @@ class Scheduler:
         if not self.cluster.node_count:
             self._failed(waiting, _UNSCHEDULABLE, NO_NODES, set(), clears_nomination=False)
             return
-        freed = await self._deallocate(decision)
         began_s = self._clock.monotonic_s()
-        found = await self._preempt(profile, decision)
-        if found is not None:
+        unplaced = Unplaced(decision.cycle, diagnosis, profile.filters)
+        handle = self._handles[profile.name]
+        made = await run_post_filters(profile, handle, unplaced, self._logger)
+        if profile.post_filters:
             took_s = self._clock.monotonic_s() - began_s
-            self.metrics.took("PostFilter", profile.name, took_s, is_success=bool(found.node))
-        texts = (freed, found.text if found is not None else "")
-        message = diagnosis.message(", ".join(text for text in texts if text))
-        if found is None:
-            self._failed(
-                waiting, _UNSCHEDULABLE, message, diagnosis.rejectors, clears_nomination=False
-            )
-            return
-        if found.node:
-            self.cluster.nominate(waiting.info, found.node)
-            self._begin_preemption(waiting.info, found)
+            self.metrics.took("PostFilter", profile.name, took_s, is_success=made.code is None)
+        if made.nominated:
+            self.cluster.nominate(waiting.info, made.nominated)
         self._failed(
             waiting,
             _UNSCHEDULABLE,
-            message,
+            diagnosis.message(made.text),
             diagnosis.rejectors,
-            nominated=found.node,
-            clears_nomination=not (found.node or found.keeps_nomination),
+            nominated=made.nominated or "",
+            clears_nomination=made.nominated == "",
         )
-
-    async def _deallocate(self, decision: Decision) -> str:
-        """Take devices back that stand in a pod's way; return what is told about that."""
-        found = to_deallocate(decision.cycle)
-        if found is None:
-            return ""
-        claim, told = found
-        await self._claims.deallocate(claim)
-        return told
-
-    async def _preempt(self, profile: Profile, decision: Decision) -> Preemption | None:
-        diagnosis = decision.diagnosis
-        if diagnosis.refusal is not None and profile.is_before(
-            diagnosis.refused_by, "DynamicResources"
-        ):
-            return _NOT_FOUND
-        if not profile.preempts:
-            return None
-        offset = int(self._chance() * self.cluster.node_count)
-        now_s = self._clock.now_s()
-        pod = decision.cycle.pod
-        if self._extenders.preempt_for(pod):
-            candidates = preemption.candidates(decision, profile, now_s, offset)
-            if isinstance(candidates, Preemption):
-                return candidates
-            left = await self._extenders.spare(pod, self.cluster, candidates)
-            found = preemption.best_of(left, self.cluster, now_s)
-        else:
-            found = preemption.preempt(decision, profile, now_s, offset)
-        self.metrics.preempted(len(found.victims))
-        return found
 
     def _failed(
         self,
@@ -377,45 +341,14 @@ class Scheduler:
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
         self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")
 
-    # Preemption.
+    # Inside.
 
     def _gate_of(self, pod: PodInfo) -> str:
-        if pod.uid in self._preempting:
-            return DEFAULT_PREEMPTION
-        if pod.spec.get("resourceClaims") and pod.spec["schedulerName"] in self._allocating:
-            return DynamicResources.name if missing_claim(pod, self.cluster.devices) else ""
-        return ""
+        return self._config.profiles[pod.spec["schedulerName"]].gate_of(pod, self.cluster)
 
-    def _begin_preemption(self, pod: PodInfo, found: Preemption) -> None:
-        self._preempting.add(pod.uid)
-        self._aside(self._push_away(pod, found), f"preempt for {pod.key}")
-
-    async def _push_away(self, pod: PodInfo, found: Preemption) -> None:
-        """Delete the victims, the last one when the others are on their way."""
-        try:
-            waiting = self.cluster.nominated.get(found.node, {})
-            lower = [each for each in waiting.values() if each.priority < pod.priority]
-            for each in lower:
-                self.cluster.unnominate(each.uid)
-                await self._status.clear_nomination(each)
-            await asyncio.gather(*(self._delete(each, pod, found) for each in found.victims[:-1]))
-            for each in found.victims[-1:]:
-                await self._delete(each, pod, found)
-        finally:
-            self._preempting.discard(pod.uid)
-            self.queue.release(pod.uid, self._clock.now_s())
-            self._wake()
-
-    async def _delete(self, victim: PodInfo, pod: PodInfo, found: Preemption) -> None:
-        if victim.is_terminating:
-            return
-        scheduler = pod.spec["schedulerName"]
-        if await self._status.delete_victim(victim, scheduler):
-            text = f"Preempted by pod {pod.uid} on node {found.node}"
-            recorder = self._recorders[scheduler]
-            recorder.record(victim.obj, "Normal", "Preempted", "Preempting", text)
-
-    # Inside.
+    def _activate(self, pod: PodInfo) -> None:
+        self.queue.release(pod.uid, self._clock.now_s())
+        self._wake()
 
     def _record(self, pod: PodInfo, type_: str, reason: str, action: str, note: str) -> None:
         recorder = self._recorders[pod.spec["schedulerName"]]

@@ -5,7 +5,8 @@ from typing import Final
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import SCORE_MAX, Cycle, Plugin
+from kvstack.agents.scheduler.cycle import SCORE_MAX, Cycle
+from kvstack.agents.scheduler.plugin import Plugin
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
@@ -19,7 +20,6 @@ class ImageLocality(Plugin):
     """Scores by the sizes of a pod's images on a node, less for images few nodes have."""
 
     name = "ImageLocality"
-    scores = True
 
     @override
     def score(self, cycle: Cycle, feasible: IntArray) -> IntArray | None:

@@ -5,21 +5,24 @@ they are added up by domain. Terminating pods count.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import (
-    SCORE_MAX,
-    SKIP,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
-    Skip,
+from kvstack.agents.scheduler.arguments import SHARE_MAX, Fields, invalid
+from kvstack.agents.scheduler.cycle import SCORE_MAX, SKIP, Code, Cycle, Failures, Reason, Skip
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_LABEL,
+    OWN_LABEL,
+    POD_ADD,
+    POD_DELETE,
+    POD_LABEL,
 )
+from kvstack.agents.scheduler.events.nodes import moves_domain
+from kvstack.agents.scheduler.events.pods import labels_matter, may_attract, may_clear
+from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
 from kvstack.agents.scheduler.snapshot.pod_index import Carried
@@ -36,9 +39,30 @@ class InterPodAffinity(Plugin):
     """Pods run beside those they want, and not beside those they do not want."""
 
     name = "InterPodAffinity"
-    filters = True
-    scores = True
     default_weight = 2
+    arg_fields: ClassVar[Fields | None] = {
+        "hardPodAffinityWeight": int,
+        "ignorePreferredTermsOfExistingPods": bool,
+    }
+    arg_defaults: ClassVar[Args] = {
+        "hardPodAffinityWeight": 1,
+        "ignorePreferredTermsOfExistingPods": False,
+    }
+    hints: ClassVar[Hints] = {
+        POD_ADD: may_attract,
+        POD_LABEL: labels_matter,
+        POD_DELETE: may_clear,
+        OWN_LABEL: always,
+        NODE_ADD: moves_domain,
+        NODE_LABEL: moves_domain,
+    }
+
+    @classmethod
+    @override
+    def check_args(cls, args: dict[str, Any], path: str) -> None:
+        weight = args.get("hardPodAffinityWeight", 1)
+        if not 0 <= weight <= SHARE_MAX:
+            raise invalid(f"{path}.hardPodAffinityWeight", weight, "not in valid range [0-100]")
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         """args: `hardPodAffinityWeight`, `ignorePreferredTermsOfExistingPods`."""

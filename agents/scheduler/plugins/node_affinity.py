@@ -1,23 +1,29 @@
 """Node selectors and node affinity of pods, and those the configuration adds."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
+from kvstack.agents.scheduler.arguments import Anything, Fields
 from kvstack.agents.scheduler.cycle import (
     SKIP,
     Code,
     Cycle,
     Failures,
     Only,
-    Plugin,
     Reason,
     Refusal,
     Skip,
     normalized,
 )
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_LABEL,
+)
+from kvstack.agents.scheduler.events.nodes import is_selected
+from kvstack.agents.scheduler.plugin import Args, Hints, Plugin
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
 
@@ -36,9 +42,10 @@ class NodeAffinity(Plugin):
     """Pods run where the labels of nodes are as they ask."""
 
     name = "NodeAffinity"
-    filters = True
-    scores = True
     default_weight = 2
+    arg_fields: ClassVar[Fields | None] = {"addedAffinity": Anything}
+    arg_defaults: ClassVar[Args] = {}
+    hints: ClassVar[Hints] = {NODE_ADD: is_selected, NODE_LABEL: is_selected}
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         """args: `addedAffinity`, a NodeAffinity all pods have besides."""

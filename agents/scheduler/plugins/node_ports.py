@@ -1,20 +1,17 @@
 """Host ports: two pods of a node cannot have the same one."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import (
-    SKIP,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
-    Skip,
-    refuse,
+from kvstack.agents.scheduler.cycle import SKIP, Code, Cycle, Failures, Reason, Skip, refuse
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    POD_DELETE,
 )
+from kvstack.agents.scheduler.events.pods import frees_port
+from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot.pod_info import Port
 
 _TAKEN: Final = Reason(
@@ -27,7 +24,7 @@ class NodePorts(Plugin):
     """Pods run where their host ports are free."""
 
     name = "NodePorts"
-    filters = True
+    hints: ClassVar[Hints] = {POD_DELETE: frees_port, NODE_ADD: always}
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | None:

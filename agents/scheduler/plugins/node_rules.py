@@ -3,7 +3,7 @@
 Each refusal is final: taking pods off the node would not help.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -14,20 +14,23 @@ from kvstack.agents.scheduler.cycle import (
     Code,
     Cycle,
     Failures,
-    Plugin,
     Reason,
     Skip,
     normalized,
     refuse,
 )
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_FEATURE,
+    NODE_TAINT,
+    OWN_TOLERATION,
+)
+from kvstack.agents.scheduler.events.nodes import is_tolerable, is_uncordoned, tolerates_cordon
+from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from kvstack.agents.scheduler.snapshot.taints import (
-    PREFER_NO_SCHEDULE,
-    UNSCHEDULABLE,
-    is_tolerated,
-    keeps_away,
-)
+from kvstack.agents.scheduler.snapshot.taints import UNSCHEDULABLE, keeps_away
+from kvstack.apimachinery.objects.core.tolerations import PREFER_NO_SCHEDULE, is_tolerated
 
 _NAME: Final = Reason(Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
 _CORDONED: Final = Reason(Code.UNRESOLVABLE, ("node(s) were unschedulable",))
@@ -39,7 +42,7 @@ class NodeName(Plugin):
     """A pod that names its node runs there."""
 
     name = "NodeName"
-    filters = True
+    hints: ClassVar[Hints] = {NODE_ADD: always}
 
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
@@ -57,7 +60,11 @@ class NodeUnschedulable(Plugin):
     """Cordoned nodes take no new pods."""
 
     name = "NodeUnschedulable"
-    filters = True
+    hints: ClassVar[Hints] = {
+        NODE_ADD: is_uncordoned,
+        NODE_TAINT: is_uncordoned,
+        OWN_TOLERATION: tolerates_cordon,
+    }
 
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
@@ -73,9 +80,12 @@ class TaintToleration(Plugin):
     """Taints keep pods away that do not tolerate them, or make a node worse for them."""
 
     name = "TaintToleration"
-    filters = True
-    scores = True
     default_weight = 3
+    hints: ClassVar[Hints] = {
+        NODE_ADD: is_tolerable,
+        NODE_TAINT: is_tolerable,
+        OWN_TOLERATION: always,
+    }
 
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
@@ -110,7 +120,7 @@ class NodeDeclaredFeatures(Plugin):
     """Pods that need a feature of the kubelet run where the node declares it."""
 
     name = "NodeDeclaredFeatures"
-    filters = True
+    hints: ClassVar[Hints] = {NODE_ADD: always, NODE_FEATURE: always}
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | None:

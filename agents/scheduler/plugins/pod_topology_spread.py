@@ -6,29 +6,35 @@ the configuration, for the pods of its services and its owner. Terminating pods 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler import default_spreading
-from kvstack.agents.scheduler.cycle import (
-    SCORE_MAX,
-    SKIP,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
-    Skip,
+from kvstack.agents.scheduler.arguments import Anything, ConfigurationError, Fields, invalid
+from kvstack.agents.scheduler.cycle import SCORE_MAX, SKIP, Code, Cycle, Failures, Reason, Skip
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_DELETE,
+    NODE_LABEL,
+    NODE_TAINT,
+    OWN_LABEL,
+    OWN_TOLERATION,
+    POD_ADD,
+    POD_DELETE,
+    POD_LABEL,
 )
+from kvstack.agents.scheduler.events.nodes import changes_domains
+from kvstack.agents.scheduler.events.pods import changes_spread
+from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, FloatArray, IdArray, IntArray
-from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, selector_of
+from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
 from kvstack.agents.scheduler.snapshot.taints import keeps_away
-from kvstack.apiserver.objects import labels as selectors
-from kvstack.apiserver.objects.labels import Selector
+from kvstack.agents.scheduler.spread_selectors import default_selector, own_selector
+from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.labels import Selector
 
 Object: TypeAlias = dict[str, Any]
 
@@ -62,9 +68,38 @@ class PodTopologySpread(Plugin):
     """Pods run where few of their like do."""
 
     name = "PodTopologySpread"
-    filters = True
-    scores = True
     default_weight = 2
+    arg_fields: ClassVar[Fields | None] = {"defaultConstraints": Anything, "defaultingType": str}
+    arg_defaults: ClassVar[Args] = {"defaultingType": "System"}
+    hints: ClassVar[Hints] = {
+        **dict.fromkeys((POD_ADD, POD_LABEL, POD_DELETE), changes_spread),
+        **dict.fromkeys((OWN_LABEL, OWN_TOLERATION), always),
+        **dict.fromkeys((NODE_ADD, NODE_DELETE, NODE_LABEL, NODE_TAINT), changes_domains),
+    }
+
+    @classmethod
+    @override
+    def check_args(cls, args: Object, path: str) -> None:
+        kind = args.get("defaultingType") or "System"
+        if kind not in ("System", "List"):
+            raise invalid(f"{path}.defaultingType", kind, "must be one of System, List")
+        constraints = args.get("defaultConstraints") or ()
+        if kind == "System" and constraints:
+            raise ConfigurationError(
+                f'{path}.defaultConstraints: Invalid value: when .defaultingType is "System",'
+                " must be empty"
+            )
+        for number, each in enumerate(constraints):
+            at = f"{path}.defaultConstraints[{number}]"
+            if each.get("labelSelector"):
+                raise ConfigurationError(
+                    f"{at}.labelSelector: Forbidden: constraint must not define a selector, as they"
+                    " deduced for each pod"
+                )
+            if (each.get("maxSkew") or 0) <= 0:
+                raise invalid(f"{at}.maxSkew", each.get("maxSkew"), "must be greater than zero")
+            if not each.get("topologyKey"):
+                raise ConfigurationError(f"{at}.topologyKey: Required value: can not be empty")
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         """args: `defaultingType`, `defaultConstraints`."""
@@ -87,7 +122,7 @@ class PodTopologySpread(Plugin):
         cluster, pod, rows = cycle.cluster, cycle.pod, cycle.rows
         has_keys = _has_keys(cluster, constraints)
         numbers = np.zeros(cluster.size, dtype=np.int64)[rows]
-        # The first constraint that refuses a node is the one that is told.
+        # The first constraint that refuses a node is the one that is shown.
         for each in reversed(constraints):
             ids, values = cluster.label(each.key)
             is_counted = has_keys & _is_included(cluster, pod, each)
@@ -140,7 +175,7 @@ class PodTopologySpread(Plugin):
         wanted = [each for each in self._defaults if each["whenUnsatisfiable"] == action]
         if not wanted:
             return []
-        selector = default_spreading.selector_of(cycle.cluster, pod)
+        selector = default_selector(cycle.cluster, pod)
         return [] if selector is None else [_constraint(each, selector) for each in wanted]
 
 
@@ -153,16 +188,6 @@ def _constraint(each: Object, selector: Selector) -> Constraint:
         each.get("nodeAffinityPolicy", "Honor") == "Honor",
         each.get("nodeTaintsPolicy", "Ignore") == "Honor",
     )
-
-
-def own_selector(each: Object, pod: PodInfo) -> Selector:
-    """Return which pods a constraint of a pod counts."""
-    selector = selector_of(each.get("labelSelector"))
-    keys = [key for key in each.get("matchLabelKeys") or () if key in pod.labels]
-    if not keys or selector is selectors.NOTHING:
-        return selector
-    merged = [selectors.Requirement(key, selectors.IN, (pod.labels[key],)) for key in keys]
-    return Selector((*selector.requirements, *merged))
 
 
 def _counts(cluster: Cluster, pod: PodInfo, each: Constraint) -> IntArray:

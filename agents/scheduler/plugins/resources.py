@@ -8,19 +8,30 @@ Amounts are whole numbers, so that scores are upstream's to the digit.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import (
-    SCORE_MAX,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
+from kvstack.agents.scheduler.arguments import (
+    POINT,
+    RESOURCE,
+    SHARE_MAX,
+    Fields,
+    check_points,
+    invalid,
 )
+from kvstack.agents.scheduler.cycle import SCORE_MAX, Code, Cycle, Failures, Reason
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_ALLOCATABLE,
+    OWN_SCALE_DOWN,
+    POD_DELETE,
+    POD_SCALE_DOWN,
+)
+from kvstack.agents.scheduler.events.nodes import has_room
+from kvstack.agents.scheduler.events.pods import frees_resources
+from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import pod_resources
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, FloatArray, IntArray
@@ -49,8 +60,50 @@ class NodeResourcesFit(Plugin):
     """Pods run where there is room for what they ask."""
 
     name = "NodeResourcesFit"
-    filters = True
-    scores = True
+    arg_fields: ClassVar[Fields | None] = {
+        "ignoredResources": [str],
+        "ignoredResourceGroups": [str],
+        "scoringStrategy": {
+            "type": str,
+            "resources": [RESOURCE],
+            "requestedToCapacityRatio": {"shape": [POINT]},
+        },
+    }
+    arg_defaults: ClassVar[Args] = {
+        "scoringStrategy": {"resources": [*_DEFAULT_RESOURCES], "type": "LeastAllocated"}
+    }
+    hints: ClassVar[Hints] = {
+        POD_DELETE: always,
+        POD_SCALE_DOWN: frees_resources,
+        OWN_SCALE_DOWN: always,
+        NODE_ADD: has_room,
+        NODE_ALLOCATABLE: has_room,
+    }
+
+    @classmethod
+    @override
+    def check_args(cls, args: Object, path: str) -> None:
+        for number, group in enumerate(args.get("ignoredResourceGroups") or ()):
+            if "/" in group:
+                at = f"{path}.ignoredResourceGroups[{number}]"
+                raise invalid(at, group, "resource group name can't contain '/'")
+        strategy = args.get("scoringStrategy") or {}
+        kind = strategy.get("type") or "LeastAllocated"
+        kinds = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+        if kind not in kinds:
+            raise invalid(
+                f"{path}.scoringStrategy.type", kind, f"must be one of {', '.join(kinds)}"
+            )
+        for number, each in enumerate(strategy.get("resources") or ()):
+            weight = each.get("weight", 1)
+            if not 1 <= weight <= SHARE_MAX:
+                at = f"{path}.scoringStrategy.resources[{number}].weight"
+                raise invalid(at, weight, "not in valid range [1-100]")
+        if kind == kinds[-1]:
+            ratio = strategy.get("requestedToCapacityRatio") or {}
+            check_points(
+                ratio.get("shape"), f"{path}.scoringStrategy.requestedToCapacityRatio.shape"
+            )
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         """args: `ignoredResources`, `ignoredResourceGroups`, `scoringStrategy`."""
@@ -128,7 +181,15 @@ class NodeResourcesBalancedAllocation(Plugin):
     """Nodes are better where a pod evens out which shares of resources are in use."""
 
     name = "NodeResourcesBalancedAllocation"
-    scores = True
+    arg_fields: ClassVar[Fields | None] = {"resources": [RESOURCE]}
+    arg_defaults: ClassVar[Args] = {"resources": [*_DEFAULT_RESOURCES]}
+
+    @classmethod
+    @override
+    def check_args(cls, args: Object, path: str) -> None:
+        for number, each in enumerate(args.get("resources") or ()):
+            if each.get("weight", 1) != 1:
+                raise invalid(f"{path}.resources[{number}].weight", each["weight"], "must be 1")
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         """args: `resources`."""
@@ -159,9 +220,9 @@ def _shortfalls(cluster: Cluster, slots: IntArray, wanted: Mapping[str, int]) ->
     """Return what slots lack: a bit for the number of pods, one for each resource, `_NEVER`."""
     short = cluster.used(PODS)[slots] + 1 > cluster.allocatable(PODS)[slots]
     bits = short.astype(np.int64)
-    for place, (name, amount) in enumerate(wanted.items(), 1):
+    for index, (name, amount) in enumerate(wanted.items(), 1):
         allocatable = cluster.allocatable(name)[slots]
-        bits += (cluster.used(name)[slots] + amount > allocatable) * (1 << place)
+        bits += (cluster.used(name)[slots] + amount > allocatable) * (1 << index)
         bits |= (amount > allocatable) * _NEVER
     return bits
 
@@ -169,8 +230,8 @@ def _shortfalls(cluster: Cluster, slots: IntArray, wanted: Mapping[str, int]) ->
 def _shortfall(bits: int, names: Sequence[str]) -> Reason:
     texts = tuple(
         _TOO_MANY_PODS if name == PODS else f"Insufficient {name}"
-        for place, name in enumerate(names)
-        if bits >> place & 1
+        for index, name in enumerate(names)
+        if bits >> index & 1
     )
     return Reason(Code.UNRESOLVABLE if bits & _NEVER else Code.UNSCHEDULABLE, texts)
 

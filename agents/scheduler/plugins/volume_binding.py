@@ -5,30 +5,38 @@ and with it the volume; or is unbound otherwise, and the pod has to wait. What i
 node is a `Plan`, carried out once the node is chosen.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import (
-    SKIP,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
-    Refusal,
-    Skip,
+from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kvstack.agents.scheduler.arguments import POINT, Fields, check_points, invalid
+from kvstack.agents.scheduler.cycle import SKIP, Code, Cycle, Failures, Reason, Refusal, Skip
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_LABEL,
 )
+from kvstack.agents.scheduler.events.storage import (
+    has_more_capacity,
+    has_other_topology,
+    is_migrated,
+    is_own_claim,
+    stops_counting,
+)
+from kvstack.agents.scheduler.handle import Handle, PluginError
+from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
 from kvstack.agents.scheduler.plugins.resources import by_shape
 from kvstack.agents.scheduler.snapshot import node_selectors, storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
-from kvstack.apiserver.objects import labels as selectors
-from kvstack.apiserver.objects.quantity import parse
+from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -39,6 +47,8 @@ _NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-
 _UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 _DEFAULT_SHAPE: Final = ({"utilization": 0, "score": 10}, {"utilization": 100, "score": 0})
 _SHAPE_UNIT: Final = 10
+_TIMEOUT_S: Final = 600
+_POLL_S: Final = 1.0
 
 
 class Provision(NamedTuple):
@@ -58,6 +68,13 @@ class Plan:
     provisions: list[Provision] = field(default_factory=list)
 
 
+class Assumed(NamedTuple):
+    """A volume or a claim, as it counts until the API shows what was written."""
+
+    old: Object
+    new: Object
+
+
 @dataclass(slots=True)
 class State:
     """The claims of a pod, and what was found for each node."""
@@ -72,11 +89,33 @@ class VolumeBinding(Plugin):
     """Pods run where their volumes are, or can be."""
 
     name = "VolumeBinding"
-    filters = True
-    scores = True
+    arg_fields: ClassVar[Fields | None] = {"bindTimeoutSeconds": int, "shape": [POINT]}
+    arg_defaults: ClassVar[Args] = {"bindTimeoutSeconds": 600}
+    hints: ClassVar[Hints] = {
+        **dict.fromkeys(("PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate"), is_own_claim),
+        "StorageClassAdd": always,
+        "StorageClassUpdate": has_other_topology,
+        **dict.fromkeys(("PersistentVolumeAdd", "PersistentVolumeUpdate"), always),
+        **dict.fromkeys((NODE_ADD, NODE_LABEL), always),
+        "CSINodeAdd": always,
+        "CSINodeUpdate": is_migrated,
+        "CSIDriverUpdate": stops_counting,
+        "CSIStorageCapacityAdd": always,
+        "CSIStorageCapacityUpdate": has_more_capacity,
+    }
+
+    @classmethod
+    @override
+    def check_args(cls, args: Object, path: str) -> None:
+        seconds = args.get("bindTimeoutSeconds", 0)
+        if seconds < 0:
+            raise invalid(f"{path}.bindTimeoutSeconds", seconds, "invalid BindTimeoutSeconds")
+        if "shape" in args:
+            check_points(args["shape"], f"{path}.shape")
 
     def __init__(self, args: Mapping[str, Any]) -> None:
-        """args: `shape`; `bindTimeoutSeconds` is the binder's."""
+        """args: `bindTimeoutSeconds`, and `shape`."""
+        self._timeout_s = float(args.get("bindTimeoutSeconds") or _TIMEOUT_S)
         points = args.get("shape") or _DEFAULT_SHAPE
         self._points = [(each["utilization"], each["score"] * _SHAPE_UNIT) for each in points]
 
@@ -129,10 +168,48 @@ class VolumeBinding(Plugin):
         found = np.zeros(len(feasible), dtype=np.int64)
         state: State | None = cycle.states.get(self.name)
         if state is not None:
-            for place, slot in enumerate(feasible.tolist()):
+            for index, slot in enumerate(feasible.tolist()):
                 if slot in state.plans:
-                    found[place] = self._score(state.plans[slot])
+                    found[index] = self._score(state.plans[slot])
         return found
+
+    @override
+    def reserve(self, cycle: Cycle, slot: int) -> list[Assumed]:
+        cluster, plan = cycle.cluster, plan_for(cycle, slot)
+        if plan is None:
+            return []
+        assumed = [Assumed(volume, _volume_for(volume, claim)) for volume, claim in plan.bindings]
+        for claim, _ in plan.provisions:
+            new = copy.deepcopy(claim)
+            annotations = new["metadata"].setdefault("annotations", {})
+            annotations[storage.SELECTED_NODE] = cluster.names[slot]
+            assumed.append(Assumed(claim, new))
+        for _, new in assumed:
+            objects, key = _known(cluster, new)
+            objects[key] = new
+        return assumed
+
+    @override
+    def unreserve(self, cluster: Cluster, reserved: Sequence[Assumed]) -> None:
+        for old, new in reserved:
+            objects, key = _known(cluster, new)
+            if objects.get(key) is new:  # the API has shown nothing newer
+                objects[key] = old
+
+    @override
+    async def pre_bind(
+        self, handle: Handle, pod: PodInfo, _node: str, reserved: Sequence[Assumed]
+    ) -> None:
+        """Write volumes and claims, and wait until the claims are bound."""
+        known = handle.cluster.storage
+        try:
+            for _, new in reserved:
+                is_claim = "namespace" in new["metadata"]
+                resource = PERSISTENT_VOLUME_CLAIMS if is_claim else PERSISTENT_VOLUMES
+                await handle.update(resource, new)
+            await handle.wait_until(lambda: _are_bound(known, pod), _POLL_S, self._timeout_s)
+        except (ApiError, PluginError) as error:
+            raise PluginError(f"binding volumes: {error}") from error
 
     def _reasons(
         self,
@@ -170,6 +247,43 @@ class VolumeBinding(Plugin):
         ]
         scores = by_shape(self._points, np.array(shares, dtype=np.int64))
         return int(float(scores.sum()) / len(sums) + 0.5)
+
+
+def _are_bound(known: storage.Storage, pod: PodInfo) -> bool:
+    """Whether all claims of a pod are bound."""
+    for name, _ in storage.claim_names(pod.obj):
+        claim = known.claims.get(f"{pod.namespace}/{name}")
+        annotations = (claim or {}).get("metadata", {}).get("annotations") or {}
+        if claim is None or not claim["spec"].get("volumeName"):
+            return False
+        if storage.BIND_COMPLETED not in annotations:
+            return False
+    return True
+
+
+def _volume_for(volume: Object, claim: Object) -> Object:
+    """Return a volume that is a claim's."""
+    new = copy.deepcopy(volume)
+    meta = claim["metadata"]
+    if not new["spec"].get("claimRef"):
+        new["metadata"].setdefault("annotations", {})[storage.BOUND_BY_CONTROLLER] = "yes"
+    new["spec"]["claimRef"] = {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta.get("uid", ""),
+        "resourceVersion": meta.get("resourceVersion", ""),
+    }
+    return new
+
+
+def _known(cluster: Cluster, obj: Object) -> tuple[dict[str, Object], str]:
+    """Return where a volume or a claim is kept, and under which key."""
+    meta = obj["metadata"]
+    if "namespace" in meta:
+        return cluster.storage.claims, f"{meta['namespace']}/{meta['name']}"
+    return cluster.storage.volumes, meta["name"]
 
 
 def plan_for(cycle: Cycle, slot: int) -> Plan | None:

@@ -1,20 +1,17 @@
 """How many volumes of a CSI driver a node can have attached."""
 
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from kvstack.agents.scheduler.cycle import (
-    SKIP,
-    Code,
-    Cycle,
-    Failures,
-    Plugin,
-    Reason,
-    Refusal,
-    Skip,
+from kvstack.agents.scheduler.cycle import SKIP, Code, Cycle, Failures, Reason, Refusal, Skip
+from kvstack.agents.scheduler.events.changes import (
+    POD_DELETE,
 )
+from kvstack.agents.scheduler.events.pods import had_claims
+from kvstack.agents.scheduler.events.storage import has_claims, is_own_claim, lets_more
+from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
@@ -30,7 +27,13 @@ class NodeVolumeLimits(Plugin):
     """Pods run where their volumes can be attached."""
 
     name = "NodeVolumeLimits"
-    filters = True
+    hints: ClassVar[Hints] = {
+        "CSINodeAdd": always,
+        "CSINodeUpdate": lets_more,
+        POD_DELETE: had_claims,
+        "PersistentVolumeClaimAdd": is_own_claim,
+        "VolumeAttachmentDelete": has_claims,
+    }
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:

@@ -1,6 +1,6 @@
 """Volumes that cannot be used by two pods at once: some disks, and claims of one pod only."""
 
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -10,12 +10,18 @@ from kvstack.agents.scheduler.cycle import (
     Code,
     Cycle,
     Failures,
-    Plugin,
     Reason,
     Refusal,
     Skip,
     refuse,
 )
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    POD_DELETE,
+)
+from kvstack.agents.scheduler.events.pods import frees_volume
+from kvstack.agents.scheduler.events.storage import is_own_claim
+from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import storage
 
 Object: TypeAlias = dict[str, Any]
@@ -34,7 +40,11 @@ class VolumeRestrictions(Plugin):
     """Pods run where their disks are not in use."""
 
     name = "VolumeRestrictions"
-    filters = True
+    hints: ClassVar[Hints] = {
+        POD_DELETE: frees_volume,
+        NODE_ADD: always,
+        "PersistentVolumeClaimAdd": is_own_claim,
+    }
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:

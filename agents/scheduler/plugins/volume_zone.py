@@ -1,6 +1,6 @@
 """Volumes with labels of zones: pods run in the zones of their volumes."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -10,12 +10,17 @@ from kvstack.agents.scheduler.cycle import (
     Code,
     Cycle,
     Failures,
-    Plugin,
     Reason,
     Refusal,
     Skip,
     refuse,
 )
+from kvstack.agents.scheduler.events.changes import (
+    NODE_ADD,
+    NODE_LABEL,
+)
+from kvstack.agents.scheduler.events.storage import is_own_claim, is_zoned, waits_for_pods
+from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import storage
 
 if TYPE_CHECKING:
@@ -28,7 +33,12 @@ class VolumeZone(Plugin):
     """Pods run in the zones of their volumes."""
 
     name = "VolumeZone"
-    filters = True
+    hints: ClassVar[Hints] = {
+        **dict.fromkeys(("PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate"), is_own_claim),
+        "StorageClassAdd": waits_for_pods,
+        **dict.fromkeys(("PersistentVolumeAdd", "PersistentVolumeUpdate"), is_zoned),
+        **dict.fromkeys((NODE_ADD, NODE_LABEL), always),
+    }
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:

@@ -10,7 +10,7 @@ that have a node; pods may come before their node does. Indexes (values of a lab
 selector selects, terms that pods carry) are built when first asked for and kept up to date then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ from kvstack.agents.scheduler.snapshot.pod_index import PodIndex
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, Port
 from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS, amount_of, is_counted
 from kvstack.agents.scheduler.snapshot.storage import Storage
-from kvstack.agents.scheduler.snapshot.taints import Taint, taints_of
+from kvstack.apimachinery.objects.core.tolerations import Taint, taints_of
 
 Object: TypeAlias = dict[str, Any]
 
@@ -68,9 +68,11 @@ class Cluster:
         """Slots in use, gaps included."""
         self.storage: Final = Storage()
         self.devices: Final = Devices()
-        self.pods: Final[dict[str, PodInfo]] = {}
+        self.pods: Final[MutableMapping[str, PodInfo]] = {}
         """By uid, those on nodes."""
         self.nominated: Final[dict[str, dict[str, PodInfo]]] = {}
+        self.preempting: Final[set[str]] = set()
+        """Uids of waiting pods whose victims are being deleted."""
         """Node name → uid → a pod that is to run there once there is room."""
         self.services: Final[dict[str, dict[str, Object]]] = {}
         """Namespace → name → Service."""
@@ -102,10 +104,10 @@ class Cluster:
         self.index: Final = PodIndex(self._columns)
         self.kept: Final = KeptColumns()
         """What follows from the amounts of nodes: what they have, and what pods ask for."""
-        self._places: dict[str, int] = {}
+        self._slot_of: MutableMapping[str, int] = {}
         self._zones: dict[int, tuple[str, str]] = {}
         self._order: IntArray | None = None
-        self._order_places: IntArray | None = None
+        self._order_positions: IntArray | None = None
         self._free: list[int] = []
 
     # Columns, an element a slot.
@@ -150,7 +152,7 @@ class Cluster:
 
     def count(self, matches: tuple[PodMatch, ...], *, counts_terminating: bool) -> IntArray:
         """Return how many pods on each node are meant by all of the matches."""
-        placed = ((pod, self._places[uid]) for uid, pod in self.pods.items())
+        placed = ((pod, self._slot_of[uid]) for uid, pod in self.pods.items())
         data = self.index.count(matches, placed, counts_terminating=counts_terminating)
         return data[: self.size]
 
@@ -158,17 +160,17 @@ class Cluster:
     def order(self) -> IntArray:
         """The slots with a node, in the order in which they are looked at."""
         if self._order is None:
-            self._order_places = None
+            self._order_positions = None
             self._order = np.array(node_order.interleaved(self._zones), dtype=np.int64)
         return self._order
 
     @property
-    def order_places(self) -> IntArray:
-        """The place of each slot in `order`."""
-        if self._order_places is None:
-            self._order_places = np.zeros(self.size, dtype=np.int64)
-            self._order_places[self.order] = np.arange(len(self.order))
-        return self._order_places
+    def order_positions(self) -> IntArray:
+        """The position of each slot in `order`."""
+        if self._order_positions is None:
+            self._order_positions = np.zeros(self.size, dtype=np.int64)
+            self._order_positions[self.order] = np.arange(len(self.order))
+        return self._order_positions
 
     @property
     def node_count(self) -> int:
@@ -224,14 +226,14 @@ class Cluster:
         slot = self._slot(node_name)
         self.pods[pod.uid] = pod
         self.pods_on[slot][pod.uid] = pod
-        self._places[pod.uid] = slot
+        self._slot_of[pod.uid] = slot
         self._account(pod, slot, 1)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
         """Take a pod off its node; return it."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            slot = self._places.pop(uid)
+            slot = self._slot_of.pop(uid)
             del self.pods_on[slot][uid]
             self._account(pod, slot, -1)
             self._release(slot)
@@ -239,7 +241,7 @@ class Cluster:
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node a pod is on."""
-        slot = self._places.get(uid)
+        slot = self._slot_of.get(uid)
         return None if slot is None else self.names[slot]
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Object: TypeAlias = dict[str, Any]
 Capacities: TypeAlias = dict[str, Quantity]
@@ -50,8 +50,6 @@ class Devices:
         self.pools: Final[dict[str, tuple[Object, list[Any]]]] = {}
         """Node → its object, and the pools it sees (`devices.pools`)."""
         self._by_node: dict[str, list[Object]] | None = None
-        self.now_s = 0.0
-        """Seconds since 1970, of the pod that is being judged."""
 
     def slices_changed(self) -> None:
         """Look again at who sees what: slices, or what taints their devices, have changed."""

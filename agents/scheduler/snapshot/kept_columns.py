@@ -1,5 +1,4 @@
-"""Columns that follow from other columns: of those that are asked for again, only the slots that
-changed since are computed anew.
+"""Columns that follow from other columns; only slots that changed are computed anew.
 
     kept = KeptColumns()
     kept.touch(slot)                          amounts of this slot have changed

@@ -21,7 +21,9 @@ def interleaved(zones: dict[int, tuple[str, str]]) -> list[int]:
         by_zone.setdefault(zone, []).append(slot)
     lists = list(by_zone.values())
     longest = max(map(len, lists), default=0)
-    return [slots[place] for place in range(longest) for slots in lists if place < len(slots)]
+    return [
+        slots[position] for position in range(longest) for slots in lists if position < len(slots)
+    ]
 
 
 def _first(labels: dict[str, str], names: tuple[str, ...]) -> str:

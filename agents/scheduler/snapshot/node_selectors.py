@@ -13,7 +13,8 @@ import orjson
 
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.text.json_text import exact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def term(cluster: Cluster, one: Object) -> BoolArray:
     key = orjson.dumps(one)
     known = cluster.cached_masks.get(key)
     if known is None:
-        known = cluster.cached_masks[key] = _term(cluster, one)
+        known = cluster.cached_masks[exact(key)] = _term(cluster, one)
     return known
 
 
@@ -92,10 +93,10 @@ def _expression(cluster: Cluster, one: Object) -> BoolArray:
             table = ~table
     elif operator in ("Gt", "Lt") and len(texts) == 1:
         bound = _integer(texts[0])
-        for text, place in values.ids.items():
+        for text, position in values.ids.items():
             number = _integer(text)
             if number is not None and bound is not None:
-                table[place] = number > bound if operator == "Gt" else number < bound
+                table[position] = number > bound if operator == "Gt" else number < bound
     found: BoolArray = table[ids]
     return found
 

@@ -68,14 +68,14 @@ class PodIndex:
     ) -> IntArray:
         """Return how many pods on each node are meant; placed: all pods with their slots."""
         key = (matches, counts_terminating)
-        found = self._counts.pop(key, None)
-        if found is None:
+        pod_count = self._counts.pop(key, None)
+        if pod_count is None:
             if len(self._counts) >= _COUNTS_MAX:
                 oldest = next(iter(self._counts))
                 self._columns.drop(self._counts.pop(oldest).column)
             self._counts_of.clear()
             column = self._columns.add(np.int64, 0)
-            found = PodCount(column, matches, counts_terminating=counts_terminating)
+            pod_count = PodCount(column, matches, counts_terminating=counts_terminating)
             means: dict[LabelsKey, bool] = {}
             for pod, slot in placed:
                 if pod.is_terminating and not counts_terminating:
@@ -85,8 +85,8 @@ class PodIndex:
                     is_meant = means[pod.labels_key] = self.means(matches, pod)
                 if is_meant:
                     column.data[slot] += 1
-        self._counts[key] = found
-        return found.column.data
+        self._counts[key] = pod_count
+        return pod_count.column.data
 
     def carried_for(self, pod: PodInfo) -> tuple[Carried, ...]:
         """Return the terms of placed pods that mean a pod."""
@@ -120,7 +120,7 @@ class PodIndex:
         for each in counts:
             each.column.data[slot] += by
         if pod.has_terms:
-            for kind, term in _terms_of(pod):
+            for kind, term in terms_of(pod):
                 self._carry(kind, term, slot, by)
 
     # Namespaces.
@@ -158,7 +158,8 @@ class PodIndex:
             self._carried_matching.clear()
 
 
-def _terms_of(pod: PodInfo) -> Iterator[tuple[CarriedKind, Term]]:
+def terms_of(pod: PodInfo) -> Iterator[tuple[CarriedKind, Term]]:
+    """Give the terms that a pod carries."""
     for term in pod.affinity.required:
         yield "required", term
     for term in pod.affinity.preferred:

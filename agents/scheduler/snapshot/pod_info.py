@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from kvstack.agents.scheduler.snapshot import pod_resources
-from kvstack.apiserver.objects import labels as selectors
-from kvstack.apiserver.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects.text.json_text import exact
 
 if TYPE_CHECKING:
     from kvstack.agents.scheduler.snapshot.pod_resources import Amounts
@@ -129,7 +131,7 @@ def selector_of(obj: Object | None) -> Selector:
     """Return the selector of a LabelSelector; one that is invalid matches nothing, as upstream."""
     if obj is None:
         return selectors.NOTHING
-    return _selector(orjson.dumps(obj, option=orjson.OPT_SORT_KEYS))
+    return _selector(exact(orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)))
 
 
 @lru_cache(maxsize=4096)
@@ -145,7 +147,7 @@ def _ports(spec: Object) -> tuple[Port, ...]:
     for container in spec["containers"]:
         _add_ports(found, container)
     for container in spec.get("initContainers") or ():
-        if container.get("restartPolicy") == "Always":
+        if is_sidecar(container):
             _add_ports(found, container)
     return tuple(found)
 

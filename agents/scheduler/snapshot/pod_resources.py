@@ -12,8 +12,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.objects.amounts import add_to, needed_together, parsed, raise_to
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.amounts import add_to, needed_together, parsed, raise_to
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_resources import (
+    COMPUTE,
+    is_huge_pages,
+    is_pod_resource,
+    is_sidecar,
+)
+from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, int]
@@ -25,7 +32,8 @@ PODS: Final = "pods"
 
 _PLAIN: Final = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE))
 _DEFAULTS: Final = {CPU: "100m", MEMORY: "209715200"}
-_HUGE_PAGES: Final = "hugepages-"
+_RESIZE_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
 _ATTACHABLE: Final = "attachable-volumes-"
 
 
@@ -48,9 +56,10 @@ def requests_of(
             named = {**_DEFAULTS, **named}
         return {name: amount_of(name, text) for name, text in named.items() if is_counted(name)}
     statuses = _statuses(pod) if has_status else {}
-    total = _containers(spec, statuses, _DEFAULTS if defaulted and not own else {})
+    defaults = _DEFAULTS if defaulted and not own else {}
+    total = _containers(spec, statuses, defaults, is_refused=has_status and _is_refused(pod))
     for name, text in (own or {}).items():
-        if name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES):
+        if is_pod_resource(name):
             total[name] = parse(text)
     if defaulted and own:
         for name, text in _DEFAULTS.items():
@@ -68,7 +77,7 @@ def amount_of(name: str, text: str) -> int:
 @lru_cache(maxsize=1024)
 def is_scalar(name: str) -> bool:
     """Whether a resource is one of those that only some nodes have, counted by name."""
-    if name.startswith((_HUGE_PAGES, _ATTACHABLE)):
+    if is_huge_pages(name) or name.startswith(_ATTACHABLE):
         return True
     return "/" in name and not (name.startswith("requests.") and "kubernetes.io/" not in name)
 
@@ -82,25 +91,42 @@ def _whole(name: str, amount: Quantity) -> int:
     return amount.milli_value() if name == CPU else amount.value()
 
 
+def _is_refused(pod: Object) -> bool:
+    """Whether the node can never give a pod what it asks for now: that does not count, then."""
+    found = conditions.find(pod["status"].get("conditions") or (), _RESIZE_PENDING)
+    return found is not None and found.get("reason") == _INFEASIBLE
+
+
 def _containers(
-    spec: Object, statuses: Mapping[str, Object], defaults: Mapping[str, str]
+    spec: Object,
+    statuses: Mapping[str, Object],
+    defaults: Mapping[str, str],
+    *,
+    is_refused: bool,
 ) -> dict[str, Quantity]:
+    def asked(container: Object) -> dict[str, Quantity]:
+        return _requests(container, statuses, defaults, is_refused=is_refused)
+
     return needed_together(
-        (_requests(each, statuses, defaults) for each in spec["containers"]),
-        (
-            (_requests(each, statuses, defaults), each.get("restartPolicy") == "Always")
-            for each in spec.get("initContainers") or ()
-        ),
+        (asked(each) for each in spec["containers"]),
+        ((asked(each), is_sidecar(each)) for each in spec.get("initContainers") or ()),
     )
 
 
 def _requests(
-    container: Object, statuses: Mapping[str, Object], defaults: Mapping[str, str]
+    container: Object,
+    statuses: Mapping[str, Object],
+    defaults: Mapping[str, str],
+    *,
+    is_refused: bool,
 ) -> dict[str, Quantity]:
     named = (container.get("resources") or {}).get("requests") or {}
     amounts = parsed({**defaults, **named} if defaults else named)
     status = statuses.get(container["name"])
     if status is not None:
+        if is_refused:
+            for name in COMPUTE:
+                amounts.pop(name, None)
         raise_to(amounts, parsed(status.get("allocatedResources") or {}))
         raise_to(amounts, parsed((status.get("resources") or {}).get("requests") or {}))
     return amounts

@@ -10,6 +10,14 @@ Documents are made when they are first asked for, and again when rows have come 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.schema import discovery
+from kvstack.apimachinery.schema.discovery import Document, Group, RemoteVersion
+from kvstack.apimachinery.schema.load import built_in_type
+from kvstack.apimachinery.schema.protobuf.codec import to_protobuf
+from kvstack.apimachinery.schema.protobuf.envelope import wrap
+from kvstack.apimachinery.schema.resource import Kind, Resource
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.http.answers import Headers, Reply
 from kvstack.apiserver.http.encoding import load_type, write_plain
 from kvstack.apiserver.http.negotiation import (
@@ -23,16 +31,8 @@ from kvstack.apiserver.http.negotiation import (
     negotiate,
 )
 from kvstack.apiserver.http.pages.page_set import check_get, check_reading, not_found
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.policy.attributes import User
-from kvstack.apiserver.schema import discovery
-from kvstack.apiserver.schema.discovery import Document, Group, RemoteVersion
-from kvstack.apiserver.schema.load import built_in_type
-from kvstack.apiserver.schema.protobuf.codec import to_protobuf
-from kvstack.apiserver.schema.protobuf.envelope import wrap
-from kvstack.apiserver.schema.resource import Kind, Resource
-from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.http.pretty import is_pretty
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.verbs.forms.bodies import PROTOBUF
 from kvstore.http.serving.request import Request
 
@@ -67,7 +67,7 @@ class DiscoveryPages:
         """Returns what aggregated servers serve."""
         self._address = address
         self._groups: dict[str, Group] | None = None
-        self._written: dict[tuple[str, str, str], _Written] = {}
+        self._written: dict[tuple[str, str, str, bool], _Written] = {}
 
     def forget(self) -> None:
         """Make everything anew: rows have come or gone."""
@@ -85,9 +85,10 @@ class DiscoveryPages:
             found += [f"{head}/{each.name}" for each in group.versions]
         return found
 
-    async def __call__(self, request: Request, reply: Reply, route: Route, _user: User) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Answer with a document."""
-        path = route.info.path.rstrip("/")
+        request, reply = context.request, context.reply
+        path = context.route.info.path.rstrip("/")
         if path in ("/api", "/apis"):
             check_reading(request) if path == "/apis" else check_get(request)
             self._send_root(request, reply, path)
@@ -101,7 +102,8 @@ class DiscoveryPages:
             return
         check_get(request)
         representation = negotiate(request.header("accept"), PLAIN)
-        written = self._write(path, representation, lambda: document)
+        pretty = is_pretty(request, representation)
+        written = self._write(path, representation, lambda: document, is_pretty=pretty)
         reply.send(200, written.content_type, written.body)
 
     def _send_root(self, request: Request, reply: Reply, path: str) -> None:
@@ -112,10 +114,12 @@ class DiscoveryPages:
             representation = None
         if representation is None:
             plain = negotiate(accept, _PLAIN_UNROUTED)
-            written = self._write(path, plain, lambda: self._root(path))
+            pretty = is_pretty(request, plain)
+            written = self._write(path, plain, lambda: self._root(path), is_pretty=pretty)
             reply.send(200, written.content_type, written.body)
             return
-        written = self._aggregated(path, representation)
+        pretty = is_pretty(request, representation)
+        written = self._aggregated(path, representation, is_pretty=pretty)
         own: Headers = [("ETag", written.etag), ("Vary", "Accept")]
         reply.cache_control = "public"
         if request.header("if-none-match") == written.etag:
@@ -161,35 +165,46 @@ class DiscoveryPages:
         return None if found is None else discovery.resource_list(group.name, found)
 
     def _write(
-        self, path: str, representation: Representation, document: Callable[[], Document]
+        self,
+        path: str,
+        representation: Representation,
+        document: Callable[[], Document],
+        *,
+        is_pretty: bool,
     ) -> _Written:
-        key = (path, representation.media_type, "")
+        key = (path, representation.media_type, "", is_pretty)
         found = self._written.get(key)
         if found is None:
             made = document()
             kind: str = made["kind"]
-            body = _encoded(made, kind, made.get("apiVersion", ""), representation.media_type)
+            version, media_type = made.get("apiVersion", ""), representation.media_type
+            body = _encoded(made, kind, version, media_type, is_pretty=is_pretty)
             found = self._written[key] = _Written(representation.media_type, body)
         return found
 
-    def _aggregated(self, path: str, representation: Representation) -> _Written:
+    def _aggregated(
+        self, path: str, representation: Representation, *, is_pretty: bool
+    ) -> _Written:
         media_type = representation.media_type
-        key = (path, media_type, AGGREGATED)
+        key = (path, media_type, AGGREGATED, is_pretty)
         found = self._written.get(key)
         if found is None:
             groups = [each for each in self._all().values() if bool(each.name) == (path == "/apis")]
             document = discovery.aggregated(groups)
-            body = _encoded(document, AGGREGATED, document["apiVersion"], media_type)
+            version = document["apiVersion"]
+            body = _encoded(document, AGGREGATED, version, media_type, is_pretty=is_pretty)
             content_type = f"{media_type};g={DISCOVERY};v=v2;as={AGGREGATED}"
             found = _Written(content_type, body, discovery.etag(document))
             self._written[key] = found
         return found
 
 
-def _encoded(document: Document, kind: str, api_version: str, media_type: str) -> bytes:
+def _encoded(
+    document: Document, kind: str, api_version: str, media_type: str, *, is_pretty: bool
+) -> bytes:
     if media_type == PROTOBUF:
         return wrap(api_version, kind, to_protobuf(document, _type(kind)))
-    return write_plain(document, media_type)
+    return write_plain(document, media_type, is_pretty=is_pretty)
 
 
 def _type(kind: str) -> Type:

@@ -10,18 +10,16 @@ Columns and names are upstream's.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from kvstack.apiserver.http.answers import NO_SNIFF, Reply
+from kvstack.apimachinery.objects.durations import text as duration_text
+from kvstack.apimachinery.objects.times import format_time
+from kvstack.apiserver.http.answers import NO_SNIFF
 from kvstack.apiserver.http.pages.page_set import PageSet, check_get
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects.durations import text as duration_text
-from kvstack.apiserver.objects.times import format_time
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.policy.flow_control.levels import FlowCounts, Level
 from kvstack.apiserver.registry.timing import Clock
-from kvstore.histograms import Histogram
-from kvstore.http.serving.request import Request
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.metrics.histograms import Histogram
 
 ROOT: Final = "/debug/api_priority_and_fairness/"
 _CELL_MIN: Final = 8
@@ -46,9 +44,9 @@ def add_flow_pages(pages: PageSet, control: FlowControl, clock: Clock) -> None:
     """Serve the pages; they are not listed."""
 
     def add(name: str, columns: Sequence[str], rows: Callable[[], Iterable[Row]]) -> None:
-        async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
-            check_get(request)
-            reply.send_text(200, table([columns, *rows()]), NO_SNIFF)
+        async def page(context: RequestContext) -> None:
+            check_get(context.request)
+            context.reply.send_text(200, table([columns, *rows()]), NO_SNIFF)
 
         pages.add(f"{ROOT}{name}", page, is_listed=False)
 
@@ -218,18 +216,18 @@ def readings(control: FlowControl) -> Iterator[FamilySamples]:
         "Fair fraction of server's concurrency to allocate to each priority level that can use it",
         {"": control.fair_fraction},
     )
-    found = {
+    counts_by_flow = {
         labels(flow_schema=schema, priority_level=level): counts
         for (level, schema), counts in control.counts.items()
     }
     for name, help_, of_flow in _CURRENT:
-        samples = {key: of_flow(counts) for key, counts in found.items()}
+        samples = {key: of_flow(counts) for key, counts in counts_by_flow.items()}
         yield f"{_PREFIX}{name}", FamilyKind.GAUGE, help_, samples
     yield (
         f"{_PREFIX}dispatched_requests_total",
         FamilyKind.COUNTER,
         "Number of requests executed by API Priority and Fairness subsystem",
-        {key: counts.dispatched for key, counts in found.items()},
+        {key: counts.dispatched for key, counts in counts_by_flow.items()},
     )
     yield (
         f"{_PREFIX}rejected_requests_total",
@@ -252,7 +250,7 @@ def readings(control: FlowControl) -> Iterator[FamilySamples]:
         FamilyKind.HISTOGRAM,
         "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request"
         " execution in the API Priority and Fairness subsystem",
-        {key: counts.executions.copy() for key, counts in found.items()},
+        {key: counts.executions.copy() for key, counts in counts_by_flow.items()},
     )
 
 

@@ -10,13 +10,12 @@ A check is a function that returns what is wrong, or nothing; why is for the log
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.http.answers import NO_SNIFF, Reply
 from kvstack.apiserver.http.pages.page_set import not_found
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import User
-from kvstore.http.serving.request import Request
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 Check: TypeAlias = Callable[[], str | Awaitable[str]]
 """Returns what is wrong; empty: nothing is."""
@@ -53,8 +52,9 @@ class Health:
             found += [f"/{page}/{name}" for name in self.names(page)]
         return found
 
-    async def __call__(self, _request: Request, reply: Reply, route: Route, _user: User) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Answer for a page, or one check."""
+        reply, route = context.reply, context.route
         page, _, name = route.info.path.strip("/").partition("/")
         if name:
             await self._serve_one(reply, page, name)

@@ -9,25 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.pages.page_set import check_get
 from kvstack.apiserver.http.pages.version_page import version_info
-from kvstack.apiserver.http.request_metrics import Labels, RequestMetrics
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.http.watch_streams import WatchStreams
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.request_context import RequestContext
+from kvstack.apiserver.http.request_metrics import RequestMetrics
+from kvstack.apiserver.http.request_series import Labels
+from kvstack.apiserver.http.watches.watch_streams import WatchStreams
 from kvstack.apiserver.registry.registry import Registry
-from kvstore.client.errors import StoreError
-from kvstore.http.serving.request import Request
-from kvstore.server.metrics.exposition import (
+from kvstack.component.metrics.exposition import (
     CONTENT_TYPE,
     FamilyKind,
     FamilySamples,
     labels,
     render,
 )
-from kvstore.server.metrics.process_families import read_process
+from kvstack.component.metrics.process_families import read_process
+from kvstore.client.errors import StoreError
 
 _STORE_S: Final = 2.0
 _BUILD: Final = (
@@ -61,11 +59,11 @@ class MetricsPage:
         self.more: Final[list[Callable[[], Iterator[FamilySamples]]]] = []
         """What others count."""
 
-    async def __call__(self, request: Request, reply: Reply, _route: Route, _user: User) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Answer with the page."""
-        check_get(request)
+        check_get(context.request)
         readings = await self.readings()
-        reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
+        context.reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
 
     async def readings(self) -> list[FamilySamples]:
         """Return all families, with what they are now."""
@@ -114,7 +112,7 @@ class MetricsPage:
 
     def _objects(self) -> Iterator[FamilySamples]:
         found: dict[str, int] = {}
-        for each in self._registry.copy.collections.values():
+        for each in self._registry.watch_cache.collections.values():
             found[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
         for name in ("apiserver_resource_objects", "apiserver_storage_objects"):
             yield (

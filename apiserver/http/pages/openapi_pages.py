@@ -16,17 +16,16 @@ from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 
+from kvstack.apimachinery.schema.openapi import v2
+from kvstack.apimachinery.schema.openapi.protobuf import encode_v2, encode_v3
+from kvstack.apimachinery.schema.openapi.v3 import Documents
+from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apimachinery.schema.table import Table
 from kvstack.apiserver.http.answers import PLAIN_TEXT, Header, Headers, Reply
 from kvstack.apiserver.http.negotiation import parse_accept
 from kvstack.apiserver.http.pages.page_set import Page, check_reading
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.schema.openapi import v2
-from kvstack.apiserver.schema.openapi.protobuf import encode_v2, encode_v3
-from kvstack.apiserver.schema.openapi.v3 import Documents
-from kvstack.apiserver.schema.resource import Resource
-from kvstack.apiserver.schema.table import Table
 from kvstack.apiserver.verbs.forms.bodies import JSON
 from kvstore.http.serving.request import Request
 
@@ -87,9 +86,10 @@ class OpenApiPages:
         for key in [each for each in self._made if each[0] == _V2]:
             del self._made[key]
 
-    async def __call__(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Answer with a document."""
-        path = route.info.path
+        request, reply = context.request, context.reply
+        path = context.route.info.path
         if path == _V3:
             # The one page that answers any method, and does not say what it is made of.
             made = await self._get("index", "")
@@ -99,13 +99,13 @@ class OpenApiPages:
             return
         name = path[len(_V3) + 1 :]
         if self.serve_remote is not None and name in self.remotes():
-            await self.serve_remote(request, reply, route, user)
+            await self.serve_remote(context)
             return
         check_reading(request)
-        if path.rstrip("/") == "/openapi/v2":
+        if path == "/openapi/v2":
             await self._serve_v2(request, reply)
         else:
-            await self._serve_v3(request, reply, route, name)
+            await self._serve_v3(context, name)
 
     async def _serve_v2(self, request: Request, reply: Reply) -> None:
         content_type = _accepted(request, _V2_TYPES)
@@ -115,7 +115,8 @@ class OpenApiPages:
         made = await self._get(_V2, content_type)
         self._send(request, reply, content_type, made)
 
-    async def _serve_v3(self, request: Request, reply: Reply, route: Route, name: str) -> None:
+    async def _serve_v3(self, context: RequestContext, name: str) -> None:
+        request, reply = context.request, context.reply
         documents = self._current()
         if name not in documents.names:
             reply.send_nothing(404)
@@ -125,7 +126,7 @@ class OpenApiPages:
             reply.send_nothing(406, _VARY)
             return
         made = await self._get(name, content_type)
-        asked = route.query.get("hash", [""])[0]
+        asked = context.route.query.get("hash", [""])[0]
         own: Headers = []
         if asked == made.hash:
             reply.cache_control = "public, immutable"

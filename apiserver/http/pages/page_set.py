@@ -1,7 +1,8 @@
 """What is served besides resources: pages by their path.
 
     pages = PageSet()
-    pages.add("/version", version_page)            this path, with or without a slash at its end
+    pages.add("/metrics", metrics_page)            this path
+    pages.add("/version", …, takes_slash=True)     with or without a slash at its end
     pages.add_below("/healthz/", health_page)      and all that begins with that
     pages.paths                                    what `/` lists
 
@@ -11,16 +12,15 @@ A page answers itself. A path that nobody knows is answered in plain text, as Go
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text import json_text
 from kvstack.apiserver.http.answers import NO_SNIFF, Reply
 from kvstack.apiserver.http.negotiation import JSON_ONLY, negotiate
-from kvstack.apiserver.http.routing import Route
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.verbs.forms.bodies import JSON
 from kvstore.http.serving.request import Request
 
-Page: TypeAlias = Callable[[Request, Reply, Route, User], Awaitable[None]]
+Page: TypeAlias = Callable[[RequestContext], Awaitable[None]]
 
 _ROOTS: Final = frozenset(("/", "", "/index.html"))
 _PREFIXES: Final = ("/apis/", "/openapi/v3/")
@@ -34,14 +34,19 @@ class PageSet:
     def __init__(self) -> None:
         """Know no page but the list of them."""
         self._exact: dict[str, Page] = {}
+        self._with_slash: dict[str, Page] = {}
         self._below: dict[str, Page] = {}
         self._listed: set[str] = set(_PREFIXES)
         self.more_paths: Callable[[], list[str]] = list
         """Returns the paths that come and go."""
 
-    def add(self, path: str, page: Page, *, is_listed: bool = True) -> None:
-        """Serve a path."""
+    def add(
+        self, path: str, page: Page, *, is_listed: bool = True, takes_slash: bool = False
+    ) -> None:
+        """Serve a path; takes_slash: also with a slash at its end."""
         self._exact[path] = page
+        if takes_slash:
+            self._with_slash[f"{path}/"] = page
         if is_listed:
             self._listed.add(path)
 
@@ -58,16 +63,16 @@ class PageSet:
         """What is served, sorted."""
         return sorted({*self._listed, *self.more_paths()})
 
-    async def serve(self, request: Request, reply: Reply, route: Route, user: User) -> None:
+    async def serve(self, context: RequestContext) -> None:
         """Answer a request for a path."""
-        path = route.info.path
-        page = self._exact.get(path) or self._exact.get(path.rstrip("/"))
+        path, reply = context.route.info.path, context.reply
+        page = self._exact.get(path) or self._with_slash.get(path)
         if page is None:
             page = next(
                 (each for prefix, each in self._below.items() if path.startswith(prefix)), None
             )
         if page is not None:
-            await page(request, reply, route, user)
+            await page(context)
         elif path in _ROOTS:
             body = json_text.write_indented({"paths": self.paths})
             reply.send(200, JSON, body)
@@ -84,10 +89,10 @@ def json_page(value: object) -> Page:
     """Return a page that is always the same JSON, indented."""
     body = json_text.write_indented(value)
 
-    async def page(request: Request, reply: Reply, _route: Route, _user: User) -> None:
-        check_reading(request)
-        negotiate(request.header("accept"), JSON_ONLY)
-        reply.send(200, JSON, body)
+    async def page(context: RequestContext) -> None:
+        check_get(context.request)
+        negotiate(context.request.header("accept"), JSON_ONLY)
+        context.reply.send(200, JSON, body)
 
     return page
 

@@ -4,7 +4,8 @@ import platform
 import sys
 from typing import Any, Final
 
-KUBERNETES_VERSION: Final = "1.37.1"
+from kvstack.component.version import KUBERNETES_VERSION
+
 MINOR: Final = "1.37"
 
 

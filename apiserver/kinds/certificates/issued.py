@@ -6,16 +6,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from kvstack.apiserver.kinds.ca_bundles import CERTIFICATE
-from kvstack.apiserver.kinds.certificates.x509_requests import (
-    is_same_key,
-    read_certificate,
-    read_key,
-    read_request,
-)
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
     child,
@@ -23,11 +14,20 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.text import pem
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.text.string_formats import has_format
-from kvstack.apiserver.objects.times import parse_time
-from kvstack.apiserver.schema.scalars import decode_base64
+from kvstack.apimachinery.objects.text import pem
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.string_formats import has_format
+from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.schema.scalars import decode_base64
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.component.certs.ca_bundles import CERTIFICATE
+from kvstack.component.certs.x509_requests import (
+    is_same_key,
+    read_certificate,
+    read_key,
+    read_request,
+)
 
 _CHAIN: Final = "status.certificateChain"
 _CHAIN_MAX: Final = 100 * 1024
@@ -58,7 +58,7 @@ def issued_errors(new: Obj, old: Obj, now: str) -> list[FieldError]:
     if leaf is None:
         return [invalid(_CHAIN, text, "leaf certificate does not parse as valid X.509")]
     errors = _name_errors(leaf)
-    key = _wanted_key(old["spec"])
+    key = _requested_key(old["spec"])
     if isinstance(key, FieldError):
         return [*errors, key]
     if not is_same_key(key, leaf.public_key()):
@@ -97,7 +97,7 @@ def _name_errors(leaf: x509.Certificate) -> Errors:
     return errors
 
 
-def _wanted_key(spec: Obj) -> PublicKeyTypes | FieldError:
+def _requested_key(spec: Obj) -> PublicKeyTypes | FieldError:
     stub = decode_base64(spec.get("stubPKCS10Request") or "")
     if stub:
         request = read_request(stub)

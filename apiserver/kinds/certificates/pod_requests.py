@@ -2,26 +2,9 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.access import AccessRequest
-from kvstack.apiserver.kinds.cells import pairs_text
-from kvstack.apiserver.kinds.certificates.issued import issued_errors
-from kvstack.apiserver.kinds.certificates.x509_requests import (
-    BadKeyError,
-    check_key,
-    has_good_signature,
-    is_signed,
-    read_key,
-    read_request,
-)
-from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.signer_names import check_signer_name, is_kubernetes_signer
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects import field_checks
-from kvstack.apiserver.objects.field_checks import domain_prefixed_key
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.field_checks import domain_prefixed_key
+from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
     child,
@@ -30,10 +13,27 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     too_long,
 )
-from kvstack.apiserver.objects.metadata import ANNOTATIONS_BYTES_MAX
-from kvstack.apiserver.objects.names import IMMUTABLE, name_is_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
-from kvstack.apiserver.schema.scalars import decode_base64
+from kvstack.apimachinery.objects.metadata import ANNOTATIONS_BYTES_MAX
+from kvstack.apimachinery.objects.names import IMMUTABLE, name_is_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.schema.scalars import decode_base64
+from kvstack.apiserver.kinds.access import AccessRequest
+from kvstack.apiserver.kinds.cells import pairs_text
+from kvstack.apiserver.kinds.certificates.issued import issued_errors
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.signer_names import check_signer_name, is_kubernetes_signer
+from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.component.certs.x509_requests import (
+    BadKeyError,
+    check_key,
+    has_good_signature,
+    is_signed,
+    read_key,
+    read_request,
+)
 
 ISSUED: Final = "Issued"
 DENIED: Final = "Denied"
@@ -254,24 +254,18 @@ def _cells(obj: Obj, _now: float) -> list[Any]:
     ]
 
 
-POD_CERTIFICATE_REQUESTS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    allows_unconditional_update=False,
-    reset_fields=(("status",),),
-    selectable=_selectable,
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            allows_unconditional_update=False,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+POD_CERTIFICATE_REQUESTS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        allows_unconditional_update=False,
+        selectable=_selectable,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("metadata",), ("spec",)),
 )

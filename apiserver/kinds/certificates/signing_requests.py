@@ -10,13 +10,7 @@ What a stored request has wrong may stay.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.kinds.ca_bundles import CERTIFICATE, is_certificate
-from kvstack.apiserver.kinds.certificates.x509_requests import request_problem
-from kvstack.apiserver.kinds.internal_values import internal_diff
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.signer_names import check_signer_name
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -26,40 +20,23 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import check_path_segment
-from kvstack.apiserver.objects.text import pem
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
-from kvstack.apiserver.objects.times import age, human_duration
-from kvstack.apiserver.schema.scalars import decode_base64
+from kvstack.apimachinery.objects.names import check_path_segment
+from kvstack.apimachinery.objects.text import pem
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.objects.times import age, human_duration
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.scalars import decode_base64
+from kvstack.apiserver.kinds.internal_values import internal_diff
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.signer_names import check_signer_name
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy
+from kvstack.component.certs.ca_bundles import CERTIFICATE, is_certificate
+from kvstack.component.certs.x509_requests import request_problem
 
 APPROVED: Final = "Approved"
 DENIED: Final = "Denied"
 FAILED: Final = "Failed"
-USAGES: Final = (
-    "any",
-    "cert sign",
-    "client auth",
-    "code signing",
-    "content commitment",
-    "crl sign",
-    "data encipherment",
-    "decipher only",
-    "digital signature",
-    "email protection",
-    "encipher only",
-    "ipsec end system",
-    "ipsec tunnel",
-    "ipsec user",
-    "key agreement",
-    "key encipherment",
-    "microsoft sgc",
-    "netscape sgc",
-    "ocsp signing",
-    "s/mime",
-    "server auth",
-    "signing",
-    "timestamping",
-)
+USAGES: Final = enum_values("io.k8s.api.certificates.v1.CertificateSigningRequestSpec", "usages")
 
 _CONDITION: Final = "io.k8s.api.certificates.v1.CertificateSigningRequestCondition"
 _CONDITIONS: Final = "status.conditions"
@@ -362,7 +339,7 @@ SIGNING_REQUESTS: Final = Strategy(
     cells=_cells,
     subresources={
         "approval": Strategy(
-            has_table=False,
+            table=NO_TABLE,
             default=_default,
             prepare_update=_prepare_approval,
             validate_update=_validate_update(approval=True),

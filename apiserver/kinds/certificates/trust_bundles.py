@@ -4,17 +4,17 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from kvstack.apiserver.kinds.ca_bundles import CERTIFICATE
-from kvstack.apiserver.kinds.certificates.x509_requests import read_certificate
+from kvstack.apimachinery.objects.field_checks import immutable
+from kvstack.apimachinery.objects.field_errors import FieldError, child, invalid, too_long
+from kvstack.apimachinery.objects.text import pem
+from kvstack.apimachinery.objects.text.go_text import go_plain
 from kvstack.apiserver.kinds.signer_names import (
     check_signer_name,
     check_trust_bundle_name,
 )
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_checks import immutable
-from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, too_long
-from kvstack.apiserver.objects.text import pem
-from kvstack.apiserver.objects.text.go_text import go_plain
+from kvstack.component.certs.ca_bundles import CERTIFICATE
+from kvstack.component.certs.x509_requests import read_certificate
 
 _BYTES_MAX: Final = 1024 * 1024
 _BUNDLE: Final = "spec.trustBundle"

@@ -2,6 +2,9 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, too_long
+from kvstack.apimachinery.objects.names import length
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
     check_keys,
@@ -10,9 +13,6 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     fill_bytes,
 )
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, too_long
-from kvstack.apiserver.objects.names import length
-from kvstack.apiserver.objects.times import age
 
 
 def _default(obj: Obj) -> None:

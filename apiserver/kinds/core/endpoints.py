@@ -3,6 +3,16 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import ip_warnings, validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import FieldError, child, index, required
+from kvstack.apimachinery.objects.names import (
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_port_number,
+)
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.cells import first_of
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.rules import (
@@ -14,19 +24,10 @@ from kvstack.apiserver.kinds.rules import (
     needs_one_of,
 )
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import ip_warnings, validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import FieldError, child, index, required
-from kvstack.apiserver.objects.names import (
-    check_dns_label,
-    check_dns_subdomain,
-    check_label_key,
-    check_port_number,
-)
-from kvstack.apiserver.objects.times import age
 
 MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 CONTROLLER: Final = "endpoint-controller"
-PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.EndpointPort", "protocol")
 
 
 def _default(obj: Obj) -> None:

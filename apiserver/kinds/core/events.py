@@ -14,18 +14,18 @@ Errors name the fields of v1 in both.
 from dataclasses import replace
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
+from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_dns_subdomain,
     check_label_key,
     length,
     name_is_path_segment,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.rules import add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Deletion, Obj, Strategy
 
 _NEWER: Final = "events.k8s.io/v1"
 _TYPES: Final = frozenset({"Normal", "Warning"})
@@ -244,12 +244,13 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 
 EVENTS: Final = Strategy(
+    expires=True,
     validate=_validate,
     validate_update=_validate_update,
     check_name=name_is_path_segment,
     checks_metadata_last=True,
     allows_create_on_update=True,
-    minds_dependents=False,
+    deletion=Deletion(sets_finalizers=False),
     selectable=_selectable,
     cells=_cells,
 )

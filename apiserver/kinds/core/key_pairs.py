@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
 )
 
-from kvstack.apiserver.objects.text import pem
+from kvstack.apimachinery.objects.text import pem
 
 _CERTIFICATE: Final = "CERTIFICATE"
 _KEY: Final = "PRIVATE KEY"

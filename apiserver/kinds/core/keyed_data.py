@@ -4,10 +4,10 @@ import base64
 from collections.abc import Iterable
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, key
+from kvstack.apimachinery.objects.names import check_config_key
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden, key
-from kvstack.apiserver.objects.names import check_config_key
 
 DATA_BYTES_MAX: Final = 1024 * 1024
 

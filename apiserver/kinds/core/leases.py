@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid, not_supported
+from kvstack.apimachinery.objects.names import NEGATIVE, check_label_key
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid, not_supported
-from kvstack.apiserver.objects.names import NEGATIVE, check_label_key
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
 
 _GATED: Final = ("strategy", "preferredHolder")
 _STRATEGIES: Final = ("OldestEmulationVersion",)

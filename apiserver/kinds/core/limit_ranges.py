@@ -5,15 +5,7 @@ For one resource: min ≤ defaultRequest ≤ default ≤ max.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kvstack.apiserver.kinds.amounts import round_up_amounts
-from kvstack.apiserver.kinds.resource_names import (
-    can_be_overcommitted,
-    check_container_resource_name,
-    check_resource_name,
-)
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -23,9 +15,17 @@ from kvstack.apiserver.objects.field_errors import (
     key,
     required,
 )
-from kvstack.apiserver.objects.names import check_label_key
-from kvstack.apiserver.objects.quantity import Quantity, parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_label_key
+from kvstack.apimachinery.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.amounts import round_up_amounts
+from kvstack.apiserver.kinds.resource_names import (
+    can_be_overcommitted,
+    check_container_resource_name,
+    check_resource_name,
+)
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

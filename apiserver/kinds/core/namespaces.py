@@ -6,17 +6,19 @@ holds `kubernetes` from the start, and the namespace is gone when both are empty
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apimachinery.objects.names import check_label_key, name_is_dns_label
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
-from kvstack.apiserver.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from kvstack.apiserver.objects.names import check_label_key, name_is_dns_label
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUBERNETES: Final = "kubernetes"
 ACTIVE: Final = "Active"
+NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
 TERMINATING: Final = "Terminating"
 
 _STANDARD_FINALIZERS: Final = frozenset({KUBERNETES, ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
@@ -115,32 +117,27 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-NAMESPACES: Final = Strategy(
-    has_unsafe_delete=False,
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    check_name=name_is_dns_label,
-    reset_fields=(("status",),),
-    selectable=_selectable,
-    returns_deleted=True,
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        ),
-        "finalize": Strategy(
-            default=_default,
-            prepare_update=_prepare_finalize,
-            validate_update=_validate_finalize,
-            reset_fields=(("status",),),
-            cells=_cells,
-        ),
-    },
+NAMESPACES: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        check_name=name_is_dns_label,
+        selectable=_selectable,
+        deletion=Deletion(returns_object=True, allows_unread=False),
+        cells=_cells,
+        subresources={
+            "finalize": Strategy(
+                default=_default,
+                prepare_update=_prepare_finalize,
+                validate_update=_validate_finalize,
+                reset_fields=(("status",),),
+                cells=_cells,
+            ),
+        },
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

@@ -2,10 +2,14 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import child, forbidden, invalid
+from kvstack.apimachinery.objects.names import (
+    check_config_key,
+    check_dns_label,
+    check_dns_subdomain,
+)
 from kvstack.apiserver.kinds.rules import Errors, all_of, inside, needs, needs_formatted
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import child, forbidden, invalid
-from kvstack.apiserver.objects.names import check_config_key, check_dns_label, check_dns_subdomain
 
 
 def check_config_source(errors: Errors, path: str, source: Obj) -> None:

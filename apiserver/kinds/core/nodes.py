@@ -5,13 +5,8 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.amounts import round_up_amounts
-from kvstack.apiserver.kinds.core.node_config import check_config_source, check_config_status
-from kvstack.apiserver.kinds.resource_names import check_amount
-from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -22,14 +17,19 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     DNS_SUBDOMAIN_MAX,
     check_label_key,
     check_label_value,
     length,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.amounts import round_up_amounts
+from kvstack.apiserver.kinds.core.node_config import check_config_source, check_config_status
+from kvstack.apiserver.kinds.resource_names import check_amount
+from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
@@ -296,24 +296,18 @@ def _address(status: Obj, kind: str) -> str:
     return "<none>"
 
 
-NODES: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    reset_fields=(("status",),),
-    selectable=_selectable,
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+NODES: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        selectable=_selectable,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

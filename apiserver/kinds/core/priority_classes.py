@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import wrong_choice
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
 
 SYSTEM_PREFIX: Final = "system-"
 USER_VALUE_MAX: Final = 1_000_000_000
@@ -90,6 +90,6 @@ PRIORITY_CLASSES: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     has_generation=True,
-    keeps=_keeps,
+    deletion=Deletion(refusal=_keeps),
     cells=_cells,
 )

@@ -3,6 +3,17 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    invalid,
+    key,
+    required,
+)
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.quantity import ZERO, parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.resource_names import (
     check_amount,
@@ -10,18 +21,7 @@ from kvstack.apiserver.kinds.resource_names import (
     is_quota_resource,
 )
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    invalid,
-    key,
-    required,
-)
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.quantity import ZERO, parse
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _POD_OBJECTS: Final = frozenset({"pods"})
 _POD_RESOURCES: Final = _POD_OBJECTS | {
@@ -225,23 +225,16 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-RESOURCE_QUOTAS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    reset_fields=(("status",),),
-    returns_deleted=True,
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+RESOURCE_QUOTAS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

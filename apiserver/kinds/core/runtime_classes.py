@@ -2,6 +2,16 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    duplicate,
+    index,
+    invalid,
+    required,
+)
+from kvstack.apimachinery.objects.metadata import validate_labels
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.internal_values import internal_value
@@ -11,10 +21,6 @@ from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, duplicate, index, invalid, required
-from kvstack.apiserver.objects.metadata import validate_labels
-from kvstack.apiserver.objects.names import IMMUTABLE, check_dns_label
-from kvstack.apiserver.objects.times import age
 
 _TOLERATION: Final = "io.k8s.api.core.v1.Toleration"
 _IDENTITY: Final = ("key", "operator", "value", "effect")

@@ -4,6 +4,12 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, required, too_long
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.json_text import parse, type_word
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -15,12 +21,6 @@ from kvstack.apiserver.kinds.core.keyed_data import (
 )
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required, too_long
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.json_text import parse, type_word
-from kvstack.apiserver.objects.times import age
 
 OPAQUE: Final = "Opaque"
 TLS: Final = "kubernetes.io/tls"

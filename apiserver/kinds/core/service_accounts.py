@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.times import age
 
 _ENFORCE: Final = "kubernetes.io/enforce-mountable-secrets"
 
@@ -41,6 +41,5 @@ SERVICE_ACCOUNTS: Final = Strategy(
     prepare_update=_prepare_update,
     warnings=_warnings,
     update_warnings=_update_warnings,
-    returns_deleted=True,
     cells=_cells,
 )

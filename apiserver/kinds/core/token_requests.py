@@ -9,11 +9,11 @@ configurations as such objects are off by default.
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid, key, not_supported
+from kvstack.apimachinery.objects.groups import GroupKind, GroupResource, GroupVersionKind
+from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_errors import FieldError, index, invalid, key, not_supported
-from kvstack.apiserver.objects.groups import GroupKind, GroupResource, GroupVersionKind
-from kvstack.apiserver.objects.names import check_dns_subdomain
 
 DEFAULT_SECONDS: Final = 3600
 INJECTED_SECONDS: Final = 3607

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -14,8 +12,10 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_many,
 )
-from kvstack.apiserver.objects.names import NEGATIVE
-from kvstack.apiserver.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.names import NEGATIVE
+from kvstack.apimachinery.objects.quantity import Quantity, parse
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Obj
 
 _OPTIONS_MAX: Final = 10
 _INT64_MAX: Final = 2**63 - 1

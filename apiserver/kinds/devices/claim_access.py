@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import go_plain, quote
 from kvstack.apiserver.kinds.access import AccessRequest
 from kvstack.apiserver.kinds.devices.declared import TYPES
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import go_plain, quote
 
 _GROUP: Final = "resource.k8s.io"
 _RESOURCE: Final = "resourceclaims"

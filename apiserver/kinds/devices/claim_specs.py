@@ -2,6 +2,18 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import check_dns_label, check_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.devices.declared import ALLOCATION_MODES, TYPES
 from kvstack.apiserver.kinds.devices.names import (
     Requests,
@@ -17,18 +29,6 @@ from kvstack.apiserver.kinds.devices.parts import (
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import check_dns_label, check_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 

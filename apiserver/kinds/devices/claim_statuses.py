@@ -2,6 +2,21 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.addresses import validate_interface_address
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label, length
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.devices.claim_specs import check_references
 from kvstack.apiserver.kinds.devices.declared import CONFIGURATION_SOURCES, TYPES
 from kvstack.apiserver.kinds.devices.names import (
@@ -23,21 +38,6 @@ from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects import field_checks
-from kvstack.apiserver.objects.addresses import validate_interface_address
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-    too_many,
-)
-from kvstack.apiserver.objects.names import IMMUTABLE, check_dns_label, length
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 _ALLOCATION: Final = f"{TYPES}.AllocationResult"
 _RESERVED_MAX: Final = 256

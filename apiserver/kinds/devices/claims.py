@@ -2,6 +2,9 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.devices.claim_access import binding_errors, device_errors
 from kvstack.apiserver.kinds.devices.claim_specs import (
     admin_errors,
@@ -17,13 +20,11 @@ from kvstack.apiserver.kinds.devices.claim_statuses import (
     drop_deallocated_devices,
     drop_disabled_status_fields,
 )
+from kvstack.apiserver.kinds.devices.conversion import CLAIM
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
 
 _CLAIM: Final = f"{TYPES}.ResourceClaim"
 _RESULTS: Final = "status.allocation.devices.results"
@@ -101,22 +102,18 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     return [metadata["name"], ",".join(states), age(metadata.get("creationTimestamp"), now)]
 
 
-CLAIMS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            has_table=False,
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+CLAIMS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        cells=_cells,
+        conversions={"v1beta1": CLAIM},
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("metadata",), ("spec",)),
+    table=NO_TABLE,
 )

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.devices.names import name_of_class
 from kvstack.apiserver.kinds.devices.parts import (
@@ -12,8 +14,6 @@ from kvstack.apiserver.kinds.devices.parts import (
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
 from kvstack.apiserver.kinds.resource_names import is_extended
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, invalid
-from kvstack.apiserver.objects.times import age
 
 _CLASS: Final = f"{TYPES}.DeviceClass"
 _SPEC: Final = f"{TYPES}.DeviceClassSpec"

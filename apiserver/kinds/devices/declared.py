@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, not_supported, too_long
+from kvstack.apimachinery.objects.names import length
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.declared import Check, Declared, DeclaredRules, OneOf
 from kvstack.apiserver.kinds.devices.names import (
     check_full_name,
@@ -14,15 +18,12 @@ from kvstack.apiserver.kinds.devices.names import (
     declared_short_name,
     declared_uuid,
 )
-from kvstack.apiserver.objects.field_errors import FieldError, not_supported, too_long
-from kvstack.apiserver.objects.names import length
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 TYPES: Final = "io.k8s.api.resource.v1"
-ALLOCATION_MODES: Final = ("All", "ExactCount")
-CONFIGURATION_SOURCES: Final = ("FromClaim", "FromClass")
-OPERATORS: Final = ("Equal", "Exists")
-TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+ALLOCATION_MODES: Final = enum_values(f"{TYPES}.ExactDeviceRequest", "allocationMode")
+CONFIGURATION_SOURCES: Final = enum_values(f"{TYPES}.DeviceAllocationConfiguration", "source")
+OPERATORS: Final = enum_values(f"{TYPES}.DeviceToleration", "operator")
+TAINT_EFFECTS: Final = enum_values(f"{TYPES}.DeviceTaint", "effect")
 
 
 def _choice(values: Sequence[str]) -> Check:

@@ -6,15 +6,14 @@ check_qualified_name("gpu.example.com/model", path, errors)
 
 from typing import Final
 
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     invalid,
     required,
     too_long,
     too_long_characters,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     DNS_SUBDOMAIN_MAX,
     check_caseless_dns_subdomain,
     check_dns_label,
@@ -23,6 +22,7 @@ from kvstack.apiserver.objects.names import (
     check_label_key,
     length,
 )
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
 
 DRIVER_MAX: Final = 63
 IDENTIFIER_MAX: Final = 32

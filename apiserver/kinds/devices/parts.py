@@ -5,12 +5,7 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.kinds.devices.declared import OPERATORS, TAINT_EFFECTS
-from kvstack.apiserver.kinds.devices.names import check_driver_name
-from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     duplicate,
     index,
@@ -20,8 +15,13 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.names import check_label_key, check_label_value, length
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_label_key, check_label_value, length
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.devices.declared import OPERATORS, TAINT_EFFECTS
+from kvstack.apiserver.kinds.devices.names import check_driver_name
+from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Obj
 
 SELECTORS_MAX: Final = 32
 RAW_MAX: Final = 10 * 1024

@@ -3,13 +3,7 @@
 import re
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.devices.capacities import check_policy
-from kvstack.apiserver.kinds.devices.names import check_qualified_name
-from kvstack.apiserver.kinds.devices.parts import check_bindings, check_items, check_taint
-from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     duplicate,
     forbidden,
@@ -20,7 +14,13 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.names import check_dns_label, length, name_is_dns_subdomain
+from kvstack.apimachinery.objects.names import check_dns_label, length, name_is_dns_subdomain
+from kvstack.apiserver.kinds.devices.capacities import check_policy
+from kvstack.apiserver.kinds.devices.names import check_qualified_name
+from kvstack.apiserver.kinds.devices.parts import check_bindings, check_items, check_taint
+from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Obj
 
 _ENTRIES_MAX: Final = 32
 _VALUES_MAX: Final = 48
@@ -38,7 +38,7 @@ _VERSION: Final = re.compile(
     re.ASCII,
 )
 _LISTS: Final = ("bools", "ints", "strings", "versions")
-_PLACES: Final = ("nodeName", "nodeSelector", "allNodes")
+_NODE_FIELDS: Final = ("nodeName", "nodeSelector", "allNodes")
 _NOT_SET: Final = (None, "", False)
 _ONE_PLACE: Final = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when"
@@ -98,7 +98,7 @@ def check_device(
 
         check_items(taints, _TAINTS_MAX, child(path, "taints"), errors, check, covered=False)
     _check_consumed(device.get("consumesCounters") or [], child(path, "consumesCounters"), errors)
-    _check_place(device, path, errors, is_per_device=is_per_device)
+    _check_node_selection(device, path, errors, is_per_device=is_per_device)
     check_bindings(device, path, errors)
 
 
@@ -184,10 +184,10 @@ def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None
     errors.extend(each._replace(covered=True) for each in found)
 
 
-def _check_place(device: Obj, path: str, errors: Errors, *, is_per_device: bool) -> None:
-    node, selector, all_nodes = (device.get(name) for name in _PLACES)
+def _check_node_selection(device: Obj, path: str, errors: Errors, *, is_per_device: bool) -> None:
+    node, selector, all_nodes = (device.get(name) for name in _NODE_FIELDS)
     if not is_per_device:
-        if any(device.get(name) is not None for name in _PLACES):
+        if any(device.get(name) is not None for name in _NODE_FIELDS):
             detail = (
                 "`nodeName`, `nodeSelector` and `allNodes` can only be set if"
                 " `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
@@ -204,7 +204,7 @@ def _check_place(device: Obj, path: str, errors: Errors, *, is_per_device: bool)
     if all_nodes is False:
         detail = "must be either unset or set to true"
         errors.append(invalid(child(path, "allNodes"), False, detail))
-    given = [f"`{name}`" for name in _PLACES if device.get(name) not in _NOT_SET]
+    given = [f"`{name}`" for name in _NODE_FIELDS if device.get(name) not in _NOT_SET]
     if not given:
         errors.append(required(path, _ONE_PLACE))
     elif len(given) > 1:

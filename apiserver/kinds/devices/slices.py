@@ -2,6 +2,19 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_checks import immutable
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    index,
+    invalid,
+    required,
+)
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.devices.conversion import SLICE
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.devices.names import check_driver_name, check_pool_name
 from kvstack.apiserver.kinds.devices.parts import check_items
@@ -15,18 +28,6 @@ from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_checks import immutable
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    duplicate,
-    index,
-    invalid,
-    required,
-)
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
-from kvstack.apiserver.objects.times import age
 
 _SLICE: Final = f"{TYPES}.ResourceSlice"
 _SPEC: Final = f"{TYPES}.ResourceSliceSpec"
@@ -34,7 +35,7 @@ _TERMS: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
 _DEVICES_MAX: Final = 128
 _COMPLEX_DEVICES_MAX: Final = 64
 _COUNTER_SETS_MAX: Final = 8
-_PLACES: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+_NODE_FIELDS: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _NOT_SET: Final = (None, "", False)
 _ONE_PLACE: Final = (
     "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
@@ -85,7 +86,7 @@ def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
         node = spec.get("nodeName")
         shown = None if node is None else JsonText(node)
         errors += immutable("spec.nodeName", shown, old.get("nodeName"))
-    _check_place(spec, errors)
+    _check_node_selection(spec, errors)
     devices, counters = spec.get("devices"), spec.get("sharedCounters")
     if devices is not None and counters is not None:
         detail = "only one of `sharedCounters` or `devices` is allowed"
@@ -107,7 +108,7 @@ def _check_pool(pool: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(child(path, "generation"), generation, detail))
 
 
-def _check_place(spec: Obj, errors: Errors) -> None:
+def _check_node_selection(spec: Obj, errors: Errors) -> None:
     """Check on which nodes the devices are."""
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
     if node:
@@ -124,11 +125,11 @@ def _check_place(spec: Obj, errors: Errors) -> None:
                 "must have exactly one node selector term",
             )
             errors.append(invalid(path, internal_value(terms, _TERMS), detail))
-    for name in _PLACES[2:]:
+    for name in _NODE_FIELDS[2:]:
         if spec.get(name) is False:
             detail = "must be either unset or set to true"
             errors.append(invalid(child("spec", name), False, detail))
-    given = [f"`{name}`" for name in _PLACES if spec.get(name) not in _NOT_SET]
+    given = [f"`{name}`" for name in _NODE_FIELDS if spec.get(name) not in _NOT_SET]
     if not given:
         errors.append(required("spec", _ONE_PLACE))
     elif len(given) > 1:
@@ -216,4 +217,5 @@ SLICES: Final = Strategy(
     has_generation=True,
     selectable=_selectable,
     cells=_cells,
+    conversions={"v1beta1": SLICE},
 )

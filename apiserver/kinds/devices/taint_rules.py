@@ -2,17 +2,17 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.field_errors import FieldError, child, too_many
+from kvstack.apimachinery.objects.names import check_dns_label
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.devices.names import check_driver_name, check_pool_name
 from kvstack.apiserver.kinds.devices.parts import check_taint
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects import field_checks
-from kvstack.apiserver.objects.field_errors import FieldError, child, too_many
-from kvstack.apiserver.objects.names import check_dns_label
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
 
 _RULE: Final = f"{TYPES}.DeviceTaintRule"
 _SPEC: Final = f"{TYPES}.DeviceTaintRuleSpec"
@@ -95,26 +95,20 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-TAINT_RULES: Final = Strategy(
-    default=_default,
-    default_times=_default_times,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    allows_unconditional_update=False,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            has_table=False,
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            allows_unconditional_update=False,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+TAINT_RULES: Final = with_status(
+    Strategy(
+        default=_default,
+        default_times=_default_times,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        allows_unconditional_update=False,
+        has_generation=True,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("metadata",), ("spec",)),
+    table=NO_TABLE,
 )

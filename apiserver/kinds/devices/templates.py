@@ -2,6 +2,9 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.claim_specs import check_template_metadata
 from kvstack.apiserver.kinds.devices.claim_specs import (
     admin_request_errors,
@@ -9,13 +12,11 @@ from kvstack.apiserver.kinds.devices.claim_specs import (
     default_claim_spec,
     drop_disabled_fields,
 )
+from kvstack.apiserver.kinds.devices.conversion import TEMPLATE
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, invalid
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.times import age
 
 _TEMPLATE: Final = f"{TYPES}.ResourceClaimTemplate"
 _SPEC: Final = f"{TYPES}.ResourceClaimTemplateSpec"
@@ -64,4 +65,5 @@ CLAIM_TEMPLATES: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     cells=_cells,
+    conversions={"v1beta1": TEMPLATE},
 )

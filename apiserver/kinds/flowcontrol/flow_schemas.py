@@ -3,6 +3,18 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import check_dns_label, check_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.flowcontrol import mandatory
 from kvstack.apiserver.kinds.flowcontrol.status import (
@@ -14,19 +26,7 @@ from kvstack.apiserver.kinds.flowcontrol.status import (
 )
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, all_of, each
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import check_dns_label, check_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat, with_status
 
 _TYPES: Final = "io.k8s.api.flowcontrol.v1"
 _SPEC: Final = f"{_TYPES}.FlowSchemaSpec"
@@ -250,23 +250,18 @@ def _row_order(obj: Obj) -> tuple[int, str]:
     return obj["spec"]["matchingPrecedence"], obj["metadata"]["name"]
 
 
-FLOW_SCHEMAS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update_of(_SPEC),
-    validate=_validate,
-    validate_update=_validate_update,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    row_order=_row_order,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=validate_status,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+FLOW_SCHEMAS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update_of(_SPEC),
+        validate=_validate,
+        validate_update=_validate_update,
+        has_generation=True,
+        cells=_cells,
+        table=TableFormat(order=_row_order),
+    ),
+    prepare_update=prepare_status,
+    validate_update=validate_status,
+    reset_fields=(("metadata",), ("spec",)),
 )

@@ -3,6 +3,16 @@
 from math import ceil, log2
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.declared import Declared, DeclaredRules, Member
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.flowcontrol import mandatory
@@ -15,17 +25,7 @@ from kvstack.apiserver.kinds.flowcontrol.status import (
 )
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _TYPES: Final = "io.k8s.api.flowcontrol.v1"
 _LEVEL: Final = f"{_TYPES}.PriorityLevelConfiguration"
@@ -219,22 +219,17 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-PRIORITY_LEVELS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update_of(_SPEC),
-    validate=_validate,
-    validate_update=_validate_update,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=validate_status,
-            reset_fields=(("spec",), ("metadata",)),
-            cells=_cells,
-        )
-    },
+PRIORITY_LEVELS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update_of(_SPEC),
+        validate=_validate,
+        validate_update=_validate_update,
+        has_generation=True,
+        cells=_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=validate_status,
+    reset_fields=(("spec",), ("metadata",)),
 )

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Final
 
-from kvstack.apiserver.kinds.generation import raise_generation
-from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
     index,
     required,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.generation import raise_generation
+from kvstack.apiserver.kinds.strategy import Context, Obj
 
 _PATH: Final = "status.conditions"
 

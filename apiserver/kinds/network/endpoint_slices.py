@@ -3,21 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.cells import first_of
-from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
-from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
-from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.generation import set_first_generation
-from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import (
+from kvstack.apimachinery.objects.addresses import (
     ip_warnings,
     parse_ip,
     validate_ip,
     validate_legacy_ip,
 )
-from kvstack.apiserver.objects.field_checks import fully_qualified_domain_name
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_checks import fully_qualified_domain_name
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -29,16 +22,24 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_many,
 )
-from kvstack.apiserver.objects.metadata import validate_labels
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.metadata import validate_labels
+from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_dns_label,
     check_dns_subdomain,
     check_label_key,
     check_label_value,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.cells import first_of
+from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
+from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.generation import set_first_generation
+from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 ENDPOINTS_MAX: Final = 1000
@@ -49,7 +50,7 @@ _SLICE: Final = "io.k8s.api.discovery.v1.EndpointSlice"
 _CONTROLLERS: Final = frozenset({
     "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io",
 })  # fmt: skip
-_TYPES: Final = ("FQDN", "IPv4", "IPv6")
+_TYPES: Final = enum_values(_SLICE, "addressType")
 _TOPOLOGY_MAX: Final = 16
 _HINTS_MAX: Final = 8
 _HOST_LABEL: Final = "kubernetes.io/hostname"

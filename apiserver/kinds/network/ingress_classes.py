@@ -2,12 +2,8 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
-from kvstack.apiserver.kinds.network.ingresses import check_reference
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_checks import domain_prefixed_path, immutable
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_checks import domain_prefixed_path, immutable
+from kvstack.apimachinery.objects.field_errors import (
     REQUIRED,
     FieldError,
     child,
@@ -16,8 +12,12 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.names import check_dns_label, length
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.names import check_dns_label, length
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
+from kvstack.apiserver.kinds.network.ingresses import check_reference
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 DEFAULT_ANNOTATION: Final = "ingressclass.kubernetes.io/is-default-class"
 CLUSTER: Final = "Cluster"

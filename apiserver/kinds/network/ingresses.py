@@ -2,6 +2,26 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import parse_ip
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import (
+    check_dns_label,
+    check_dns_subdomain,
+    check_path_segment,
+    check_port_name,
+    check_port_number,
+    check_wildcard_dns_subdomain,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.network.load_balancers import (
     check_load_balancer_status,
@@ -15,31 +35,12 @@ from kvstack.apiserver.kinds.rules import (
     all_of,
     needs_formatted,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import parse_ip
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import (
-    check_dns_label,
-    check_dns_subdomain,
-    check_path_segment,
-    check_port_name,
-    check_port_number,
-    check_wildcard_dns_subdomain,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 
 _SPEC: Final = "io.k8s.api.networking.v1.IngressSpec"
-_PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
+_PATH_TYPES: Final = enum_values("io.k8s.api.networking.v1.HTTPIngressPath", "pathType")
 _BAD_SEQUENCES: Final = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_ENDINGS: Final = ("/..", "/.")
 _HOSTS_SHOWN: Final = 3
@@ -262,22 +263,17 @@ def _hosts(rules: list[Obj]) -> str:
     return f"{text} + {len(rules) - _HOSTS_SHOWN} more..." if has_more else text
 
 
-INGRESSES: Final = Strategy(
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            update_warnings=_status_warnings,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+INGRESSES: Final = with_status(
+    Strategy(
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        has_generation=True,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    update_warnings=_status_warnings,
 )

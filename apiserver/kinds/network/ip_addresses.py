@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import validate_ip
+from kvstack.apimachinery.objects.field_errors import FieldError, child, invalid, required
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_subdomain, check_path_segment
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import validate_ip
-from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, required
-from kvstack.apiserver.objects.names import IMMUTABLE, check_dns_subdomain, check_path_segment
-from kvstack.apiserver.objects.times import age
 
 _PARENT: Final = "spec.parentRef"
 

@@ -1,9 +1,7 @@
 """What a load balancer says of itself in the status of Services and Ingresses."""
 
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     index,
@@ -11,8 +9,10 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import check_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Obj
 
 _MODES = ("Proxy", "VIP")
 

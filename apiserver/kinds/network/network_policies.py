@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.generation import set_first_generation
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import (
+from kvstack.apimachinery.objects.addresses import (
     Network,
     cidr_warnings,
     parse_cidr,
     validate_legacy_cidr,
 )
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     forbidden,
@@ -21,10 +18,13 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.labels import format_object, validate_object
-from kvstack.apiserver.objects.names import check_port_name, check_port_number
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.labels import format_object, validate_object
+from kvstack.apimachinery.objects.names import check_port_name, check_port_number
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.generation import set_first_generation
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _TYPES: Final = ("Ingress", "Egress")

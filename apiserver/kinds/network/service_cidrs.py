@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import parse_cidr, validate_cidr
+from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid, required
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import parse_cidr, validate_cidr
-from kvstack.apiserver.objects.field_errors import FieldError, index, invalid, required
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _PATH: Final = "spec.cidrs"
 
@@ -69,18 +69,14 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     return [metadata["name"], ",".join(_cidrs(obj)), age(metadata.get("creationTimestamp"), now)]
 
 
-SERVICE_CIDRS: Final = Strategy(
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            prepare_update=_prepare_status,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+SERVICE_CIDRS: Final = with_status(
+    Strategy(
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    reset_fields=(("metadata",), ("spec",)),
 )

@@ -8,12 +8,12 @@ a list of tolerations, in Go's words if it is not, and each holds the rules of a
 
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.field_errors import child, invalid
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.json_text import parse, type_word
 from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.field_errors import child, invalid
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.json_text import parse, type_word
 
 Obj = dict[str, Any]
 

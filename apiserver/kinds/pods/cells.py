@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.kinds.pods.conditions import condition_of
-from kvstack.apiserver.kinds.pods.scope import is_sidecar
-from kvstack.apiserver.objects.times import age, human_duration, parse_time
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import condition_of
+from kvstack.apimachinery.objects.times import age, human_duration, parse_time
 
 Obj = dict[str, Any]
 

@@ -157,8 +157,9 @@ def _default_container(container: Obj) -> None:
             for field, value in _PROBE.items():
                 probe.setdefault(field, value)
             _default_http_get(probe.get("httpGet"))
-            if probe.get("grpc") is not None:
-                probe["grpc"].setdefault("service", "")
+            if probe.get("grpc") is not None and probe["grpc"].get("service") is None:
+                # Decoding gives every action the member: Go writes it even if it is not set.
+                probe["grpc"]["service"] = ""
     lifecycle = container.get("lifecycle")
     if lifecycle is not None:
         for name in ("postStart", "preStop"):

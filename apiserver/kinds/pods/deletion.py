@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvstack.apiserver.kinds.pods.conditions import has_ended
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 
 Obj = dict[str, Any]
 
@@ -10,7 +10,7 @@ Obj = dict[str, Any]
 def grace_period(pod: Obj, asked: int | None) -> int:
     """Return the seconds until the pod is removed, 0: at once. asked: by the request, if at all."""
     spec = pod.get("spec") or {}
-    if not spec.get("nodeName") or has_ended(pod):
+    if not spec.get("nodeName") or is_ended(pod):
         return 0
     seconds: int = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
     return seconds if seconds >= 0 else 1

@@ -3,6 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core.pod_resources import is_huge_pages, is_sidecar
+from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.names import check_label_value
 from kvstack.apiserver.kinds.file_paths import check_local
 from kvstack.apiserver.kinds.pods.annotations import DELETION_COST, is_deletion_cost
 from kvstack.apiserver.kinds.pods.resources import is_multiple_of_page
@@ -11,13 +15,9 @@ from kvstack.apiserver.kinds.pods.scheduling import (
     REQUIRED_TERMS,
     label_key_errors,
 )
-from kvstack.apiserver.kinds.pods.scope import all_containers, is_sidecar
+from kvstack.apiserver.kinds.pods.scope import all_containers
 from kvstack.apiserver.kinds.pods.security.contexts import host_sysctl_error
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
-from kvstack.apiserver.kinds.resource_names import is_huge_pages
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import FieldError
-from kvstack.apiserver.objects.names import check_label_value
 
 Obj = dict[str, Any]
 

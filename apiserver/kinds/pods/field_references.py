@@ -6,10 +6,10 @@ resourceFieldRef: {"containerName": "c", "resource": "limits.cpu", "divisor": "1
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import child, invalid, not_supported, required
+from kvstack.apimachinery.objects.names import check_label_key
+from kvstack.apimachinery.objects.quantity import canonical
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import child, invalid, not_supported, required
-from kvstack.apiserver.objects.names import check_label_key
-from kvstack.apiserver.objects.quantity import canonical
 
 Obj = dict[str, Any]
 

@@ -6,20 +6,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     index,
     invalid,
     required,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     check_label_key,
     check_label_value,
     name_is_dns_subdomain,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
 
 Obj = dict[str, Any]
 

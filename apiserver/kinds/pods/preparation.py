@@ -9,6 +9,14 @@ taken from the stored pod.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.pod_resources import (
+    aggregate,
+    is_huge_pages,
+    is_pod_resource,
+)
+from kvstack.apimachinery.objects.core.quality_of_service import quality_of
+from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.annotations import APP_ARMOR_PREFIX, app_armor_profile
 from kvstack.apiserver.kinds.pods.conditions import set_condition
@@ -17,15 +25,11 @@ from kvstack.apiserver.kinds.pods.disabled_fields import (
     drop_disabled_status_fields,
     drop_old_annotations,
 )
-from kvstack.apiserver.kinds.pods.quality import quality_of
-from kvstack.apiserver.kinds.pods.resources import aggregate, is_pod_resource
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import all_containers
 from kvstack.apiserver.kinds.pods.security.contexts import check_app_armor
-from kvstack.apiserver.kinds.resource_names import can_be_overcommitted, is_huge_pages
+from kvstack.apiserver.kinds.resource_names import can_be_overcommitted
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.field_errors import FieldError
-from kvstack.apiserver.objects.quantity import parse
 
 Obj = dict[str, Any]
 

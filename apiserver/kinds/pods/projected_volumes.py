@@ -8,6 +8,17 @@ No two files may get the same path; that error is told at the volume, with what 
 from collections.abc import Callable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from kvstack.apimachinery.objects.names import check_label_key, length
 from kvstack.apiserver.kinds.file_paths import check_local
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -28,17 +39,6 @@ from kvstack.apiserver.kinds.signer_names import (
     is_kubernetes_signer,
     signer_of_trust_bundle,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
-from kvstack.apiserver.objects.names import check_label_key, length
 
 Obj = dict[str, Any]
 

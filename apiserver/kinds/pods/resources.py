@@ -1,26 +1,19 @@
-"""Requests and limits of containers and of whole pods.
+"""Checks requests and limits of containers and of whole pods.
 
-    {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
-
-Regular containers and sidecars run at once, other init containers one after the other, each beside
-the sidecars that were started before it (objects/amounts.py).
+{"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods.scope import SpecScope, is_sidecar
-from kvstack.apiserver.kinds.resource_names import (
+from kvstack.apimachinery.objects.core.pod_resources import (
+    COMPUTE,
     HUGE_PAGES_PREFIX,
-    can_be_overcommitted,
-    check_amount,
-    check_container_resource_name,
-    check_resource_name,
+    aggregate,
     is_huge_pages,
+    is_pod_resource,
 )
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.amounts import Amounts, needed_together, parsed
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -32,15 +25,21 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import check_dns_label
-from kvstack.apiserver.objects.quantity import QuantityError, parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_dns_label
+from kvstack.apimachinery.objects.quantity import QuantityError, parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.pods.scope import SpecScope
+from kvstack.apiserver.kinds.resource_names import (
+    can_be_overcommitted,
+    check_amount,
+    check_container_resource_name,
+    check_resource_name,
+)
+from kvstack.apiserver.kinds.rules import Errors
 
 Obj = dict[str, Any]
 CheckName = Callable[[Errors, str, str], None]
 
-COMPUTE: Final = ("cpu", "memory")
-"""The resources that decide a pod's class of service, and that can be resized."""
 POD_RESOURCES: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
 """What a whole pod may ask for, sorted."""
 
@@ -96,22 +95,6 @@ def check_pod_resources(scope: SpecScope) -> None:
         scope.errors.append(forbidden(child(path, "claims"), message))
     check_requirements(scope, resources, path, _check_pod_resource_name)
     _check_consistency(scope, resources, path)
-
-
-def aggregate(spec: Obj, list_name: str) -> Amounts:
-    """Return what all containers need together; `list_name` is `requests` or `limits`."""
-    return needed_together(
-        (_amounts(each, list_name) for each in spec.get("containers") or ()),
-        (
-            (_amounts(each, list_name), is_sidecar(each))
-            for each in spec.get("initContainers") or ()
-        ),
-    )
-
-
-def is_pod_resource(name: str) -> bool:
-    """Return whether a whole pod may ask for the resource."""
-    return name in COMPUTE or is_huge_pages(name)
 
 
 def is_multiple_of_page(name: str, amount: str) -> bool:
@@ -228,7 +211,3 @@ def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
 
 def _limits(container: Obj) -> dict[str, str]:
     return (container.get("resources") or {}).get("limits") or {}
-
-
-def _amounts(container: Obj, list_name: str) -> Amounts:
-    return parsed((container.get("resources") or {}).get(list_name))

@@ -10,6 +10,28 @@ so a key may stand in both once.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import (
+    check_decimal_integer,
+    check_dns_label,
+    check_label_key,
+    check_label_value,
+    name_is_dns_label,
+    name_is_dns_subdomain,
+)
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import (
     check_node_selector,
@@ -24,36 +46,17 @@ from kvstack.apiserver.kinds.rules import (
     check_positive,
     one_of,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import (
-    check_decimal_integer,
-    check_dns_label,
-    check_label_key,
-    check_label_value,
-    name_is_dns_label,
-    name_is_dns_subdomain,
-)
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 
+_SPREAD: Final = "io.k8s.api.core.v1.TopologySpreadConstraint"
 REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+SPREAD_ACTIONS: Final = enum_values(_SPREAD, "whenUnsatisfiable")
 
 _BAD_WEIGHT: Final = "must be in the range 1-100"
+_INCLUSION_POLICIES: Final = enum_values(_SPREAD, "nodeAffinityPolicy")
 _NO_SELECTOR: Final = "must not be specified when labelSelector is not set"
 _IN_SELECTOR: Final = "exists in both matchLabelKeys and labelSelector"
 
@@ -375,6 +378,6 @@ def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None
 
 
 _inclusion: Final[Rule] = all_of(
-    one_of("nodeAffinityPolicy", ("Honor", "Ignore")),
-    one_of("nodeTaintsPolicy", ("Honor", "Ignore")),
+    one_of("nodeAffinityPolicy", _INCLUSION_POLICIES),
+    one_of("nodeTaintsPolicy", _INCLUSION_POLICIES),
 )

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvstack.apimachinery.objects.field_errors import child, index
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.field_errors import child, index
 
 Obj = dict[str, Any]
 
@@ -74,8 +74,3 @@ def all_containers(spec: Obj) -> Iterator[Obj]:
     """Yield every container of a spec: init, regular, ephemeral ones."""
     for name in CONTAINER_LISTS:
         yield from spec.get(name) or ()
-
-
-def is_sidecar(init_container: Obj) -> bool:
-    """Return whether an init container keeps running beside the others."""
-    return init_container.get("restartPolicy") == "Always"

@@ -8,6 +8,24 @@ names of hosts, DNS, namespaces shared with the node.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    forbidden,
+    index,
+    invalid,
+    required,
+    too_long,
+)
+from kvstack.apimachinery.objects.metadata import validate_labels
+from kvstack.apimachinery.objects.names import (
+    check_dns_label,
+    check_dns_subdomain,
+    check_dns_subdomain_with_underscore,
+    length,
+    name_is_dns_subdomain,
+)
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.containers.environment import check_file_key_volumes
 from kvstack.apiserver.kinds.pods.containers.validation import (
@@ -38,24 +56,6 @@ from kvstack.apiserver.kinds.rules import (
     needs_one_of,
     one_of,
 )
-from kvstack.apiserver.objects.addresses import validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    forbidden,
-    index,
-    invalid,
-    required,
-    too_long,
-)
-from kvstack.apiserver.objects.metadata import validate_labels
-from kvstack.apiserver.objects.names import (
-    check_dns_label,
-    check_dns_subdomain,
-    check_dns_subdomain_with_underscore,
-    length,
-    name_is_dns_subdomain,
-)
-from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kvstack.apiserver.kinds.pods import cells, deletion, preparation, validation, warnings
 from kvstack.apiserver.kinds.pods.defaults import default_pod
 from kvstack.apiserver.kinds.pods.subresources import ephemeral_containers, resize, status
-from kvstack.apiserver.kinds.strategy import Strategy
+from kvstack.apiserver.kinds.strategy import Deletion, Strategy, TableFormat
 
 Obj = dict[str, Any]
 
@@ -71,12 +71,11 @@ PODS: Final = Strategy(
     validate_update=validation.validate_update,
     warnings=warnings.warnings,
     has_generation=True,
-    grace_period=deletion.grace_period,
-    returns_deleted=True,
+    deletion=Deletion(grace_period=deletion.grace_period),
     reset_fields=(("status",),),
     selectable=selectable,
     cells=cells.cells,
-    row_conditions=cells.row_conditions,
+    table=TableFormat(conditions=cells.row_conditions),
     subresources={
         "status": _STATUS,
         "ephemeralcontainers": _EPHEMERAL_CONTAINERS,

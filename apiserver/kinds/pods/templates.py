@@ -8,6 +8,8 @@ A template is checked as a pod is, but for what only a pod has: its name, its ow
 from collections.abc import Callable
 from typing import Any
 
+from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden
+from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
 from kvstack.apiserver.kinds.pods.annotations import check_annotations, check_matching_profiles
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -15,8 +17,6 @@ from kvstack.apiserver.kinds.pods.spec import check_spec
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.field_errors import FieldError, child, forbidden
-from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
 
 Obj = dict[str, Any]
 

@@ -8,6 +8,15 @@ differs is told in one error with the differences of the specs.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    index,
+    invalid,
+    required,
+)
+from kvstack.apimachinery.objects.names import NEGATIVE, between
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff, internal_value
 from kvstack.apiserver.kinds.pods.annotations import (
@@ -25,15 +34,6 @@ from kvstack.apiserver.kinds.pods.spec import INT32_MAX, check_spec
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    index,
-    invalid,
-    required,
-)
-from kvstack.apiserver.objects.names import NEGATIVE, between
 
 Obj = dict[str, Any]
 

@@ -6,6 +6,7 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import child, invalid, required
 from kvstack.apiserver.kinds.file_paths import local_path
 from kvstack.apiserver.kinds.pods.field_references import (
     FILE_FIELDS,
@@ -13,7 +14,6 @@ from kvstack.apiserver.kinds.pods.field_references import (
     check_resource_reference,
 )
 from kvstack.apiserver.kinds.rules import Errors, all_of, file_mode, needs, numeric_id
-from kvstack.apiserver.objects.field_errors import child, invalid, required
 
 Obj = dict[str, Any]
 

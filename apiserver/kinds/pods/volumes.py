@@ -11,6 +11,26 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    key,
+    not_supported,
+    required,
+    too_long,
+)
+from kvstack.apimachinery.objects.names import (
+    between,
+    check_dns_label,
+    check_dns_subdomain,
+    length,
+    name_is_dns_subdomain,
+)
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.claim_specs import check_claim_template
 from kvstack.apiserver.kinds.file_paths import (
     absolute_path,
@@ -37,35 +57,15 @@ from kvstack.apiserver.kinds.rules import (
     needs_one_of,
     one_of,
 )
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    key,
-    not_supported,
-    required,
-    too_long,
-)
-from kvstack.apiserver.objects.names import (
-    between,
-    check_dns_label,
-    check_dns_subdomain,
-    length,
-    name_is_dns_subdomain,
-)
-from kvstack.apiserver.objects.quantity import parse
 
 Obj = dict[str, Any]
 
-PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+PULL_POLICIES: Final = enum_values("io.k8s.api.core.v1.Container", "imagePullPolicy")
 CSI_DRIVER_NAME_MAX: Final = 63
 
-_HOST_PATH_TYPES: Final = (
-    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate",
-    "Socket",
-)  # fmt: skip
+_HOST_PATH_TYPES: Final = enum_values("io.k8s.api.core.v1.HostPathVolumeSource", "type")
+_AZURE_CACHING: Final = enum_values("io.k8s.api.core.v1.AzureDiskVolumeSource", "cachingMode")
+_AZURE_KINDS: Final = enum_values("io.k8s.api.core.v1.AzureDiskVolumeSource", "kind")
 _ONE_TOO_MANY: Final = "may not specify more than 1 volume type"
 _PARTITION_ERROR: Final = between(1, 255)
 _ISCSI_NAME_MAX: Final = 64
@@ -369,8 +369,8 @@ _empty_dir_mode: Final = in_range(
 )
 _azure_disk: Final = all_of(
     needs("diskName", "diskURI"),
-    one_of("cachingMode", ("None", "ReadOnly", "ReadWrite")),
-    one_of("kind", ("Dedicated", "Managed", "Shared")),
+    one_of("cachingMode", _AZURE_CACHING),
+    one_of("kind", _AZURE_KINDS),
 )
 _partition: Final = in_range("partition", 0, 255, _PARTITION_ERROR)
 _named_secret: Final = inside("secretRef", needs("name"))

@@ -6,6 +6,10 @@ spec.containers[0].env[1]: hides previous definition of "A", which may be droppe
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.addresses import ip_warnings
+from kvstack.apimachinery.objects.field_errors import child, index, key
+from kvstack.apimachinery.objects.names import check_dns_label
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.deprecations import (
     VOLUME_DEPRECATIONS,
     claim_warnings,
@@ -23,10 +27,6 @@ from kvstack.apiserver.kinds.pods.annotations import (
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import containers_with_paths
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.addresses import ip_warnings
-from kvstack.apiserver.objects.field_errors import child, index, key
-from kvstack.apiserver.objects.names import check_dns_label
-from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 
@@ -76,47 +76,47 @@ def name_warnings(obj: Obj, what: str = "Pod names and hostnames") -> list[str]:
     return [_DNS_LABEL.format(what=what, wrong=" ".join(wrong))] if wrong else []
 
 
-def _add_warnings(found: list[str], spec: Obj, metadata: Obj, path: str) -> None:
+def _add_warnings(warnings: list[str], spec: Obj, metadata: Obj, path: str) -> None:
     spec_path = child(path, "spec")
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     annotations_path = child(path, "metadata", "annotations")
-    found += _node_label_warnings(spec, spec_path)
+    warnings += _node_label_warnings(spec, spec_path)
     if annotations:
-        found += [
+        warnings += [
             f"{key(annotations_path, name)}: {message}"
             for name, message in _DEPRECATED_ANNOTATIONS.items()
             if name in annotations
         ]
     if spec.get("volumes"):
-        found += _volume_warnings(spec["volumes"], child(spec_path, "volumes"))
+        warnings += _volume_warnings(spec["volumes"], child(spec_path, "volumes"))
     if aliases := spec.get("hostAliases"):
-        found += _duplicates(aliases, "ip", child(spec_path, "hostAliases"), "ip")
+        warnings += _duplicates(aliases, "ip", child(spec_path, "hostAliases"), "ip")
     if secrets := spec.get("imagePullSecrets"):
-        found += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
-    found += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
+        warnings += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
+    warnings += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
     context = spec.get("securityContext") or {}
     if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        found.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
+        warnings.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
     containers = list(containers_with_paths(spec, spec_path))
     of_pod = context.get("appArmorProfile")
     for container, container_path in containers:
         if annotations:
-            found += _profile_warnings(
+            warnings += _profile_warnings(
                 container, annotations, annotations_path, of_pod, is_template=bool(path)
             )
-        found += _container_warnings(container, container_path)
+        warnings += _container_warnings(container, container_path)
     if any(each.get("ports") for each, _ in containers):
-        found += _port_warnings(containers)
-        found += _port_name_warnings(containers)
+        warnings += _port_warnings(containers)
+        warnings += _port_name_warnings(containers)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
-        found.append(
+        warnings.append(
             f"{child(spec_path, 'terminationGracePeriodSeconds')}: must be >= 0; negative values"
             " are invalid and will be treated as 1"
         )
     if affinity := spec.get("affinity"):
-        found += _pod_affinity_warnings(affinity, child(spec_path, "affinity"))
-    found += _address_warnings(spec, spec_path)
+        warnings += _pod_affinity_warnings(affinity, child(spec_path, "affinity"))
+    warnings += _address_warnings(spec, spec_path)
 
 
 def _node_label_warnings(spec: Obj, path: str) -> Iterable[str]:
@@ -324,12 +324,12 @@ def _ports(containers: Sequence[tuple[Obj, str]]) -> Iterable[_Port]:
 
 def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
     known: dict[tuple[int, str], list[_Port]] = {}
-    for each in _ports(containers):
-        port = each.port
+    for declared in _ports(containers):
+        port = declared.port
         host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
         if host_ip and not host_port:
             shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
-            yield f"{each.path()}: hostIP set without hostPort: {shown}"
+            yield f"{declared.path()}: hostIP set without hostPort: {shown}"
         same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
         for other in same:
             other_ip, other_port = other.port.get("hostIP", ""), other.port.get("hostPort", 0)
@@ -341,8 +341,8 @@ def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
             elif host_port == other_port and bool(host_ip) != bool(other_ip):
                 problem = "dangerously ambiguous"
             if problem:
-                yield f"{each.path()}: {problem} port definition with {other.path()}"
-        same.append(each)
+                yield f"{declared.path()}: {problem} port definition with {other.path()}"
+        same.append(declared)
 
 
 def _port_name_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:

@@ -3,24 +3,24 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.rbac.declared import DECLARED
-from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, each
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     invalid,
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_dns_subdomain,
     check_path_segment,
     name_is_path_segment,
 )
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.rbac.declared import DECLARED
+from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, each
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
 
 GROUP: Final = "rbac.authorization.k8s.io"
 SERVICE_ACCOUNT: Final = "ServiceAccount"
@@ -97,7 +97,7 @@ def _strategy(kind: str, *, is_namespaced: bool) -> Strategy:
         return DECLARED.merge(errors, new, old, type_name)
 
     return Strategy(
-        has_unsafe_delete=False,
+        deletion=Deletion(allows_unread=False),
         default=_default,
         validate=validate,
         validate_update=validate_update,

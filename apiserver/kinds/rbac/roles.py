@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid, required
+from kvstack.apimachinery.objects.labels import validate_object
+from kvstack.apimachinery.objects.names import name_is_path_segment
 from kvstack.apiserver.kinds.rbac.declared import DECLARED
 from kvstack.apiserver.kinds.rules import Errors, Rule, each
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid, required
-from kvstack.apiserver.objects.labels import validate_object
-from kvstack.apiserver.objects.names import name_is_path_segment
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
 
 _ROLE: Final = "io.k8s.api.rbac.v1.Role"
 _CLUSTER_ROLE: Final = "io.k8s.api.rbac.v1.ClusterRole"
@@ -94,7 +94,7 @@ def _strategy(
     validate_update: Callable[[Obj, Obj, Context], list[FieldError]],
 ) -> Strategy:
     return Strategy(
-        has_unsafe_delete=False,
+        deletion=Deletion(allows_unread=False),
         validate=validate,
         validate_update=validate_update,
         check_name=name_is_path_segment,

@@ -2,14 +2,7 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.amounts import round_up_amounts
-from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.pods.defaults import default_volume_source
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.storage.volume_specs import check_inline_spec
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     forbidden,
@@ -18,14 +11,21 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_long_characters,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     between,
     check_caseless_dns_subdomain,
     check_dns_subdomain,
     length,
 )
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.amounts import round_up_amounts
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.pods.defaults import default_volume_source
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.storage.volume_specs import check_inline_spec
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _SPEC: Final = "io.k8s.api.storage.v1.VolumeAttachmentSpec"
 _ATTACHER_MAX: Final = 63
@@ -135,24 +135,17 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-VOLUME_ATTACHMENTS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
+VOLUME_ATTACHMENTS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        allows_unconditional_update=False,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
     validate_update=_validate_update,
-    allows_unconditional_update=False,
-    returns_deleted=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_update,
-            allows_unconditional_update=False,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+    reset_fields=(("metadata",), ("spec",)),
 )

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, required
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden, required
-from kvstack.apiserver.objects.times import age
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -36,6 +36,5 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 VOLUME_ATTRIBUTES_CLASSES: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
-    returns_deleted=True,
     cells=_cells,
 )

@@ -2,14 +2,14 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apimachinery.objects.labels import validate_object
+from kvstack.apimachinery.objects.names import IMMUTABLE, NEGATIVE, check_dns_subdomain
+from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.rules import add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
-from kvstack.apiserver.objects.labels import validate_object
-from kvstack.apiserver.objects.names import IMMUTABLE, NEGATIVE, check_dns_subdomain
-from kvstack.apiserver.objects.quantity import parse
 
 _SELECTOR: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
 

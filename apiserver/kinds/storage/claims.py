@@ -7,6 +7,22 @@ attributes may change. `dataSource` and `dataSourceRef` say the same in an old a
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    index,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.labels import validate_object
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_condition_reason, check_label_key
+from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import check_claim_spec
 from kvstack.apiserver.kinds.deprecations import claim_warnings
@@ -18,32 +34,16 @@ from kvstack.apiserver.kinds.storage.access_modes import modes_text
 from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
 from kvstack.apiserver.kinds.storage.volume_specs import FILESYSTEM
 from kvstack.apiserver.kinds.storage.volumes import PENDING
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    index,
-    invalid,
-    key,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.labels import validate_object
-from kvstack.apiserver.objects.names import IMMUTABLE, check_condition_reason, check_label_key
-from kvstack.apiserver.objects.quantity import ZERO, Quantity, parse
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 BOUND: Final = "Bound"
 
 _SPEC: Final = "io.k8s.api.core.v1.PersistentVolumeClaimSpec"
 _SNAPSHOT: Final = ("VolumeSnapshot", "snapshot.storage.k8s.io")
 _CLAIM: Final = ("PersistentVolumeClaim", "")
-_RESIZE_STATES: Final = (
-    "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress",
-    "NodeResizeInfeasible", "NodeResizePending",
-)  # fmt: skip
+_RESIZE_STATES: Final = enum_values(
+    "io.k8s.api.core.v1.PersistentVolumeClaimStatus", "allocatedResourceStatuses"
+)
 _ATTRIBUTES: Final = "volumeAttributesClassName"
 _STORAGE_PATH: Final = "spec.resources.requests.storage"
 _DEPRECATED_CLASS: Final = 'deprecated since v1.8; use "storageClassName" attribute instead'
@@ -283,25 +283,18 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-CLAIMS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    returns_deleted=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    is_completed_when_read=True,  # with the phase
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+CLAIMS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        cells=_cells,
+        is_completed_when_read=True,  # with the phase
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

@@ -3,11 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.deprecations import deprecated_node_label
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -16,9 +12,14 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import IMMUTABLE, check_label_key
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_key
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.deprecations import deprecated_node_label
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat
 
 DEFAULT_ANNOTATIONS: Final = (
     "storageclass.kubernetes.io/is-default-class",
@@ -26,7 +27,7 @@ DEFAULT_ANNOTATIONS: Final = (
 )
 
 _POLICIES: Final = ("Delete", "Retain")
-_BINDING_MODES: Final = ("Immediate", "WaitForFirstConsumer")
+_BINDING_MODES: Final = enum_values("io.k8s.api.storage.v1.StorageClass", "volumeBindingMode")
 _FIXED: Final = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
 
 
@@ -149,7 +150,6 @@ STORAGE_CLASSES: Final = Strategy(
     validate_update=_validate_update,
     warnings=_warnings,
     update_warnings=_update_warnings,
-    returns_deleted=True,
     cells=_cells,
-    adjust_list_cells=_mark_default,
+    table=TableFormat(adjust_list=_mark_default),
 )

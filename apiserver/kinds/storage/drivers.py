@@ -2,10 +2,7 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.generation import raise_generation
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -14,9 +11,12 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apiserver.kinds.generation import raise_generation
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 PERSISTENT: Final = "Persistent"
 
@@ -150,6 +150,5 @@ CSI_DRIVERS: Final = Strategy(
     warnings=_warnings,
     update_warnings=_update_warnings,
     allows_unconditional_update=False,
-    returns_deleted=True,
     cells=_cells,
 )

@@ -2,14 +2,14 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns1035_label, check_dns_subdomain
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects import field_checks
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.names import IMMUTABLE, check_dns1035_label, check_dns_subdomain
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 RUNNING: Final = "Running"
 SUCCEEDED: Final = "Succeeded"
@@ -108,23 +108,17 @@ def _cells(obj: Obj, _now: float) -> list[Any]:
     return [obj["metadata"]["name"], str(resource), state]
 
 
-MIGRATIONS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    allows_unconditional_update=False,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            allows_unconditional_update=False,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+MIGRATIONS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        allows_unconditional_update=False,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("metadata",), ("spec",)),
 )

@@ -5,13 +5,8 @@ What drivers say of the health of storage (`status.storageHealth`) is off by def
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.pods.volumes import check_csi_driver_name
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_checks import nonnegative
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_checks import nonnegative
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -22,19 +17,26 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.names import (
+from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_condition_reason,
     check_label_key,
     length,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.pods.volumes import check_csi_driver_name
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _DRIVER: Final = "io.k8s.api.storage.v1.CSINodeDriver"
 _NODE_ID_MAX: Final = 256
 _HEALTH_MAX: Final = 16
-_HEALTH_STATES: Final = ("StorageDegraded", "StorageUnreachable")
+_CONDITION: Final = "io.k8s.api.storage.v1.StorageHealthCondition"
+_HEALTH_STATES: Final = enum_values(_CONDITION, "status")
 
 
 def _prepare_create(obj: Obj, _context: Context) -> None:
@@ -146,7 +148,7 @@ def _check_condition(errors: Errors, path: str, condition: Obj) -> None:
 
 
 _HEALTH_CHOICES: Final = (
-    ("accessMode", ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")),
+    ("accessMode", enum_values(_CONDITION, "accessMode")),
     ("volumeMode", ("Filesystem", "Block")),
 )
 
@@ -157,22 +159,16 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     return [metadata["name"], count, age(metadata.get("creationTimestamp"), now)]
 
 
-CSI_NODES: Final = Strategy(
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    allows_unconditional_update=False,
-    returns_deleted=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            allows_unconditional_update=False,
-            reset_fields=(("metadata",), ("spec",)),
-            cells=_cells,
-        )
-    },
+CSI_NODES: Final = with_status(
+    Strategy(
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        allows_unconditional_update=False,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("metadata",), ("spec",)),
 )

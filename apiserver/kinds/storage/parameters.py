@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import invalid, required, too_long
+from kvstack.apimachinery.objects.names import check_label_key, length
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import invalid, required, too_long
-from kvstack.apiserver.objects.names import check_label_key, length
 
 PARAMETERS_MAX: Final = 512
 PARAMETERS_BYTES_MAX: Final = 256 * 1024

@@ -8,6 +8,19 @@ those names are upstream's and stay.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    REQUIRED,
+    child,
+    forbidden,
+    invalid,
+    required,
+)
+from kvstack.apimachinery.objects.names import (
+    between,
+    check_dns_label,
+    check_dns_subdomain,
+    length,
+)
 from kvstack.apiserver.kinds.file_paths import absolute_path, check_no_steps_back
 from kvstack.apiserver.kinds.pods.volumes import (
     Source,
@@ -30,19 +43,6 @@ from kvstack.apiserver.kinds.rules import (
     needs_formatted,
 )
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import (
-    REQUIRED,
-    child,
-    forbidden,
-    invalid,
-    required,
-)
-from kvstack.apiserver.objects.names import (
-    between,
-    check_dns_label,
-    check_dns_subdomain,
-    length,
-)
 
 ONE_TOO_MANY: Final = "may not specify more than 1 volume type"
 

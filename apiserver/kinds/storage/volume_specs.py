@@ -6,12 +6,7 @@ An inline spec is a volume of CSI that nobody claims: it has no capacity, class 
 import posixpath
 from typing import Final
 
-from kvstack.apiserver.kinds.claim_specs import VOLUME_MODES, check_access_modes
-from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.storage.sources import check_source
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     invalid,
@@ -19,11 +14,19 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import NOT_POSITIVE, check_dns_subdomain
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import NOT_POSITIVE, check_dns_subdomain
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.claim_specs import VOLUME_MODES, check_access_modes
+from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.storage.sources import check_source
+from kvstack.apiserver.kinds.strategy import Obj
 
-RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
+RECLAIM_POLICIES: Final = enum_values(
+    "io.k8s.api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"
+)
 RECYCLE: Final = "Recycle"
 RETAIN: Final = "Retain"
 FILESYSTEM: Final = "Filesystem"

@@ -2,6 +2,18 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    forbidden,
+    index,
+    invalid,
+    key,
+    required,
+)
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_value
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.deprecations import VOLUME_DEPRECATIONS, node_selector_term_warnings
 from kvstack.apiserver.kinds.equality import same
@@ -16,19 +28,7 @@ from kvstack.apiserver.kinds.storage.volume_specs import (
     RETAIN,
     check_volume_spec,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    forbidden,
-    index,
-    invalid,
-    key,
-    required,
-)
-from kvstack.apiserver.objects.names import IMMUTABLE, check_label_value
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.times import age
-from kvstack.apiserver.schema.load import built_in_types
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 MOUNT_ANNOTATION: Final = "volume.beta.kubernetes.io/mount-options"
 PENDING: Final = "Pending"
@@ -249,24 +249,17 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-VOLUMES: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    returns_deleted=True,
-    reset_fields=(("status",),),
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+VOLUMES: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        cells=_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

@@ -6,11 +6,11 @@ NAME   READY   UP-TO-DATE   AVAILABLE   AGE   CONTAINERS   IMAGES   SELECTOR
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.groups import GroupKind, parse_group_version
+from kvstack.apimachinery.objects.times import age, human_duration, parse_time
 from kvstack.apiserver.kinds.cells import bool_text, first_of, pairs_text
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.groups import GroupKind, parse_group_version
-from kvstack.apiserver.objects.times import age, human_duration, parse_time
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import go_json
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.workloads.cells import controller_revision_cells
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, required
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import go_json
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:

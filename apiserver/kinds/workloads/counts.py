@@ -1,10 +1,10 @@
 """The rules of counts that may be percentages, such as `maxUnavailable: 25%`."""
 
+from kvstack.apimachinery.objects.field_errors import invalid
+from kvstack.apimachinery.objects.int_or_string import IntOrString, int_value
+from kvstack.apimachinery.objects.names import check_percent
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
-from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.int_or_string import IntOrString, int_value
-from kvstack.apiserver.objects.names import check_percent
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 
 def check_count(errors: Errors, path: str, value: IntOrString) -> None:

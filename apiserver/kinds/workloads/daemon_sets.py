@@ -6,6 +6,16 @@ it whenever the template changes.
 
 from typing import Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.defaults import default_template
@@ -14,7 +24,7 @@ from kvstack.apiserver.kinds.pods.templates import check_template, check_with_to
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat, with_status
 from kvstack.apiserver.kinds.workloads import pod_owners
 from kvstack.apiserver.kinds.workloads.cells import daemon_set_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
@@ -30,16 +40,6 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     template_of,
 )
 from kvstack.apiserver.kinds.workloads.status_counts import StatusCounts, check_collisions
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
-from kvstack.apiserver.schema.decode import DecodeError
 
 TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
@@ -208,25 +208,19 @@ def _update_warnings(new: Obj, old: Obj, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-DAEMON_SETS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    has_generation=True,
-    hidden_annotations=frozenset({TEMPLATE_GENERATION}),
-    reset_fields=(("status",),),
-    cells=daemon_set_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=daemon_set_cells,
-        ),
-    },
+DAEMON_SETS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        has_generation=True,
+        table=TableFormat(hidden_annotations=frozenset({TEMPLATE_GENERATION})),
+        cells=daemon_set_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
 )

@@ -6,6 +6,17 @@ ROLLBACK_TO was a field once, and still must be a number.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.schema.decode import DecodeError
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.defaults import default_template
@@ -14,7 +25,7 @@ from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import deployment_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -28,22 +39,12 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 )
 from kvstack.apiserver.kinds.workloads.replica_sets import check_replicated_template
 from kvstack.apiserver.kinds.workloads.status_counts import StatusCounts, check_collisions
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
-from kvstack.apiserver.schema.decode import DecodeError
 
 ROLLBACK_TO: Final = "deprecated.deployment.rollback.to"
 
 _SPEC: Final = "io.k8s.api.apps.v1.DeploymentSpec"
 _STRATEGY: Final = "io.k8s.api.apps.v1.DeploymentStrategy"
-_STRATEGIES: Final = ("Recreate", "RollingUpdate")
+_STRATEGIES: Final = enum_values(_STRATEGY, "type")
 _TOO_MANY: Final = "cannot be greater than status.replicas"
 _STATUS: Final = StatusCounts(
     not_negative=(
@@ -191,24 +192,19 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
 
 
-DEPLOYMENTS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=changed_template_warnings,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=deployment_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=_prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",), ("metadata", "labels")),
-            cells=deployment_cells,
-        ),
-    },
+DEPLOYMENTS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=changed_template_warnings,
+        has_generation=True,
+        cells=deployment_cells,
+    ),
+    prepare_update=_prepare_status,
+    validate_update=_validate_status,
+    reset_fields=(("spec",), ("metadata", "labels")),
 )

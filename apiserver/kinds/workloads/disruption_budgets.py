@@ -7,10 +7,16 @@ stands for that, and is dropped wherever it stands beside others.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_checks import conditions
+from kvstack.apimachinery.objects.field_errors import FieldError, child, invalid, not_supported
+from kvstack.apimachinery.objects.names import name_is_path_segment
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import disruption_budget_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -19,15 +25,10 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     prepare_status,
     raise_generation,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_checks import conditions
-from kvstack.apiserver.objects.field_errors import FieldError, child, invalid, not_supported
-from kvstack.apiserver.objects.names import name_is_path_segment
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 _SPEC: Final = "io.k8s.api.policy.v1.PodDisruptionBudgetSpec"
 _LIMITS: Final = ("minAvailable", "maxUnavailable")
-_EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
+_EVICTION_POLICIES: Final = enum_values(_SPEC, "unhealthyPodEvictionPolicy")
 _OLD_EMPTY: Final = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 _MATCHES_NONE: Final = {"matchExpressions": [{"key": _OLD_EMPTY, "operator": "Exists"}]}
 _COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
@@ -104,25 +105,19 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     return errors
 
 
-DISRUPTION_BUDGETS: Final = Strategy(
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    check_name=name_is_path_segment,
-    checks_metadata_last=True,
-    allows_any_finalizer=True,
-    allows_unconditional_update=False,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=disruption_budget_cells,
-    subresources={
-        "status": Strategy(
-            prepare_update=prepare_status,
-            validate_update=_validate_status,
-            allows_unconditional_update=False,
-            reset_fields=(("spec",),),
-            cells=disruption_budget_cells,
-        ),
-    },
+DISRUPTION_BUDGETS: Final = with_status(
+    Strategy(
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        check_name=name_is_path_segment,
+        checks_metadata_last=True,
+        allows_any_finalizer=True,
+        allows_unconditional_update=False,
+        has_generation=True,
+        cells=disruption_budget_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=_validate_status,
 )

@@ -10,22 +10,22 @@ spec.
 from collections.abc import Callable
 from typing import Final
 
-from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.pods.disabled_fields import drop_disabled_template_fields
-from kvstack.apiserver.kinds.pods.warnings import template_warnings
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     invalid,
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.labels import Selector
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.kinds.pods.disabled_fields import drop_disabled_template_fields
+from kvstack.apiserver.kinds.pods.warnings import template_warnings
+from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.strategy import Context, Obj
 
 TEMPLATE_PATH: Final = "spec.template"
 SELECTOR_TYPE: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.disabled_fields import drop_disabled_template_fields
@@ -11,7 +12,6 @@ from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.workloads.cells import pod_template_cells
 from kvstack.apiserver.kinds.workloads.pod_owners import raise_generation
-from kvstack.apiserver.objects.field_errors import FieldError
 
 _TYPE: Final = "io.k8s.api.core.v1.PodTemplateSpec"
 

@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import replica_set_cells
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
@@ -24,7 +25,6 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     template_of,
 )
 from kvstack.apiserver.kinds.workloads.status_counts import StatusCounts
-from kvstack.apiserver.objects.field_errors import FieldError, invalid
 
 _TOO_MANY: Final = "cannot be greater than status.replicas"
 REPLICA_COUNTS: Final = StatusCounts(
@@ -105,25 +105,19 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
 
 
-REPLICA_SETS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update_of("io.k8s.api.apps.v1.ReplicaSetSpec"),
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=changed_template_warnings,
-    has_generation=True,
-    reset_fields=(("status",),),
-    selectable=replicas_selectable,
-    cells=replica_set_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=replica_set_cells,
-        ),
-    },
+REPLICA_SETS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update_of("io.k8s.api.apps.v1.ReplicaSetSpec"),
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=changed_template_warnings,
+        has_generation=True,
+        selectable=replicas_selectable,
+        cells=replica_set_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=_validate_status,
 )

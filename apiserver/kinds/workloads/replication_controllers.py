@@ -5,12 +5,15 @@ Some rules are told after all others, as upstream's declarative validation does.
 
 from typing import Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_found, required
+from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import replication_controller_cells
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
@@ -22,9 +25,6 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     template_of,
 )
 from kvstack.apiserver.kinds.workloads.replica_sets import REPLICA_COUNTS, replicas_selectable
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_found, required
-from kvstack.apiserver.objects.names import check_dns_subdomain
 
 _CHARACTERS: Final = "253 characters"
 _BYTES: Final = "253 bytes"
@@ -124,27 +124,21 @@ def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
     return template_warnings(template_of(old), TEMPLATE_PATH)
 
 
-REPLICATION_CONTROLLERS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update_of("io.k8s.api.core.v1.ReplicationControllerSpec"),
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    check_name=_any_name,
-    has_generation=True,
-    orphans_by_default=True,
-    reset_fields=(("status",),),
-    selectable=replicas_selectable,
-    cells=replication_controller_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=replication_controller_cells,
-        ),
-    },
+REPLICATION_CONTROLLERS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update_of("io.k8s.api.core.v1.ReplicationControllerSpec"),
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        check_name=_any_name,
+        has_generation=True,
+        deletion=Deletion(orphans_by_default=True),
+        selectable=replicas_selectable,
+        cells=replication_controller_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=_validate_status,
 )

@@ -9,12 +9,12 @@ which the store checks.
 
 from typing import Final
 
+from kvstack.apimachinery.objects import labels, status
+from kvstack.apimachinery.objects.field_errors import invalid
+from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.objects.names import NEGATIVE
 from kvstack.apiserver.kinds.strategy import Obj, Scaling
-from kvstack.apiserver.objects import labels, status
-from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.groups import GroupKind
-from kvstack.apiserver.objects.labels import Selector
-from kvstack.apiserver.objects.names import NEGATIVE
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 SCALE: Final = "Scale"
@@ -36,7 +36,7 @@ def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
     }
 
 
-def wanted_replicas(owner: Obj, scale: Obj) -> int:
+def requested_replicas(owner: Obj, scale: Obj) -> int:
     """Return the replicas of a Scale that was written; raises ApiError."""
     replicas: int = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
@@ -64,7 +64,7 @@ def _selector_of(kind: str, selector: Obj | None) -> Selector:
 
 def set_replicas(owner: Obj, scale: Obj) -> None:
     """Give a workload the replicas of a Scale that was written; raises ApiError."""
-    owner["spec"]["replicas"] = wanted_replicas(owner, scale)
+    owner["spec"]["replicas"] = requested_replicas(owner, scale)
 
 
 WORKLOADS: Final = Scaling(path=("spec", "replicas"), scale_of=scale_of, set_replicas=set_replicas)

@@ -8,6 +8,18 @@ change is only checked on creation, and if a stored spec has errors, so may the 
 from collections.abc import Iterable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
+from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label, name_is_dns_label
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import check_claim_spec, default_claim_spec
 from kvstack.apiserver.kinds.deprecations import claim_warnings
@@ -20,7 +32,7 @@ from kvstack.apiserver.kinds.pods.templates import check_template, check_with_to
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import stateful_set_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -38,24 +50,13 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     template_of,
 )
 from kvstack.apiserver.kinds.workloads.status_counts import StatusCounts, check_collisions
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.metadata import validate_annotations, validate_labels
-from kvstack.apiserver.objects.names import IMMUTABLE, check_dns_label, name_is_dns_label
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 _SPEC: Final = "io.k8s.api.apps.v1.StatefulSetSpec"
 _UPDATE_STRATEGY: Final = "io.k8s.api.apps.v1.StatefulSetUpdateStrategy"
 _ROLLING_UPDATE: Final = "io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy"
 _CLAIM: Final = "io.k8s.api.core.v1.PersistentVolumeClaim"
 _CLAIMS_PATH: Final = "spec.volumeClaimTemplates"
-_POD_MANAGEMENT: Final = frozenset({"OrderedReady", "Parallel"})
+_POD_MANAGEMENT: Final = frozenset(enum_values(_SPEC, "podManagementPolicy"))
 _RETENTION: Final = ("Retain", "Delete")
 _TOO_MANY: Final = "cannot be greater than status.replicas"
 _STATUS: Final = StatusCounts(
@@ -297,25 +298,19 @@ def _spec_warnings(spec: Obj, member: str) -> Iterable[str]:
         yield _ENDLESS_HISTORY
 
 
-STATEFUL_SETS: Final = Strategy(
-    default=_default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update_of(_SPEC),
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    check_name=name_is_dns_label,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=stateful_set_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=stateful_set_cells,
-        ),
-    },
+STATEFUL_SETS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update_of(_SPEC),
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        check_name=name_is_dns_label,
+        has_generation=True,
+        cells=stateful_set_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=_validate_status,
 )

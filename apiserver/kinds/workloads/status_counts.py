@@ -10,8 +10,8 @@ RULES.check(errors, {"replicas": 1, "readyReplicas": 2})
 
 from typing import Any, NamedTuple
 
+from kvstack.apimachinery.objects.field_errors import child, invalid
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.objects.field_errors import child, invalid
 
 Obj = dict[str, Any]
 

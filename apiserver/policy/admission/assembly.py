@@ -76,7 +76,7 @@ from kvstack.apiserver.policy.admission.webhooks.plugins import (
     ValidatingAdmissionWebhook,
     WebhookParts,
 )
-from kvstack.apiserver.policy.ports import Authorizer, Clock, LiveObjects, ObjectView, Reviewer
+from kvstack.apiserver.policy.interfaces import Authorizer, Clock, LiveObjects, ObjectView, Reviewer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ mutating plugins are called once more; they are made so that this does no harm.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.plugin import Call, Mutating, Plugin, Validating
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 

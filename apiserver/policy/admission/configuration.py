@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugins.default_toleration_seconds import SECONDS
 from kvstack.apiserver.policy.admission.plugins.namespace_lifecycle import IMMORTAL
 from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import (
@@ -39,7 +39,7 @@ from kvstack.apiserver.policy.pod_security.standards import (
     minor_of,
 )
 from kvstack.apiserver.policy.quota.limited import LimitedResource
-from kvstore.units import MILLISECOND_NS, SECOND_NS
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 
 ReadFile: TypeAlias = Callable[[str], bytes]
 """Returns what is in a file that the configuration names; raises DocumentError."""
@@ -162,25 +162,25 @@ def _with_event_limits(settings: AdmissionSettings, document: Document) -> Admis
 
 
 def _event_limit(item: Document) -> EventLimit:
-    found = EventLimit(
+    limit = EventLimit(
         item.text("type"),
         item.whole("qps"),
         item.whole("burst"),
         item.whole("cacheSize") or CACHE_SIZE,
     )
     item.close()
-    if found.type not in LIMIT_TYPES:
+    if limit.type not in LIMIT_TYPES:
         told = ", ".join(quote(each) for each in sorted(LIMIT_TYPES))
         raise DocumentError(
-            f"{item.at('type')}: Unsupported value: {quote(found.type)}: supported values: {told}"
+            f"{item.at('type')}: Unsupported value: {quote(limit.type)}: supported values: {told}"
         )
-    for name, value in (("burst", found.burst), ("qps", found.qps)):
+    for name, value in (("burst", limit.burst), ("qps", limit.qps)):
         if value <= 0:
             raise DocumentError(f"{item.at(name)}: Invalid value: {value}: must be positive")
-    if found.type != "Server" and found.cache_size < 0:
+    if limit.type != "Server" and limit.cache_size < 0:
         path = item.at("cacheSize")
-        raise DocumentError(f"{path}: Invalid value: {found.cache_size}: must not be negative")
-    return found
+        raise DocumentError(f"{path}: Invalid value: {limit.cache_size}: must not be negative")
+    return limit
 
 
 def _with_tolerations(settings: AdmissionSettings, document: Document) -> AdmissionSettings:

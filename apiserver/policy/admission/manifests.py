@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text import json_text, yaml_text
-from kvstack.apiserver.objects.text.config_document import DocumentError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.objects.text.yaml_scalars import YamlError
-from kvstack.apiserver.policy.ports import Obj
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text import json_text, yaml_text
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
+from kvstack.apiserver.policy.interfaces import Obj
 
 SUFFIX: Final = ".static.k8s.io"
 GROUP: Final = "admissionregistration.k8s.io"

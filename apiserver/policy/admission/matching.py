@@ -1,6 +1,6 @@
 """Whether a request of admission is one that rules and selectors are about.
 
-    hit = place_of(rules, request, places)      the version of the resource that a rule names
+    hit = rules.resource_for("CREATE", served, "")     the version of the resource that a rule names
     is_of_namespace(selector, request, labels)
     is_of_object(selector, request)
 
@@ -11,13 +11,13 @@ request names it; with the match policy Equivalent the other versions of the res
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.labels import Selector
+from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apiserver.policy.admission.request import (
     CREATE,
     UPDATE,
     AdmissionRequest,
     Obj,
-    Place,
+    VersionedResource,
 )
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
 
@@ -36,23 +36,28 @@ class Rules:
         self._rules: Final = [_Rule(each) for each in rules]
         self._is_equivalent: Final = match_policy == EQUIVALENT
 
-    def place(
-        self, operation: str, places: Sequence[Place], subresource: str, *, is_namespaced: bool
-    ) -> Place | None:
+    def resource_for(
+        self,
+        operation: str,
+        served: Sequence[VersionedResource],
+        subresource: str,
+        *,
+        is_namespaced: bool,
+    ) -> VersionedResource | None:
         """Return the version in which the object is to be shown; None: no rule matches.
 
-        places: of the resource, that of the request first.
+        served: the versions of the resource, that of the request first.
         """
         rules = [each for each in self._rules if each.is_of(operation, is_namespaced=is_namespaced)]
-        own = places[0]
+        own = served[0]
         if any(each.names(own, subresource) for each in rules):
             return own
         if not self._is_equivalent:
             return None
         for rule in rules:
-            for place in places[1:]:
-                if rule.names(place, subresource):
-                    return place
+            for versioned in served[1:]:
+                if rule.names(versioned, subresource):
+                    return versioned
         return None
 
 
@@ -71,13 +76,13 @@ class _Rule:
             return False
         return not self._operations.isdisjoint((_ALL, operation))
 
-    def names(self, place: Place, subresource: str) -> bool:
-        if self._groups.isdisjoint((_ALL, place.group)):
+    def names(self, versioned: VersionedResource, subresource: str) -> bool:
+        if self._groups.isdisjoint((_ALL, versioned.group)):
             return False
-        if self._versions.isdisjoint((_ALL, place.version)):
+        if self._versions.isdisjoint((_ALL, versioned.version)):
             return False
         return any(
-            resource in (_ALL, place.resource) and below in (_ALL, subresource)
+            resource in (_ALL, versioned.resource) and below in (_ALL, subresource)
             for resource, _, below in self._resources
         )
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
-from kvstack.apiserver.policy.ports import Clock
-from kvstore.server.metrics.exposition import FamilySamples
+from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.metrics.exposition import FamilySamples
 
 
 class AdmissionMetrics:

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
-from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 Hook: TypeAlias = Callable[[AdmissionRequest, Obj], None]
 
 
 class NamespaceReader:
-    """Finds namespaces, in the store where the copy does not have them yet."""
+    """Finds namespaces, in the store where the watch cache does not have them yet."""
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
         """Look into the view first."""

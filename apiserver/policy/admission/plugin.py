@@ -7,7 +7,7 @@ may answer with an awaitable if it has to wait for something.
 from collections.abc import Awaitable, Collection
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 
 Call: TypeAlias = tuple[str, GroupResource, str]

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.attributes import User
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.types import Type
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.types import Type
 
 Obj = dict[str, Any]
 
@@ -27,7 +27,7 @@ DELETE: Final = "DELETE"
 CONNECT: Final = "CONNECT"
 
 
-class Place(NamedTuple):
+class VersionedResource(NamedTuple):
     """A resource at one of the versions that are served, and the kind of the objects there."""
 
     group: str
@@ -40,19 +40,19 @@ class Versions(Protocol):
     """The versions of the resource that is written, for those who see objects in another."""
 
     @property
-    def places(self) -> Sequence[Place]:
+    def served(self) -> Sequence[VersionedResource]:
         """All versions, that of the request first."""
         ...
 
-    def type_of(self, place: Place) -> Type:
+    def type_of(self, versioned: VersionedResource) -> Type:
         """Return the type of the objects in a version."""
         ...
 
-    async def show(self, obj: Obj, place: Place) -> Obj:
+    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
         """Return an object in a version; the given one stays as it is. Raises ApiError."""
         ...
 
-    async def take(self, obj: Obj, place: Place) -> Obj:
+    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
         """Return a plain object of a version as plugins see it: decoded, with its defaults.
 
         Raises ApiError.

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 
 CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 LIMIT_RANGES: Final = GroupResource("", "limitranges")

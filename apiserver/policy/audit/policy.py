@@ -15,10 +15,10 @@ The first rule that matches counts; what no rule matches is not recorded.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import Attributes
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.go_text import quote
 
 NONE: Final = 0
 METADATA: Final = 1

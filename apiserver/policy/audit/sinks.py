@@ -10,9 +10,9 @@ Several      all of some sinks
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstore.logger import Logger
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.component.logger import Logger
 
 Obj: TypeAlias = dict[str, Any]
 JSON: Final = "json"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.text import json_text
+from kvstack.apimachinery.objects.text import json_text
 from kvstack.apiserver.policy.audit.sinks import Errors, Obj
 from kvstack.apiserver.policy.remote.connection import Connection, RemoteError
 from kvstack.apiserver.policy.remote.kubeconfig import Target

@@ -14,11 +14,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.times import TimeError, parse_time
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.times import TimeError, parse_time
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
-from kvstack.apiserver.policy.ports import Clock, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
 
 BOOTSTRAPPERS: Final = "system:bootstrappers"
 

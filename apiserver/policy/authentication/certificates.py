@@ -19,11 +19,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
-from kvstore.histograms import Histogram
+from kvstack.component.metrics.histograms import Histogram
 
 REMEMBERED_MAX: Final = 8192
 _NEVER: Final = float("inf")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from kvstack.apiserver.objects.field_checks import domain_prefixed_path
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_checks import domain_prefixed_path
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -26,8 +26,8 @@ from kvstack.apiserver.objects.field_errors import (
     summary,
     too_many,
 )
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
 from kvstack.apiserver.policy.authentication.jwt.settings import (
     Compile,
     Condition,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.certificates import Authorities
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
 from kvstack.apiserver.policy.credentials import Credentials

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.times import format_time
-from kvstack.apiserver.policy.attributes import parse_service_account
+from kvstack.apimachinery.attributes import parse_service_account
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,
@@ -24,7 +24,7 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     OutdatedError,
     TokenVerifier,
 )
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     ClaimsError,
     LegacyClaims,

@@ -8,7 +8,7 @@ Nobody outside of the process is told one.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
 
 

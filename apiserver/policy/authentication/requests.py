@@ -11,8 +11,8 @@ import binascii
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.policy.attributes import ANONYMOUS, UNAUTHENTICATED, User
+from kvstack.apimachinery.attributes import ANONYMOUS, UNAUTHENTICATED, User
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.policy.authentication.certificates import CertificateUsers
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxy
 from kvstack.apiserver.policy.authentication.results import AuthenticationError, Identified

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kvstack.apiserver.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.text.go_text import aggregate
 
 
 class AuthenticationError(Exception):

@@ -2,8 +2,8 @@
 
     issuer known? ──► signature ──► audience ──► times ──► account and bound object are as they were
 
-A token whose issuer is another one is somebody else's to judge. Objects are looked up in the copy;
-only if one of them is not as the token says, the copy is brought up to date first and asked again.
+A token whose issuer is another one is somebody else's to judge. Objects are looked up in the cache;
+only if one of them is not as the token says, the cache is brought up to date first and asked again.
 """
 
 import base64
@@ -14,16 +14,16 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import go_quoted_list, quote
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import go_quoted_list, quote
+from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     Claims,
     ClaimsError,
@@ -31,7 +31,7 @@ from kvstack.apiserver.policy.service_accounts.claims import (
     parse_audiences,
     parse_claims,
 )
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, SignatureError
+from kvstack.component.certs.service_account_keys import KeyRing, SignatureError
 
 LEEWAY_S: Final = 60
 """How far clocks may be apart, and how long what is being deleted still counts."""
@@ -52,7 +52,7 @@ class Verified(NamedTuple):
 
 
 class OutdatedError(AuthenticationError):
-    """An object is not as the token says, as far as the copy knows."""
+    """An object is not as the token says, as far as the watch cache knows."""
 
 
 class TokenVerifier:

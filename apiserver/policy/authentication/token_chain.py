@@ -9,7 +9,7 @@ identified is remembered, for ten seconds: so long may a token outlive what revo
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.policy.attributes import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from kvstack.apimachinery.attributes import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,
@@ -17,8 +17,8 @@ from kvstack.apiserver.policy.authentication.results import (
     TokenAuthenticator,
     combined,
 )
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.metrics import TokenMetrics
-from kvstack.apiserver.policy.ports import Clock
 
 REMEMBERED_NS: Final = 10_000_000_000
 REMEMBERED_MAX: Final = 16_384

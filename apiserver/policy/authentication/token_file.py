@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
 
 _COLUMNS_MIN: Final = 3

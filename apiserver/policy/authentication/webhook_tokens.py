@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.ports import Clock, Reviewer
+from kvstack.apiserver.policy.interfaces import Clock, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.policy.attributes import AUTHENTICATED, Attributes, User
+from kvstack.apimachinery.attributes import AUTHENTICATED, Attributes, User
 from kvstack.apiserver.policy.authorization.chain import ALLOWED
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.policy.interfaces import Decision
 
 GROUP: Final = "abac.authorization.kubernetes.io"
 
@@ -92,17 +92,17 @@ class AbacAuthorizer:
     def user_rules(self, user: User, namespace: str) -> UserRules:
         """Return the policies of a user in a namespace as rules."""
         rules: list[dict[str, Any]] = []
-        for each in self._policies:
-            if not each.is_about(user) or each.namespace not in {_ALL, namespace}:
+        for policy in self._policies:
+            if not policy.is_about(user) or policy.namespace not in {_ALL, namespace}:
                 continue
-            verbs = ["get", "list", "watch"] if each.is_readonly else [_ALL]
-            if each.resource:
-                resources = [each.resource]
+            verbs = ["get", "list", "watch"] if policy.is_readonly else [_ALL]
+            if policy.resource:
+                resources = [policy.resource]
                 rules.append(
-                    {"verbs": verbs, "apiGroups": [each.api_group], "resources": resources}
+                    {"verbs": verbs, "apiGroups": [policy.api_group], "resources": resources}
                 )
-            if each.path:
-                rules.append({"verbs": verbs, "nonResourceURLs": [each.path]})
+            if policy.path:
+                rules.append({"verbs": verbs, "nonResourceURLs": [policy.path]})
         return UserRules(rules)
 
 

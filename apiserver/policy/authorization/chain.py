@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from kvstack.apiserver.policy.attributes import PRIVILEGED, Attributes, User
+from kvstack.apimachinery.attributes import PRIVILEGED, Attributes, User
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.ports import NO_OPINION, Authorizer, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Authorizer, Decision
 
 ALLOWED: Final = Decision(allowed=True)
 EVERYTHING: Final = (

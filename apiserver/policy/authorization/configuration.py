@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from kvstack.apiserver.objects import durations
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     duplicate,
@@ -30,12 +30,12 @@ from kvstack.apiserver.objects.field_errors import (
     summary,
     too_many,
 )
-from kvstack.apiserver.objects.names import check_dns_subdomain
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
-from kvstack.apiserver.objects.text.go_text import aggregate
+from kvstack.apimachinery.objects.names import check_dns_subdomain
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.go_text import aggregate
 from kvstack.apiserver.policy.authorization.webhook import WebhookSettings
-from kvstore.units import SECOND_NS
+from kvstack.component.units import SECOND_NS
 
 TYPES: Final = ("ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook")
 WEBHOOK: Final = "Webhook"

@@ -11,12 +11,7 @@ it counts; the one that last did for a user is tried first, and what it says is 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_checks import domain_prefixed_path
-from kvstack.apiserver.objects.field_errors import summary
-from kvstack.apiserver.objects.names import check_dns_subdomain
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import (
+from kvstack.apimachinery.attributes import (
     ANONYMOUS,
     AUTHENTICATED,
     NODE_PREFIX,
@@ -28,10 +23,15 @@ from kvstack.apiserver.policy.attributes import (
     parse_service_account,
     service_account_groups,
 )
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_checks import domain_prefixed_path
+from kvstack.apimachinery.objects.field_errors import summary
+from kvstack.apimachinery.objects.names import check_dns_subdomain
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.front_proxy import extra_key
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.authorization.refusal import refusal
-from kvstack.apiserver.policy.ports import Authorizer
+from kvstack.apiserver.policy.interfaces import Authorizer
 
 HEADER_PREFIX: Final = "impersonate-"
 """Of all headers that matter here, in lower case; nobody after this may see them."""
@@ -71,7 +71,7 @@ class _Mode(NamedTuple):
         return f"impersonate:{self.name}" if self.is_constrained else "impersonate"
 
 
-def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
+def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
     """Return the identity that headers ask for, as they say it; None: nobody's.
 
     Names of headers are in lower case. Raises ApiError 400 if it has no user name.

@@ -1,7 +1,7 @@
 """How a request is refused that is not allowed."""
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.policy.attributes import Attributes
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects import status
 
 
 def refusal(attributes: Attributes, reason: str = "") -> status.ApiError:

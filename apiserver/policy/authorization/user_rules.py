@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 
 
 class UserRules(NamedTuple):

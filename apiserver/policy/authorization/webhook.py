@@ -13,15 +13,16 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import Selector
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.ports import NO_OPINION, Clock, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Clock, Decision
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 from kvstack.apiserver.policy.remote.webhook import result_of
-from kvstore.units import SECOND_NS
+from kvstack.component.units import SECOND_NS
 
 Obj = dict[str, Any]
 
@@ -133,7 +134,7 @@ class WebhookAuthorizer:
         if _size(attributes) < QUESTION_MAX:
             settings = self._settings
             lasts_ns = settings.allowed_ns if status.get("allowed") is True else settings.other_ns
-            self._answers.put(key, decision, lasts_ns)
+            self._answers.put(exact(key), decision, lasts_ns)
         return decision
 
     def _failed(self, error: str) -> Decision:

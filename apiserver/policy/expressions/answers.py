@@ -10,7 +10,18 @@ An expression cannot wait. If the authorizer has to ask somebody, the evaluation
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from kvstack.apiserver.cel.library.authorizers import (
+from kvstack.apimachinery.attributes import (
+    Attributes,
+    User,
+    service_account_groups,
+    service_account_name,
+)
+from kvstack.apimachinery.objects.fields import FieldSelector, FieldSelectorError
+from kvstack.apimachinery.objects.fields import parse as parse_fields
+from kvstack.apimachinery.objects.labels import Selector, SelectorError
+from kvstack.apimachinery.objects.labels import parse as parse_labels
+from kvstack.apiserver.policy.interfaces import Authorizer, Decision
+from kvstack.cel.library.authorizers import (
     Answer,
     Check,
     PendingCheckError,
@@ -18,17 +29,6 @@ from kvstack.apiserver.cel.library.authorizers import (
     authorizer,
     resource_authorizer,
 )
-from kvstack.apiserver.objects.fields import FieldSelector, FieldSelectorError
-from kvstack.apiserver.objects.fields import parse as parse_fields
-from kvstack.apiserver.objects.labels import Selector, SelectorError
-from kvstack.apiserver.objects.labels import parse as parse_labels
-from kvstack.apiserver.policy.attributes import (
-    Attributes,
-    User,
-    service_account_groups,
-    service_account_name,
-)
-from kvstack.apiserver.policy.ports import Authorizer, Decision
 
 _T = TypeVar("_T")
 

@@ -1,15 +1,15 @@
 """What expressions about a request of admission see.
 
-bindings = request_bindings(request, place, new, old, answers)
+bindings = request_bindings(request, versioned, new, old, answers)
 → {"object": …, "oldObject": …, "request": …, "authorizer": …, "authorizer.requestResource": …}
 """
 
 from typing import Any, Final
 
-from kvstack.apiserver.cel.library.authorizers import Question
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
 from kvstack.apiserver.policy.expressions.answers import Answers
-from kvstack.apiserver.schema.resource import Kind
+from kvstack.cel.library.authorizers import Question
 
 _NAMESPACE_METADATA: Final = (
     "name",
@@ -28,10 +28,14 @@ _NAMESPACE_METADATA: Final = (
 
 
 def request_bindings(
-    request: AdmissionRequest, place: Place, new: Obj | None, old: Obj | None, answers: Answers
+    request: AdmissionRequest,
+    versioned: VersionedResource,
+    new: Obj | None,
+    old: Obj | None,
+    answers: Answers,
 ) -> dict[str, Any]:
-    """Return the variables; new, old: the objects in the version of the place."""
-    own = own_place(request)
+    """Return the variables; new, old: the objects in that version."""
+    own = requested_resource(request)
     question = Question(
         group=own.group,
         resource=own.resource,
@@ -42,7 +46,7 @@ def request_bindings(
     return {
         "object": new,
         "oldObject": old,
-        "request": _request(request, place, own),
+        "request": _request(request, versioned, own),
         "authorizer": answers.value(),
         "authorizer.requestResource": answers.resource_value(question),
         "params": None,
@@ -50,19 +54,21 @@ def request_bindings(
     }
 
 
-def own_place(request: AdmissionRequest) -> Place:
+def requested_resource(request: AdmissionRequest) -> VersionedResource:
     """Return the resource as the request names it."""
     if request.versions is not None:
-        return request.versions.places[0]
+        return request.versions.served[0]
     resource = request.resource
-    return Place(resource.group, request.version, resource.resource, request.kind)
+    return VersionedResource(resource.group, request.version, resource.resource, request.kind)
 
 
-def _request(request: AdmissionRequest, place: Place, own: Place) -> Obj:
+def _request(
+    request: AdmissionRequest, versioned: VersionedResource, own: VersionedResource
+) -> Obj:
     below = request.subresource
-    found: Obj = {
-        "kind": _kind(place.kind),
-        "resource": _resource(place),
+    variables: Obj = {
+        "kind": _kind(versioned.kind),
+        "resource": _resource(versioned),
         "requestKind": _kind(own.kind),
         "requestResource": _resource(own),
         "operation": request.operation,
@@ -73,20 +79,20 @@ def _request(request: AdmissionRequest, place: Place, own: Place) -> Obj:
         "uid": "",
     }
     if below:
-        found["subResource"] = found["requestSubResource"] = below
+        variables["subResource"] = variables["requestSubResource"] = below
     if request.name:
-        found["name"] = request.name
+        variables["name"] = request.name
     if request.namespace:
-        found["namespace"] = request.namespace
-    return found
+        variables["namespace"] = request.namespace
+    return variables
 
 
 def _kind(kind: Kind) -> Obj:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _resource(place: Place) -> Obj:
-    return {"group": place.group, "version": place.version, "resource": place.resource}
+def _resource(versioned: VersionedResource) -> Obj:
+    return {"group": versioned.group, "version": versioned.version, "resource": versioned.resource}
 
 
 def namespace_value(namespace: Obj | None) -> Obj | None:

@@ -7,9 +7,9 @@ result = budget.evaluate(compiled, "object.a > 1", bindings)   → Result(value,
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.cel.admission import Compiled
-from kvstack.apiserver.cel.errors import EvaluationError
-from kvstack.apiserver.cel.programs import CALL_MAX
+from kvstack.cel.admission import Compiled
+from kvstack.cel.errors import EvaluationError
+from kvstack.cel.programs import CALL_MAX
 
 CONDITIONS_MAX: Final = CALL_MAX // 4
 """What all match conditions may cost."""

@@ -9,19 +9,19 @@ answers for webhooks, see `webhooks.selection.Conditions`.
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.cel.admission import BOOLEANS, Declared, compile_admission
-from kvstack.apiserver.cel.library.authorizers import PendingCheckError
-from kvstack.apiserver.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apimachinery.objects.text.go_text import aggregate
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.selection import ConditionError
 from kvstack.apiserver.policy.expressions.answers import Answers
-from kvstack.apiserver.policy.expressions.bindings import own_place, request_bindings
+from kvstack.apiserver.policy.expressions.bindings import request_bindings, requested_resource
 from kvstack.apiserver.policy.expressions.evaluation import (
     CONDITIONS_MAX,
     Budget,
     OutOfBudgetError,
 )
-from kvstack.apiserver.policy.ports import Authorizer
+from kvstack.apiserver.policy.interfaces import Authorizer
+from kvstack.cel.admission import BOOLEANS, Declared, compile_admission
+from kvstack.cel.library.authorizers import PendingCheckError
 
 _PLAIN: Final = Declared(is_stored=True)
 _WITH_PARAMS: Final = Declared(is_stored=True, has_params=True)
@@ -44,8 +44,8 @@ def match(
     declared = _WITH_PARAMS if has_params else _PLAIN
     budget = Budget(CONDITIONS_MAX)
     errors: list[str] = []
-    for each in conditions:
-        text = each.get("expression", "").strip()
+    for condition in conditions:
+        text = condition.get("expression", "").strip()
         try:
             result = budget.evaluate(compile_admission(declared, text, BOOLEANS), text, bindings)
         except OutOfBudgetError as error:
@@ -53,7 +53,7 @@ def match(
         if result.error:
             errors.append(result.error)
         elif result.value is False:
-            return Match(is_match=False, failed=each.get("name", ""))
+            return Match(is_match=False, failed=condition.get("name", ""))
     return Match(is_match=not errors, error=aggregate(errors) if errors else "")
 
 
@@ -73,7 +73,7 @@ class RequestConditions:
     ) -> bool | Awaitable[bool]:
         """Tell whether all hold; raises ConditionError. new, old: as the webhook is shown them."""
         answers = Answers(self._authorizer, request.user)
-        bindings = request_bindings(request, _place(request, new or old), new, old, answers)
+        bindings = request_bindings(request, _versioned(request, new or old), new, old, answers)
         try:
             return _held(match(conditions, bindings))
         except PendingCheckError as error:
@@ -96,11 +96,11 @@ def _held(found: Match) -> bool:
     return found.is_match
 
 
-def _place(request: AdmissionRequest, obj: Obj | None) -> Place:
+def _versioned(request: AdmissionRequest, obj: Obj | None) -> VersionedResource:
     """Return the version that an object is shown in."""
-    own = own_place(request)
+    own = requested_resource(request)
     api_version = (obj or {}).get("apiVersion")
-    for place in request.versions.places if request.versions is not None else ():
-        if place.kind.api_version == api_version:
-            return place
+    for versioned in request.versions.served if request.versions is not None else ():
+        if versioned.kind.api_version == api_version:
+            return versioned
     return own

@@ -13,19 +13,19 @@ serves those it has.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.request_info import RequestInfo
 from kvstack.apiserver.kinds.flowcontrol.mandatory import (
     CATCH_ALL,
     EXEMPT,
     FLOW_SCHEMAS,
     PRIORITY_LEVELS,
 )
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.request_info import RequestInfo
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.flow_control.allocation import Claim, Shares, limits, share_out
 from kvstack.apiserver.policy.flow_control.levels import Flow, FlowCounts, Level, Queuing
 from kvstack.apiserver.policy.flow_control.matching import Schema
-from kvstack.apiserver.policy.ports import Change, Clock, ObjectView
+from kvstack.apiserver.policy.interfaces import Change, Clock, ObjectView
 
 Obj: TypeAlias = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
     ticket = level.enter(flow, seats, now_ns)      None: refused
     ticket.is_started                              or `on_start` is called later
+    level.note_writing(ticket, now_ns)             it lacks nothing but that its answer is read
     level.leave(ticket, now_ns)                    its seats are free for the next
 
 While there are seats and nobody waits, a request costs a few additions. Else it joins the least
@@ -10,6 +11,10 @@ others. The next to start is the head of the queue whose virtual finish is the e
 fair queuing): each queue has a virtual start that goes on by the work that was started from it, and
 a queue that was empty begins where the others are. Work is seats times seconds, estimated until the
 request has ended. Nothing here waits, or reads a clock.
+
+Requests whose answers are being written keep their seats, but those of one flow keep half of the
+level's seats at most: those that come to be written then give theirs back, and requests of the flow
+that come later wait until some is read, while other flows pass them.
 """
 
 from collections import deque
@@ -20,7 +25,7 @@ from typing import Final, TypeAlias
 
 from kvstack.apiserver.policy.flow_control.allocation import Limits
 from kvstack.apiserver.policy.flow_control.demand import Demand, Period
-from kvstore.histograms import Histogram
+from kvstack.component.metrics.histograms import Histogram
 
 SERVICE_NS: Final = 3_000_000
 """How long a request is thought to take before it has."""
@@ -64,7 +69,7 @@ class FlowCounts:
 class Flow:
     """Requests that are treated alike: of one schema and one distinguisher."""
 
-    __slots__ = ("counts", "distinguisher", "hand", "headers", "level", "schema")
+    __slots__ = ("counts", "distinguisher", "hand", "headers", "level", "schema", "writing")
 
     def __init__(
         self,
@@ -80,6 +85,8 @@ class Flow:
         self.level: Final = level
         self.counts: Final = counts
         self.headers: Final = headers
+        self.writing = 0
+        """Seats of its requests whose answers are being written."""
         self.hand: Final = dealt(f"{schema}\0{distinguisher}", level.queuing)
 
 
@@ -87,8 +94,8 @@ class Ticket:
     """A request in a level."""
 
     __slots__ = (
-        "arrived_ns", "flow", "is_over", "is_started", "linger_ns", "on_start", "queue", "seats",
-        "started_ns",
+        "arrived_ns", "flow", "is_over", "is_started", "is_writing", "linger_ns", "on_start",
+        "queue", "seats", "started_ns",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, seats: int, now_ns: int) -> None:
@@ -100,6 +107,7 @@ class Ticket:
         self.queue: Queue | None = None
         self.is_started = False
         self.is_over = False
+        self.is_writing = False
         self.linger_ns = 0
         """How long its seats are taken after its end."""
         self.on_start: OnStart | None = None
@@ -182,7 +190,11 @@ class Level:
     def enter(self, flow: Flow, seats: int, now_ns: int) -> Ticket | None:
         """Begin with a request, or let it wait; None: it is refused."""
         ticket = Ticket(flow, seats, now_ns)
-        if self.is_exempt or (not self.waiting and self._has_room(seats)):
+        if self.is_exempt or (
+            not self.waiting
+            and self._has_room(seats)
+            and not (flow.writing and self._is_held_back(ticket))
+        ):
             counts = flow.counts
             ticket.is_started = True
             self.executing += 1
@@ -198,11 +210,23 @@ class Level:
             return None
         return ticket if self._enqueue(ticket, self.queuing, now_ns) else None
 
+    def note_writing(self, ticket: Ticket, now_ns: int) -> None:
+        """Note that a request that has started lacks nothing but that its answer is read."""
+        if self.is_exempt or not ticket.is_started or ticket.is_over or ticket.is_writing:
+            return
+        if self._is_held_back(ticket):
+            self.leave(ticket, now_ns)
+            return
+        ticket.is_writing = True
+        ticket.flow.writing += ticket.seats
+
     def leave(self, ticket: Ticket, now_ns: int) -> None:
         """Be done with a request that has started; once is enough."""
         if ticket.is_over or not ticket.is_started:
             return
         ticket.is_over = True
+        if ticket.is_writing:
+            ticket.flow.writing -= ticket.seats
         seats, counts = ticket.seats, ticket.flow.counts
         self.executing -= 1
         self.in_use -= seats
@@ -246,10 +270,16 @@ class Level:
         # What is larger than all there is runs alone.
         return self.in_use + seats <= self.limit or (seats > self.limit and not self.executing)
 
+    def _is_held_back(self, ticket: Ticket) -> bool:
+        """Tell whether a request waits for answers of its own flow to be read."""
+        writing = ticket.flow.writing
+        return writing > 0 and writing + ticket.seats > self.limit // 2
+
     def _enqueue(self, ticket: Ticket, queuing: Queuing, now_ns: int) -> bool:
         queues = self.queues
         queue = min((queues[each] for each in ticket.flow.hand), key=_work_of)
-        if len(queue.tickets) >= queuing.length_limit and self.in_use >= self.limit:
+        is_held = self.in_use >= self.limit or self._is_held_back(ticket)
+        if len(queue.tickets) >= queuing.length_limit and is_held:
             self.refuse(ticket.flow, QUEUE_FULL)
             return False
         if not queue.tickets and not queue.executing:
@@ -281,7 +311,10 @@ class Level:
         """Start as many of those that wait as there is room for."""
         started: list[Ticket] = []
         while self.waiting and self.in_use < self.limit:
-            queue = min(self._busy.values(), key=_finish_of)
+            ready = [e for e in self._busy.values() if not self._is_held_back(e.tickets[0])]
+            if not ready:
+                break
+            queue = min(ready, key=_finish_of)
             ticket = queue.tickets[0]
             if not self._has_room(ticket.seats):
                 break

@@ -10,8 +10,8 @@ Of all that match, the one with the lowest precedence counts, then the first by 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.request_info import RequestInfo
-from kvstack.apiserver.policy.attributes import User, parse_service_account
+from kvstack.apimachinery.attributes import User, parse_service_account
+from kvstack.apimachinery.objects.request_info import RequestInfo
 
 Obj: TypeAlias = dict[str, Any]
 _ALL: Final = "*"

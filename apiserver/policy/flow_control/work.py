@@ -1,6 +1,6 @@
 """How many seats a request takes: more than one for what is large.
 
-    lists       100 kB of memory a seat; what is listed from the copy is streamed, so 1 MB at most
+    lists       100 kB of memory a seat; what is listed from the cache is streamed, so 1 MB at most
     watches     as lists, if they begin with the objects that are there; else one
     writes      a seat more for every ten watches that are told, as long as telling takes
     all others  one
@@ -40,7 +40,7 @@ def list_seats(
     """Return the seats of a list.
 
     limit: of the page, 0: none. seats_max: of one request of the level, 0: none. is_one: whether
-    one name is asked for. is_streamed: whether it is served from the copy.
+    one name is asked for. is_streamed: whether it is served from the watch cache.
     """
     highest = min(seats_max or LIST_SEATS_MAX, LIST_SEATS_MAX)
     limited = min(limit or objects.number, objects.number)
@@ -72,5 +72,5 @@ def write_work(watch_count: int, seats_max: int) -> Work:
     if watch_count < SEAT_WATCHES:
         return ONE_SEAT
     wanted = ceil(watch_count / SEAT_WATCHES)
-    seats = min(wanted, min(seats_max or WRITE_SEATS_MAX, WRITE_SEATS_MAX))
+    seats = min(wanted, seats_max or WRITE_SEATS_MAX, WRITE_SEATS_MAX)
     return Work(seats, wanted * SEAT_WATCHES_NS // seats)

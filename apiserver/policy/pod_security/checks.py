@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.pods.scope import all_containers
-from kvstack.apiserver.objects.text.go_text import quote
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -295,7 +295,7 @@ def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None:
-    found: set[str] = set()
+    forbidden: set[str] = set()
     set_by_others: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
@@ -306,14 +306,14 @@ def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None
         others = {each for each in ("user", "role") if options.get(each)}
         set_by_others.update(others)
         if kind not in types:
-            found.add(kind)
+            forbidden.add(kind)
         return kind not in types or bool(others)
 
     is_pod = is_bad(spec)
     setters = _setters(_names(spec, is_bad), is_pod=is_pod)
     if not setters:
         return None
-    told = [f"{_counted('type', len(found))} {_quoted(sorted(found))}"] if found else []
+    told = [f"{_counted('type', len(forbidden))} {_quoted(sorted(forbidden))}"] if forbidden else []
     told += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
     return Finding(
         "seLinuxOptions",

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, key
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key
 
 PRIVILEGED: Final = "privileged"
 BASELINE: Final = "baseline"

@@ -9,7 +9,7 @@ what it uses more than before. Nothing is written here.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from kvstack.apiserver.objects import resources
+from kvstack.apimachinery.objects import resources
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.quota.limited import (
     LimitedResource,

@@ -8,8 +8,8 @@ LimitedResource(pods, match_scopes=({"scopeName": "PriorityClass", "operator": "
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects import resources
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.quota.scopes import Scope
 from kvstack.apiserver.policy.quota.usage import Measure
 

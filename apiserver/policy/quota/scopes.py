@@ -9,8 +9,8 @@ are in none.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.kinds.pods.quality import BEST_EFFORT, computed_quality
-from kvstack.apiserver.objects.labels import SelectorError, from_object
+from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
+from kvstack.apimachinery.objects.labels import SelectorError, from_object
 
 Obj: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Mapping[str, Any]

@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from kvstack.apiserver.kinds.resource_names import HUGE_PAGES_PREFIX, is_native
-from kvstack.apiserver.objects import resources
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.quantity import Quantity, parse
-from kvstack.apiserver.objects.times import parse_time
+from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.objects.core.pod_resources import (
+    HUGE_PAGES_PREFIX,
+    LIMITS,
+    REQUESTS,
+    pod_limits,
+    pod_requests,
+)
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.quantity import Quantity, parse
+from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apiserver.kinds.resource_names import is_native
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import CLAIMS, PODS, SERVICES
-from kvstack.apiserver.policy.pod_amounts import LIMITS, REQUESTS, pod_limits, pod_requests
 from kvstack.apiserver.policy.quota.scopes import (
     IsIn,
     attributes_classes,
@@ -140,7 +147,7 @@ def _use_of_pod(pod: Obj, now: float) -> Amounts:
 
 
 def _has_ended(pod: Obj, now: float) -> bool:
-    if (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}:
+    if is_ended(pod):
         return True
     metadata = pod.get("metadata") or {}
     deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.component.http.proxies import proxy_of
+from kvstack.component.http.request_head import UrlError
 
 _NO_CREDENTIALS: Final = ("exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra")
 
@@ -74,6 +76,10 @@ def read_kubeconfig(data: bytes, base: Path) -> Target:
     url = cluster.text("server")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
         raise DocumentError(f"clusters: server {quote(url)} is no URL")
+    try:
+        proxy_of(cluster.text("proxy-url"))
+    except UrlError as error:
+        raise DocumentError(f"clusters: {error}") from None
     tls = TargetTls(
         _pem(cluster, "certificate-authority", base),
         _pem(user, "client-certificate", base),
@@ -82,7 +88,7 @@ def read_kubeconfig(data: bytes, base: Path) -> Target:
         cluster.flag("insecure-skip-tls-verify"),
     )
     if bool(tls.cert) != bool(tls.key):
-        raise DocumentError("users: client-certificate and client-key belong together")
+        raise DocumentError("users: client-certificate and client-key must be given together")
     return Target(
         url,
         tls,

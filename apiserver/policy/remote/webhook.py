@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
 
 Obj: TypeAlias = dict[str, Any]

@@ -10,10 +10,10 @@ Selectors that cannot be read are left out of the question, which makes it a bro
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects import fields, labels
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects import fields, labels
 from kvstack.apiserver.policy.authorization.chain import decided
-from kvstack.apiserver.policy.ports import Authorizer
+from kvstack.apiserver.policy.interfaces import Authorizer
 
 Obj = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
     forbidden,

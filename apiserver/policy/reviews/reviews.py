@@ -6,14 +6,14 @@ body ──► checks ──► validating admission ──► status
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_errors import FieldError
-from kvstack.apiserver.objects.groups import GroupKind, GroupResource
-from kvstack.apiserver.objects.times import format_time
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authorization.user_rules import RuleSource
-from kvstack.apiserver.policy.ports import Authorizer, Clock
+from kvstack.apiserver.policy.interfaces import Authorizer, Clock
 from kvstack.apiserver.policy.reviews import access, tokens
 from kvstack.apiserver.policy.reviews.checks import check_access_review
 from kvstack.apiserver.policy.reviews.rules import rules_status
@@ -37,8 +37,11 @@ class Reviews:
         api_audiences: Sequence[str],
         clock: Clock,
     ) -> None:
-        """Answer by these means; rule_sources: returns what can list rules, api_audiences: of
-        tokens, for reviews that name none."""
+        """Answer by these means.
+
+        rule_sources: returns what can list rules; api_audiences: of tokens, for reviews that name
+        none.
+        """
         self._authorizer: Final = authorizer
         self._rule_sources: Final = rule_sources
         self._tokens: Final = tokens

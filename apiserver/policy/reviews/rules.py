@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kvstack.apiserver.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.text.go_text import aggregate
 from kvstack.apiserver.policy.authorization.user_rules import RuleSource
 
 Obj = dict[str, Any]

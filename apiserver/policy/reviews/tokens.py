@@ -5,7 +5,7 @@ spec: {token, audiences} → status: {authenticated, user, audiences} or {error}
 
 from typing import Any
 
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.policy.authentication.results import AuthenticationError, Identified
 from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 

@@ -11,7 +11,7 @@ A token may be bound to a Pod (and then names its Node), a Secret or a Node.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.policy.attributes import (
+from kvstack.apimachinery.attributes import (
     User,
     service_account_groups,
     service_account_name,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from kvstack.apiserver.policy.service_accounts.keys import PublicKey
+from kvstack.component.certs.service_account_keys import PublicKey
 
 CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
 KEYS_PATH: Final = "/openid/v1/jwks"

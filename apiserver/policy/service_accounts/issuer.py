@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.kinds.core import token_requests
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.times import format_time
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import Claims, Reference
-from kvstack.apiserver.policy.service_accounts.keys import SigningKey
+from kvstack.component.certs.service_account_keys import SigningKey
 
 Validate = Callable[[Obj], Awaitable[None] | None]
 """Validating admission of the prepared request."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.encryption.ciphers import AesCbc, AesGcm, Cipher, SecretBox
 from kvstack.apiserver.registry.encryption.configuration import (
     Keys,
@@ -31,9 +31,9 @@ from kvstack.apiserver.registry.encryption.providers import (
     OneKey,
     Prefixed,
 )
-from kvstack.apiserver.registry.sealing import Plain
 from kvstack.apiserver.registry.timing import Clock
-from kvstore.logger import Logger
+from kvstack.apiserver.registry.transformer import Plain
+from kvstack.component.logger import Logger
 
 KMS_PREFIX: Final = b"k8s:enc:kms:v2:"
 UNMATCHED: Final = "no matching prefix found"
@@ -79,19 +79,19 @@ class _Rules:
                 return Named(b"", Identity())
 
 
-class _Sealing:
-    """Seals the values of one resource; see `Sealing`."""
+class _ResourceTransformer:
+    """Encrypts the values of one resource; see `Transformer`."""
 
     def __init__(self, at_rest: "AtRest", resource: GroupResource, place: bytes) -> None:
         self._at_rest: Final = at_rest
         self._resource: Final = resource
         self._place: Final = place
 
-    def sealed(self, key: str, plain: bytes) -> bytes:
+    def to_storage(self, key: str, plain: bytes) -> bytes:
         provider = self._at_rest.provider_of(self._resource)
         return plain if provider is None else provider.seal(plain, self._place + key.encode())
 
-    def plain(self, key: str, stored: bytes) -> Plain:
+    def from_storage(self, key: str, stored: bytes) -> Plain:
         provider = self._at_rest.provider_of(self._resource)
         if provider is None:
             return Plain(stored, is_stale=False)
@@ -99,7 +99,7 @@ class _Sealing:
 
 
 class AtRest:
-    """Encryption at rest; see `Sealer`."""
+    """Encryption at rest; see `Transformers`."""
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class AtRest:
         """Return what seals and opens values of a resource today; None: nothing does."""
         return self._rules.of(resource, self.counts)
 
-    def of(self, resource: GroupResource, place: bytes) -> _Sealing:
-        """Return how values of a resource are sealed, whatever the rules will be."""
-        return _Sealing(self, resource, place)
+    def of(self, resource: GroupResource, place: bytes) -> _ResourceTransformer:
+        """Return how values of a resource are encrypted, whatever the rules will be."""
+        return _ResourceTransformer(self, resource, place)
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Fetch the seeds of values."""

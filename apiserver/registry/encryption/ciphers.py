@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from kvstack.apiserver.registry.sealing import SealError
+from kvstack.apiserver.registry.transformer import TransformError
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 KEY_BYTES: Final = (16, 24, 32)
@@ -41,7 +41,7 @@ class Cipher(Protocol):
         ...
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         ...
 
 
@@ -63,19 +63,19 @@ class AesCbc:
         return iv + encryptor.update(padded) + encryptor.finalize()
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         del context
         if len(sealed) < _BLOCK:
-            raise SealError(_TOO_SHORT)
+            raise TransformError(_TOO_SHORT)
         if len(sealed) % _BLOCK:
-            raise SealError("the stored data is not a multiple of the block size")
+            raise TransformError("the stored data is not a multiple of the block size")
         decryptor = BlockCipher(self._aes, CBC(sealed[:_BLOCK])).decryptor()
         padded = decryptor.update(sealed[_BLOCK:]) + decryptor.finalize()
         unpadder = PKCS7(8 * _BLOCK).unpadder()
         try:
             return unpadder.update(padded) + unpadder.finalize()
         except ValueError:
-            raise SealError("invalid padding on input") from None
+            raise TransformError("invalid padding on input") from None
 
 
 class AesGcm:
@@ -92,22 +92,22 @@ class AesGcm:
         return nonce + self._aead.encrypt(nonce, plain, context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         if len(sealed) < _NONCE:
-            raise SealError(_TOO_SHORT)
+            raise TransformError(_TOO_SHORT)
         try:
             return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
         except InvalidTag:
-            raise SealError(_FORGED) from None
+            raise TransformError(_FORGED) from None
 
 
 class ExtendedNonce:
     """AES-GCM with a key for every value, derived from a seed: a nonce never repeats."""
 
     def __init__(self, seed: bytes, random: RandomBytes = token_bytes) -> None:
-        """Use a seed of 32 bytes at least; raises SealError."""
+        """Use a seed of 32 bytes at least; raises TransformError."""
         if len(seed) < SEED_BYTES:
-            raise SealError(f"invalid seed length {len(seed)} used for key generation")
+            raise TransformError(f"invalid seed length {len(seed)} used for key generation")
         self._seed: Final = seed
         self._random: Final = random
 
@@ -117,9 +117,9 @@ class ExtendedNonce:
         return info + AesGcm(self._key(info), self._random).seal(plain, context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         if len(sealed) < SEED_BYTES:
-            raise SealError(_TOO_SHORT)
+            raise TransformError(_TOO_SHORT)
         info = sealed[:SEED_BYTES]
         return AesGcm(self._key(info)).open(sealed[SEED_BYTES:], context)
 
@@ -143,13 +143,13 @@ class SecretBox:
         return bytes(self._box.encrypt(plain, self._random(_BOX_NONCE)))
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         from nacl.exceptions import CryptoError
 
         del context
         if len(sealed) < _BOX_NONCE + _BLOCK:
-            raise SealError(_TOO_SHORT)
+            raise TransformError(_TOO_SHORT)
         try:
             return self._box.decrypt(sealed)
         except CryptoError:
-            raise SealError("output array was not large enough for encryption") from None
+            raise TransformError("output array was not large enough for encryption") from None

@@ -17,12 +17,12 @@ import binascii
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text import config_document
-from kvstack.apiserver.objects.text.config_document import Document, DocumentError
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text import config_document
+from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.registry.encryption.ciphers import KEY_BYTES
-from kvstore.units import SECOND_NS
+from kvstack.component.units import SECOND_NS
 
 ALL: Final = "*"
 _KINDS: Final = {

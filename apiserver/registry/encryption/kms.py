@@ -13,17 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from secrets import token_bytes
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from kvstack.apiserver.registry.encryption.ciphers import (
-    SEED_BYTES,
-    AesGcm,
-    Cipher,
-    ExtendedNonce,
-    RandomBytes,
-)
-from kvstack.apiserver.registry.sealing import Plain, SealError
-from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.schema.protobuf.leaves import fields
-from kvstack.apiserver.schema.protobuf.wire import (
+from kvstack.apimachinery.schema.protobuf.leaves import fields
+from kvstack.apimachinery.schema.protobuf.wire import (
     LENGTH,
     VARINT,
     ProtobufError,
@@ -31,7 +22,16 @@ from kvstack.apiserver.schema.protobuf.wire import (
     tag,
     varint,
 )
-from kvstore.units import SECOND_NS
+from kvstack.apiserver.registry.encryption.ciphers import (
+    SEED_BYTES,
+    AesGcm,
+    Cipher,
+    ExtendedNonce,
+    RandomBytes,
+)
+from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.transformer import Plain, TransformError
+from kvstack.component.units import SECOND_NS
 
 HEALTHY_S: Final = 60.0
 UNHEALTHY_S: Final = 10.0
@@ -135,22 +135,24 @@ class KmsProvider:
     # Values.
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value as it is stored behind the prefix; raises SealError."""
+        """Return a value as it is stored behind the prefix; raises TransformError."""
         current = self._current
         if current is None:
-            raise SealError(f"the KMS provider {self.name} is not ready: {self.error}")
+            raise TransformError(f"the KMS provider {self.name} is not ready: {self.error}")
         if self._clock.monotonic_ns() > current.until_ns:
-            raise SealError(f"encryptedDEKSource of KMS provider {self.name} expired: {self.error}")
+            raise TransformError(
+                f"encryptedDEKSource of KMS provider {self.name} expired: {self.error}"
+            )
         return write_object(EncryptedObject(current.cipher.seal(plain, context), current.seed))
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
-        """Return the plain value; its seed must have been fetched. Raises SealError."""
+        """Return the plain value; its seed must have been fetched. Raises TransformError."""
         found = _read(sealed)
         key = _key_of(found)
         cipher = self._ciphers.get(key)
         if cipher is None:
             why = self._failures.get(key, "its key was not fetched")
-            raise SealError(f"failed to decrypt DEK, error: {why}")
+            raise TransformError(f"failed to decrypt DEK, error: {why}")
         current = self._current
         is_stale = current is not None and (
             found.seed_type != _SEED or found.seed.key_id != current.seed.key_id
@@ -163,7 +165,7 @@ class KmsProvider:
         for each in values:
             try:
                 found = _read(each)
-            except SealError:
+            except TransformError:
                 continue  # who opens it is told
             key = _key_of(found)
             if key not in self._ciphers:
@@ -177,7 +179,7 @@ class KmsProvider:
                     if found.seed_type == _SEED
                     else AesGcm(plain, self._random)
                 )
-            except (KmsError, SealError, ValueError) as error:
+            except (KmsError, TransformError, ValueError) as error:
                 if len(self._failures) >= CIPHERS_MAX:
                     self._failures.clear()
                 self._failures[key] = str(error)
@@ -332,9 +334,9 @@ def _read(sealed: bytes) -> EncryptedObject:
                 case _:
                     continue
     except ProtobufError as error:
-        raise SealError(str(error)) from None
+        raise TransformError(str(error)) from None
     if seed_type not in (_GCM_KEY, _SEED):
-        raise SealError(f"unknown encryptedDEKSourceType: {seed_type}")
+        raise TransformError(f"unknown encryptedDEKSourceType: {seed_type}")
     if not data:
-        raise SealError("encrypted data is empty")
+        raise TransformError("encrypted data is empty")
     return EncryptedObject(data, Encrypted(ciphertext, key_id, annotations), seed_type)

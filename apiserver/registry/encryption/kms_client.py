@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import grpc
 import grpc.aio
 
+from kvstack.apimachinery.schema.protobuf.wire import LENGTH, ProtobufError, delimited, tag
 from kvstack.apiserver.registry.encryption.kms import (
     Encrypted,
     KmsError,
@@ -17,7 +18,6 @@ from kvstack.apiserver.registry.encryption.kms import (
     text_of,
     write_annotations,
 )
-from kvstack.apiserver.schema.protobuf.wire import LENGTH, ProtobufError, delimited, tag
 
 _T = TypeVar("_T")
 SERVICE: Final = "/v2.KeyManagementService/"

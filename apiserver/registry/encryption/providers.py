@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from kvstack.apiserver.registry.encryption.ciphers import Cipher
-from kvstack.apiserver.registry.sealing import Plain, SealError
+from kvstack.apiserver.registry.transformer import Plain, TransformError
 
 ENCRYPTED: Final = b"k8s:enc:"
 """What all values begin with that are not plain."""
@@ -20,11 +20,11 @@ class Provider(Protocol):
     """Seals and opens values without their prefix."""
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value as it is stored behind the prefix; raises SealError."""
+        """Return a value as it is stored behind the prefix; raises TransformError."""
         ...
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         ...
 
 
@@ -47,7 +47,7 @@ class Identity:
         """Return the value, unless it is encrypted."""
         del context
         if sealed.startswith(ENCRYPTED):
-            raise SealError("identity transformer tried to read encrypted data")
+            raise TransformError("identity transformer tried to read encrypted data")
         return Plain(sealed, is_stale=False)
 
 
@@ -63,7 +63,7 @@ class OneKey:
         return self._cipher.seal(plain, context)
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         return Plain(self._cipher.open(sealed, context), is_stale=False)
 
 
@@ -93,25 +93,25 @@ class Prefixed:
         self._counts: Final = counts
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value sealed by the first provider, with its prefix; raises SealError."""
+        """Return a value sealed by the first provider, with its prefix; raises TransformError."""
         prefix, provider = self.providers[0]
         try:
             sealed = prefix + provider.seal(plain, context)
-        except SealError:
+        except TransformError:
             self._count("to_storage", prefix, is_fine=False)
             raise
         self._count("to_storage", prefix, is_fine=True)
         return sealed
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
-        """Return the plain value; raises SealError."""
+        """Return the plain value; raises TransformError."""
         errors: dict[str, None] = {}
         for position, (prefix, provider) in enumerate(self.providers):
             if not sealed.startswith(prefix):
                 continue
             try:
                 found = provider.open(sealed[len(prefix) :], context)
-            except SealError as error:
+            except TransformError as error:
                 if prefix:  # what is encrypted is not for identity; another one may follow
                     self._count("from_storage", prefix, is_fine=False)
                     errors[str(error)] = None
@@ -119,8 +119,8 @@ class Prefixed:
             self._count("from_storage", prefix, is_fine=True)
             return Plain(found.value, found.is_stale or position > 0)
         if not errors:
-            raise SealError(self._unmatched)
-        raise SealError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")
+            raise TransformError(self._unmatched)
+        raise TransformError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")
 
     def _count(self, type_: str, prefix: bytes, *, is_fine: bool) -> None:
         if self._counts is not None:

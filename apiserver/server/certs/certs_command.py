@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.certs.cluster_files import ClusterPlan, give_to, make_cluster_files
-from kvstack.apiserver.server.settings.command_line import UsageError, help_text, read_command_line
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
-from kvstack.apiserver.server.settings.flag_table import Effect, Flag, FlagTable, Kind
-from kvstore.errors import ConfigError
-from kvstore.runtime.clock import SystemClock
+from kvstack.component.clock import SystemClock
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.flag_reader import FlagReader
+from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
+from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack certs"
 ABOUT: Final = "Makes the certificates and kubeconfigs of a cluster of several machines."
@@ -63,19 +64,11 @@ TABLE: Final = FlagTable(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    try:
-        given = read_command_line(arguments, COMMAND, TABLE)
-        if given.values.get("help"):
-            sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
-            return 0
-        _make(FlagReader(given, []))
-    except (UsageError, ConfigError) as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return FAILED
-    return 0
+    return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _make)
 
 
-def _make(reader: FlagReader) -> None:
+def _make(given: Given) -> None:
+    reader = FlagReader(given, [])
     directory = Path(reader.text("directory"))
     try:
         ranges = tuple(map(address_range, reader.texts("service-cluster-ip-range")))

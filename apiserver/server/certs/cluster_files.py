@@ -3,9 +3,12 @@
     DIR/ca, NAME of each member, client                         the store's: its own authority
     DIR/kubernetes/pki/ca                                       the cluster's authority
     DIR/kubernetes/pki/{apiserver,apiserver-kubelet-client,front-proxy-ca,front-proxy-client,sa}
-    DIR/kubernetes/{admin,controller-manager,scheduler,nodes}.conf
+    DIR/kubernetes/{admin,super-admin,controller-manager,scheduler,nodes}.conf
+    DIR/machines/ROLE                                           copies: what one machine needs
 
-What is there and good is left alone; what ends soon or is for other names is made anew.
+What is there and good is left alone; what ends soon or is for other names is made anew. A machine
+is given the directory of its role and nothing else (`machine_files` has the table): the keys of the
+authorities stay where this runs, but for the one with which the controller manager signs.
 """
 
 import os
@@ -13,21 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
-from kvstack.apiserver.policy.attributes import PRIVILEGED
+from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile
-from kvstack.apiserver.server.certs.kubeconfig import kubeconfig, write_kubeconfig
-from kvstack.apiserver.server.certs.pki import ADMIN
+from kvstack.apiserver.server.certs.machine_files import copy_for_machines
+from kvstack.apiserver.server.certs.pki import ADMINISTRATORS, KUBELET_CLIENT
 from kvstack.apiserver.server.certs.serving_certificate import serving_hosts
-from kvstore.errors import ConfigError
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile
+from kvstack.component.certs.kubeconfig import kubeconfig, write_kubeconfig
+from kvstack.component.errors import ConfigError
 
+HOLLOW_NODES: Final = "kvstack:hollow-nodes"
+"""The user and the group of nodes that only pretend; `kvstack bindings` gives it its rights."""
 _LOCAL: Final = ("localhost", "127.0.0.1")
 _USERS: Final = (
     ("controller-manager", Profile("system:kube-controller-manager")),
     ("scheduler", Profile("system:kube-scheduler")),
-    ("nodes", Profile("kvstack:hollow-nodes", groups=(PRIVILEGED,))),
+    ("nodes", Profile(HOLLOW_NODES, groups=(HOLLOW_NODES,))),
 )
 """The agents' kubeconfigs, and whose they are."""
 
@@ -51,7 +56,9 @@ def make_cluster_files(directory: Path, plan: ClusterPlan, clock: Clock) -> list
     """Make what is missing; return what was made, by name. Raises ConfigError."""
     now_s = clock.unix_ms() / 1000
     made = _store_files(CertFiles(directory), plan, now_s)
-    return made + _kubernetes_files(directory / "kubernetes", plan, now_s)
+    made += _kubernetes_files(directory / "kubernetes", plan, now_s)
+    copy_for_machines(directory, plan.members)
+    return made
 
 
 def give_to(directory: Path, user: int, group: int) -> None:
@@ -84,18 +91,14 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
     hosts = serving_hosts(plan.api_servers, plan.service_ranges)
     pairs = (
         ("apiserver", "ca", Profile("kube-apiserver", hosts=hosts, serves=True)),
-        (
-            "apiserver-kubelet-client",
-            "ca",
-            Profile("kube-apiserver-kubelet-client", groups=(PRIVILEGED,)),
-        ),
+        ("apiserver-kubelet-client", "ca", KUBELET_CLIENT),
         ("front-proxy-client", "front-proxy-ca", Profile("front-proxy-client")),
-        ("admin", "ca", Profile(ADMIN, groups=(PRIVILEGED,))),
-        *((name, "ca", profile) for name, profile in _USERS),
+        *((name, "ca", profile) for name, profile in (*ADMINISTRATORS, *_USERS)),
     )
     made = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
     configs = (
-        ("admin", ADMIN, plan.admin_server),
+        ("admin", _name_of("admin"), plan.admin_server),
+        ("super-admin", _name_of("super-admin"), plan.server),
         *((name, profile.name, plan.server) for name, profile in _USERS),
     )
     for name, user, server in configs:
@@ -105,3 +108,7 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
         if write_kubeconfig(directory / f"{name}.conf", content):
             made.append(f"{name}.conf")
     return made
+
+
+def _name_of(administrator: str) -> str:
+    return next(profile.name for name, profile in ADMINISTRATORS if name == administrator)

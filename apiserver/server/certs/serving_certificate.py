@@ -12,12 +12,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
+from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.registry.timing import Clock
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile, ends_at, is_signed_by
 from kvstack.apiserver.server.settings.options import ServingOptions
-from kvstore.logger import Logger
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile, ends_at, is_signed_by
+from kvstack.component.logger import Logger
 
 AUTHORITY: Final = "apiserver-ca"
 NAME: Final = "apiserver"

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.audit.batches import Batching
 from kvstack.apiserver.policy.audit.log_file import Rotation
 from kvstack.apiserver.policy.audit.sinks import FORMATS
 from kvstack.apiserver.policy.audit.sinks import JSON as JSON_LINES
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
+from kvstack.component.flags.flag_reader import FlagReader
 
 AUDIT_MODES: Final = ("batch", "blocking", "blocking-strict")
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxySettings
 from kvstack.apiserver.policy.authentication.jwt.settings import ALGORITHMS
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
+from kvstack.component.flags.flag_reader import FlagReader
 
 _HOUR_S: Final = 3600
 _EXPIRATION_MAX_S: Final = 1 << 32

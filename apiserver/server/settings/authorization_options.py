@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.server.settings.flag_reader import FlagReader
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.component.flags.flag_reader import FlagReader
 
 MODES: Final = ("AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node")
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.go_patterns import Pattern, compile_pattern
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.aggregation.backend import ProxyCertificate
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange, address_range
-from kvstack.apiserver.kinds.allocation.node_ports import DEFAULT_RANGE, PortRange, parse_range
-from kvstack.apiserver.objects.text.config_document import DocumentError
-from kvstack.apiserver.objects.text.go_patterns import Pattern, compile_pattern
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apiserver.allocators.cluster_ips import AddressRange, address_range
+from kvstack.apiserver.allocators.node_ports import DEFAULT_RANGE
 from kvstack.apiserver.policy.admission.assembly import ORDER
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, audit_options
@@ -33,17 +33,17 @@ from kvstack.apiserver.server.settings.authorization_options import (
     authorization_options,
     modes,
 )
-from kvstack.apiserver.server.settings.command_line import Given, shown_value
-from kvstack.apiserver.server.settings.flag_reader import FlagReader as _Reader
 from kvstack.apiserver.server.settings.flags import FLAGS
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import Given, shown_value
+from kvstack.component.flags.flag_reader import FlagReader as _Reader
+from kvstack.component.net.port_range import PortRange, parse_range
 
 DEFAULT_SERVICE_RANGE: Final = "10.0.0.0/24"
 ADDRESS_TYPES: Final = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
 RECONCILERS: Final = ("lease", "none")
 GATES_FILE: Final = Path(__file__).parents[1] / "data" / "feature_gates.txt"
-DEBUG_VERBOSITY: Final = 4
 
 _HOUR_S: Final = 3600
 
@@ -95,6 +95,8 @@ class ServingOptions:
 
     bind_address: str = "0.0.0.0"
     port: int = 6443
+    also_bind_addresses: tuple[str, ...] = ()
+    """Where the same port is taken besides; no flag says so."""
     advertise_address: str = ""
     """Empty: found out; see `addresses`."""
     external_host: str = ""
@@ -150,9 +152,11 @@ class Options:
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)
     """What aggregated API servers are shown."""
     kubelet_addresses: tuple[str, ...] = ADDRESS_TYPES
+    """Types of a node's addresses at which its kubelet is looked for, the best first."""
     proxies_to_loopback: bool = False
     """Whether `proxy` leads to nodes and pods at addresses of loopback; no flag says so."""
-    """Types of a node's addresses at which its kubelet is looked for, the best first."""
+    rbac_objects: tuple[Mapping[str, Any], ...] = ()
+    """Cluster roles and bindings that are created at start if they are missing; no flag says so."""
     allow_privileged: bool = False
     event_ttl_s: int = _HOUR_S
     min_watch_s: int = 1800
@@ -269,7 +273,7 @@ def _serving(reader: _Reader) -> ServingOptions:
             reader.wrong.append(f"--{name} can not be negative value")
     cert_file, key_file = reader.text("tls-cert-file"), reader.text("tls-private-key-file")
     if bool(cert_file) != bool(key_file):
-        reader.wrong.append("--tls-cert-file and --tls-private-key-file belong together")
+        reader.wrong.append("--tls-cert-file and --tls-private-key-file must be given together")
     advertised = reader.text("advertise-address")
     if advertised and ip_address(advertised).is_unspecified:
         reader.wrong.append(f"advertise-address {advertised} reaches nobody")

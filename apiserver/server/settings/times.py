@@ -1,6 +1,6 @@
 """The time in microseconds, as Leases and Events have it."""
 
-from kvstack.apiserver.objects.times import Moment, format_micro_time
+from kvstack.apimachinery.objects.times import Moment, format_micro_time
 from kvstack.apiserver.registry.timing import Clock
 
 

@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.table import CUSTOM_PRIORITY, Priority, Table
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.schema.table import CUSTOM_PRIORITY, Priority, Table
 from kvstack.apiserver.server.loopback import Loopback
+from kvstack.component.logger import Logger
 from kvstore.client.errors import StoreError
-from kvstore.logger import Logger
 
 PERIOD_S: Final = 60.0
 RESOURCE: Final = GroupResource("apiregistration.k8s.io", "apiservices")

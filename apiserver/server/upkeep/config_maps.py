@@ -11,9 +11,9 @@ from typing import Final
 
 import orjson
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.times import format_time
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.certificates import Authorities
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.loopback import Loopback

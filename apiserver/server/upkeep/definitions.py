@@ -8,8 +8,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.extension.definitions import DEFINITIONS
-from kvstack.apiserver.kinds.definitions.conditions import (
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.go_text import aggregate
+from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
     CLEANUP,
     ESTABLISHED,
     FALSE,
@@ -18,22 +21,25 @@ from kvstack.apiserver.kinds.definitions.conditions import (
     set_condition,
     with_names,
 )
-from kvstack.apiserver.kinds.definitions.conditions import is_true as has_condition
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.go_text import aggregate
+from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
+    is_true as has_condition,
+)
+from kvstack.apiserver.apiextensions.serving.definitions import DEFINITIONS
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.window import Change
-from kvstack.apiserver.verbs.deletion_plan import mark
+from kvstack.apiserver.verbs.deletion.deletion_plan import mark
+from kvstack.component.logger import Logger
+from kvstack.component.units import SECOND_NS
 from kvstore.client.errors import StoreError
-from kvstore.logger import Logger
-from kvstore.units import SECOND_NS
 
 _RACES: Final = frozenset((404, 409))
 _LOOK_AGAIN_S: Final = 1.0
+_BEGUN: Final = frozenset(
+    ("InstanceDeletionInProgress", "InstanceDeletionFailed", "InstanceDeletionCheck")
+)
+"""Why a definition is still there, once its objects are being deleted."""
 _IN_PROGRESS: Final = "CustomResource deletion is in progress"
 _CHECK_S: Final = 60.0
 """After so long it is told that objects are still there."""
@@ -141,7 +147,7 @@ class DefinitionKeeper:
         if not has_condition(definition, ESTABLISHED):
             await self._finish(definition, "NeverEstablished", _NEVER)
             return True
-        if not _reason(definition).startswith("InstanceDeletion"):
+        if _reason(definition) not in _BEGUN:
             definition = await self._tell(
                 definition, TRUE, "InstanceDeletionInProgress", _IN_PROGRESS
             )

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.server.loopback import Loopback
 

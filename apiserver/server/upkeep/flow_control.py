@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.registry.view import View
@@ -60,8 +60,8 @@ class FlowControl:
         self._seen = versions
 
     async def _keep_one(self, resource: GroupResource, name: str, spec: dict[str, Any]) -> None:
-        found = self._loopback.get(resource, "", name)
-        if found is None:
+        current = self._loopback.get(resource, "", name)
+        if current is None:
             metadata = {"name": name, "annotations": {_KEEP: "true"}}
             try:
                 await self._loopback.create(
@@ -71,14 +71,14 @@ class FlowControl:
                 if error.code not in _RACED:
                     raise
             return
-        annotations = found["metadata"].get("annotations") or {}
+        annotations = current["metadata"].get("annotations") or {}
         is_mandatory = name in _MANDATORY[resource]
         if not is_mandatory and annotations.get(_KEEP) != "true":
             return
-        wanted = found.get("spec") if is_mandatory else spec
-        if found.get("spec") != wanted or annotations.get(_KEEP) != "true":
-            metadata = {**found["metadata"], "annotations": {**annotations, _KEEP: "true"}}
-            new = {**found, "metadata": metadata, "spec": wanted}
+        wanted = current.get("spec") if is_mandatory else spec
+        if current.get("spec") != wanted or annotations.get(_KEEP) != "true":
+            metadata = {**current["metadata"], "annotations": {**annotations, _KEEP: "true"}}
+            new = {**current, "metadata": metadata, "spec": wanted}
             await self._loopback.update(resource, new, PRODUCER)
 
     async def _tell_one(self, schema: Obj) -> None:

@@ -8,9 +8,9 @@ import hashlib
 import struct
 from typing import Final
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.times import parse_micro_time
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import parse_micro_time
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.view import View

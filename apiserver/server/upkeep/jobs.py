@@ -5,14 +5,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kvstack.apiserver.extension.definitions import DEFINITIONS
+from kvstack.apimachinery.schema.table import Table
+from kvstack.apiserver.apiextensions.serving.definitions import DEFINITIONS
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.policy.flow_control.control import REBALANCE_S
 from kvstack.apiserver.registry.compaction import Compaction
 from kvstack.apiserver.registry.encryption.kms import UNHEALTHY_S
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.schema.table import Table
-from kvstack.apiserver.server.addresses import join_host_port
 from kvstack.apiserver.server.aggregator import Aggregator
 from kvstack.apiserver.server.authorizers import RBAC
 from kvstack.apiserver.server.encryption import Encryption
@@ -28,6 +27,7 @@ from kvstack.apiserver.server.upkeep import (
     kubernetes_service,
     repairs,
     service_cidr,
+    unused,
 )
 from kvstack.apiserver.server.upkeep.api_services import ApiServices
 from kvstack.apiserver.server.upkeep.config_maps import AuthenticationInfo, TokenTracking
@@ -40,9 +40,11 @@ from kvstack.apiserver.server.upkeep.loop import Job
 from kvstack.apiserver.server.upkeep.repairs import ClusterIpRepair, NodePortRepair
 from kvstack.apiserver.server.upkeep.roles import Roles
 from kvstack.apiserver.server.upkeep.service_cidr import DefaultServiceCidr
+from kvstack.apiserver.server.upkeep.unused import Unused
 from kvstack.apiserver.server.upkeep.warning_events import WarningEvents
 from kvstack.apiserver.verbs.environment import Environment
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
+from kvstack.component.net.hosts import join_host_port
 
 NAMESPACES_S: Final = 60.0
 CERTIFICATES_S: Final = 3600.0
@@ -97,7 +99,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
     if RBAC in security.authorizers.types:
         yield Job(
             "roles",
-            Roles(loopback).keep,
+            Roles(loopback, cluster.options.rbac_objects).keep,
             hooks=("poststarthook/rbac/bootstrap-roles",),
             after=namespaces,
         )
@@ -228,7 +230,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         env.clock,
         socket.gethostname().lower(),
         join_host_port(cluster.advertised, cluster.port),
-        env.new_uid(),
+        env.identifiers.new_uid(),
     )
     yield Job(
         "identity lease",
@@ -259,7 +261,11 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         )
     if options.store.compaction_s:
         compaction = Compaction(
-            registry.store, registry.times, env.clock, history_s=options.store.history_s
+            registry.store,
+            registry.times,
+            env.clock,
+            history_s=options.store.history_s,
+            on_compacted=registry.watch_cache.note_compaction,
         )
         yield Job(
             "compaction", compaction.round, every_s=options.store.compaction_s, begins_later=True
@@ -269,6 +275,8 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         yield Job(
             "encryption", lambda: at_rest.keep(registry), every_s=UNHEALTHY_S, begins_later=True
         )
+    look = Unused(registry, cluster.site.router).look
+    yield Job("unused memory", _plain(look), every_s=unused.PERIOD_S, begins_later=True)
     yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
     yield Job(
         "authorities",

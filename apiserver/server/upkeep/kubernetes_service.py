@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.certs.serving_certificate import first_address
@@ -63,7 +63,7 @@ class KubernetesService:
         self._node_port: Final = node_port
         self._keeps_endpoints: Final = keeps_endpoints
         self._family: Final = block.family
-        self._leases: Final = f"{registry.copy.places.root}masterleases/".encode()
+        self._leases: Final = f"{registry.watch_cache.prefixes.root}masterleases/".encode()
 
     async def keep(self) -> None:
         """Make right what is not; raises ApiError and StoreError."""

@@ -13,15 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
 from kvstore.client.errors import StoreError
-from kvstore.logger import Logger
 
 RETRY_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
 END_S_MAX: Final = 2.0
 """What the end of one job may take."""
-_CONFLICT: Final = 409
 
 
 class Job:
@@ -77,7 +76,7 @@ class Job:
                 await self.once()
             except (ApiError, StoreError) as error:
                 # Other servers keep the same objects: one of them may just have been faster.
-                is_race = isinstance(error, ApiError) and error.code == _CONFLICT
+                is_race = isinstance(error, ApiError) and error.is_conflict
                 told = logger.warning if self.done.is_set() and not is_race else logger.info
                 told("a job failed and is tried again", job=self.name, error=str(error))
                 await asyncio.sleep(retry_s)

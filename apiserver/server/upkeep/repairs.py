@@ -12,29 +12,26 @@ from typing import Final
 
 import orjson
 
-from kvstack.apiserver.kinds.allocation.address_repair import (
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.allocators.address_repair import (
     Repair,
     repair_address,
     repair_service,
 )
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange, service_ranges
-from kvstack.apiserver.kinds.allocation.node_ports import (
-    PortRange,
-    decode_bitmap,
-    encode_bitmap,
-)
-from kvstack.apiserver.kinds.allocation.port_repair import PERIOD_SECONDS, PortRepair
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.registry.copy import BehindError
+from kvstack.apiserver.allocators.cluster_ips import AddressRange, service_ranges
+from kvstack.apiserver.allocators.node_ports import decode_bitmap, encode_bitmap
+from kvstack.apiserver.allocators.port_repair import PERIOD_SECONDS, PortRepair
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
+from kvstack.apiserver.registry.watch_cache import BehindError
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.upkeep.warning_events import WarningEvents
-from kvstack.apiserver.verbs.allocations import ports_key, range_allocation
+from kvstack.apiserver.verbs.writing.allocations import ports_key, range_allocation
+from kvstack.component.logger import Logger
+from kvstack.component.net.port_range import PortRange
 from kvstore.client.values import Compare, Put
-from kvstore.logger import Logger
 
 PORTS_S: Final = float(PERIOD_SECONDS)
 ADDRESSES_S: Final = 1.0
@@ -74,7 +71,7 @@ class NodePortRepair:
             stored = {"range": text}
         try:
             # The Services that took the ports of the bitmap have to be known.
-            await registry.copy.latest(_CATCH_UP_S)
+            await registry.watch_cache.latest(_CATCH_UP_S)
         except BehindError:
             return
         taken = decode_bitmap(stored.get("data") or "")

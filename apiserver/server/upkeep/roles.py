@@ -1,29 +1,45 @@
-"""The roles and bindings that every cluster has, brought up to what they should be at start."""
+"""The roles and bindings that every cluster has, brought up to what they should be at start.
+
+Others that the settings name are created if they are missing, and never changed.
+"""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import (
     CREATE,
     RECREATE,
     default_objects,
     reconcile,
 )
+from kvstack.apiserver.policy.authorization.rbac.grants import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+)
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.server.loopback import Loopback
 
 _RACED: Final = 409
+_RESOURCES: Final = {
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "Role": ROLES,
+    "RoleBinding": ROLE_BINDINGS,
+}
 
 
 class Roles:
     """Keeps the default roles."""
 
-    def __init__(self, loopback: Loopback) -> None:
-        """Write through the verbs."""
+    def __init__(self, loopback: Loopback, others: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write through the verbs; others: roles and bindings beside the default ones."""
         self._loopback: Final = loopback
+        self._others: Final = tuple(others)
 
     async def keep(self) -> None:
         """Add what is missing: cluster roles, then what refers to them. Raises ApiError."""
@@ -33,6 +49,11 @@ class Roles:
             await self._keep_all(
                 each for each, binds in zip(wanted, is_binding, strict=True) if binds is turn
             )
+        for each in self._others:
+            resource, metadata = _RESOURCES[each["kind"]], each["metadata"]
+            namespace = metadata.get("namespace", "")
+            if self._loopback.get(resource, namespace, metadata["name"]) is None:
+                await self._create(resource, each)
 
     async def _keep_all(self, wanted: Iterable[tuple[GroupResource, Obj]]) -> None:
         results = await asyncio.gather(
@@ -49,11 +70,7 @@ class Roles:
         if step is None:
             return
         if step.action == CREATE:
-            try:
-                await self._loopback.create(resource, step.object)
-            except ApiError as error:
-                if error.code != _RACED:
-                    raise
+            await self._create(resource, step.object)
             return
         if step.action == RECREATE:
             existing = self._loopback.get(resource, namespace, name)
@@ -62,3 +79,10 @@ class Roles:
             await self._loopback.create(resource, step.object)
             return
         await self._loopback.update(resource, step.object)
+
+    async def _create(self, resource: GroupResource, obj: Mapping[str, Any]) -> None:
+        try:
+            await self._loopback.create(resource, obj)
+        except ApiError as error:
+            if error.code != _RACED:
+                raise

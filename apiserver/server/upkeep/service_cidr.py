@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.server.loopback import Loopback
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 PERIOD_S: Final = 10.0
 RESOURCE: Final = GroupResource("networking.k8s.io", "servicecidrs")
@@ -34,16 +34,16 @@ class DefaultServiceCidr:
 
     async def keep(self) -> None:
         """Make the object, or tell that it is not what the flags say; raises ApiError."""
-        found = self._loopback.get(RESOURCE, "", NAME)
-        if found is None:
-            found = await self._loopback.create(
+        service_cidr = self._loopback.get(RESOURCE, "", NAME)
+        if service_cidr is None:
+            service_cidr = await self._loopback.create(
                 RESOURCE, {"metadata": {"name": NAME}, "spec": {"cidrs": self._cidrs}}
             )
-        cidrs = found["spec"]["cidrs"]
+        cidrs = service_cidr["spec"]["cidrs"]
         if cidrs != self._cidrs:
             if len(cidrs) == 1 and self._cidrs[:1] == cidrs:
-                found = await self._loopback.update(
-                    RESOURCE, {**found, "spec": {"cidrs": self._cidrs}}
+                service_cidr = await self._loopback.update(
+                    RESOURCE, {**service_cidr, "spec": {"cidrs": self._cidrs}}
                 )
             elif cidrs != self._told:
                 self._told = cidrs
@@ -53,7 +53,7 @@ class DefaultServiceCidr:
                     cluster=cidrs,
                 )
                 return
-        if not found["metadata"].get("deletionTimestamp") and not _is_ready(found):
+        if not service_cidr["metadata"].get("deletionTimestamp") and not _is_ready(service_cidr):
             await self._set_ready()
 
     async def _set_ready(self) -> None:

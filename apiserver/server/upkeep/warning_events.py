@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.allocation.findings import Finding
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.allocators.findings import Finding
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.settings.times import micro_time

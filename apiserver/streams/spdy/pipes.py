@@ -1,9 +1,6 @@
-"""What carries the bytes of a connection both ways."""
+"""What carries the bytes of a connection both ways: a `StreamedAnswer` after 101, or a tunnel."""
 
-import asyncio
-from typing import Final, Protocol
-
-_PIECE: Final = 64 << 10
+from typing import Protocol
 
 
 class Pipe(Protocol):
@@ -20,25 +17,3 @@ class Pipe(Protocol):
     def close(self) -> None:
         """End the connection."""
         ...
-
-
-class SocketPipe:
-    """A socket that this side opened."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry what comes after an upgrade."""
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self) -> bytes:
-        """Return the next bytes."""
-        return await self._reader.read(_PIECE)
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes."""
-        self._writer.write(data)
-        await self._writer.drain()
-
-    def close(self) -> None:
-        """End the connection."""
-        self._writer.close()

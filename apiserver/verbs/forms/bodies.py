@@ -2,28 +2,33 @@
 
     read_object(call, WARN)   → Body(obj, …)     decoded by its type, without defaults
 
-Kind and version may be left out, then they are the endpoint's. What is unknown or stands twice is a
-warning or a refusal, as the request wants it; protobuf has neither. Texts are upstream's.
+Kind and version may be left out, then they are the endpoint's; custom resources must name both.
+What is unknown or stands twice is a warning or a refusal, as the request wants it; protobuf has
+neither. Texts are upstream's.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.groups import parse_group_version
-from kvstack.apiserver.objects.status import ApiError, bad_request
-from kvstack.apiserver.objects.text import json_text, yaml_text
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.json_text import HugeNumberError, Json
-from kvstack.apiserver.objects.text.yaml_scalars import YamlError
-from kvstack.apiserver.schema.decode import AsGiven, DecodeError, decode, decode_as_given
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.protobuf.codec import from_protobuf
-from kvstack.apiserver.schema.protobuf.envelope import MAGIC, unwrap
-from kvstack.apiserver.schema.protobuf.wire import ProtobufError
-from kvstack.apiserver.schema.repeated import resolve
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.table import Table
-from kvstack.apiserver.schema.types import Type
+import orjson
+
+from kvstack.apimachinery.objects.groups import parse_group_version
+from kvstack.apimachinery.objects.status import ApiError, bad_request
+from kvstack.apimachinery.objects.text import json_text, yaml_text
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.json_text import HugeNumberError, Json
+from kvstack.apimachinery.objects.text.value_limit import check_json
+from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
+from kvstack.apimachinery.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.protobuf.codec import from_protobuf
+from kvstack.apimachinery.schema.protobuf.envelope import MAGIC, unwrap
+from kvstack.apimachinery.schema.protobuf.wire import ProtobufError
+from kvstack.apimachinery.schema.repeated import resolve
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.table import Table
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.verbs.options import IGNORE, STRICT
 
 JSON: Final = "application/json"
@@ -71,31 +76,70 @@ class UnrecognizedError(Exception):
 def read_object(
     body: bytes, media_type: str, kind: Kind, type_: Type, *, is_custom: bool = False
 ) -> Body:
-    """Return the object of a body for an endpoint of a kind; raises ApiError."""
+    """Return the object of a body for an endpoint of a kind; raises ApiError.
+
+    is_custom: whether it is a custom resource; such an object may say that it is of another kind of
+    the group and version, which is an error of the object and not of the body.
+    """
+    if is_custom:
+        return _read_custom(body, media_type, kind, type_)
     try:
         if media_type == PROTOBUF:
             return _read_protobuf(body, kind, type_)
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        told = told_kind(value, kind)
+        told = declared_kind(value, kind)
     except (UnrecognizedError, ProtobufError) as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
             f" ({_shown(body)})"
         ) from None
-    if is_custom and told.kind == kind.kind and told.group == kind.group:
-        found = type_  # of another version, perhaps; which is told below
-    else:
-        found = _type_of(told, kind, type_)
+    found = _type_of(told, kind, type_)
     try:
-        decoded = _decoded(plain._replace(value=value), found, is_custom=is_custom)
+        decoded = _decoded(plain._replace(value=value), found)
     except (DecodeError, RecursionError) as error:
         raise cannot_be_handled(told, kind, str(error)) from None
-    if found is not type_ or not is_custom:
-        _check_kind(told, kind, type_)
-    elif told.version != kind.version:
-        raise _other_version(told, kind)
+    _check_kind(told, kind, type_)
     return Body(decoded.obj, told, decoded.unknown, decoded.has_empty)
+
+
+def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
+    try:
+        plain = _parse(body, media_type)
+        value = {} if plain.value is None else plain.value
+        given = given_kind(value, lambda: body.decode("utf-8", "replace"))
+    except UnrecognizedError as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
+            f" ({_shown(body)})"
+        ) from None
+    try:
+        decoded = _decoded(plain._replace(value=value), type_, is_custom=True)
+    except (DecodeError, RecursionError) as error:
+        raise cannot_be_handled(given, kind, str(error)) from None
+    if (given.group, given.version) != (kind.group, kind.version):
+        raise _other_version(given, kind)
+    findings = decoded.unknown
+    if given.kind != kind.kind:  # which fields it has is not known
+        findings = [each for each in findings if not each.startswith(_UNKNOWN)]
+    return Body(decoded.obj, given, findings, decoded.has_empty)
+
+
+_UNKNOWN: Final = "unknown field "
+
+
+def given_kind(value: Json, text: Callable[[], str]) -> Kind:
+    """Return what a custom resource says it is; UnrecognizedError: that is no kind.
+
+    text: returns the whole as it was written. The version is empty if the object names none.
+    """
+    given = declared_kind(value, _NO_KIND)
+    if not given.kind:
+        raise UnrecognizedError(f"Object 'Kind' is missing in '{text()}'")
+    return given
+
+
+_NO_KIND: Final = Kind("", "", "")
 
 
 def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
@@ -109,7 +153,7 @@ def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
             return from_protobuf(envelope.content, _options_type(told))
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        type_ = _options_type(told_kind(value, wanted))
+        type_ = _options_type(declared_kind(value, wanted))
         return _decoded(plain, type_).obj if plain.huge else decode(value, type_).obj
     except (UnrecognizedError, ProtobufError, DecodeError, ValueError, RecursionError) as error:
         raise bad_request(str(error)) from None
@@ -172,7 +216,7 @@ def _no_kind(text: str) -> str:
     return f"couldn't get version/kind; json parse error: {text}"
 
 
-def told_kind(value: Json, kind: Kind) -> Kind:
+def declared_kind(value: Json, kind: Kind) -> Kind:
     """Return what a value says it is, and the kind of the endpoint where it says nothing."""
     if not isinstance(value, dict):
         word = _WORDS.get(json_text.type_word(value), json_text.type_word(value))
@@ -300,6 +344,7 @@ def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
         obj = from_protobuf(envelope.content, found)
     except ProtobufError as error:
         raise cannot_be_handled(told, kind, str(error)) from None
+    check_json(orjson.dumps(obj))
     _check_kind(told, kind, type_)
     obj = {"kind": told.kind, "apiVersion": told.api_version, **obj}
     return Body(obj, told, [])

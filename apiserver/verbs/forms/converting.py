@@ -10,15 +10,15 @@ What is made of an object without waiting (managed fields of other versions) may
 a conversion; `settled` lets it begin anew once that was made.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.schema.decode import DecodeError, decode
+from kvstack.apiserver.apiextensions.customresources.resource import Converter, CustomResource
 from kvstack.apiserver.apply.endpoint import ConversionError
-from kvstack.apiserver.kinds.custom.resource import Converter, CustomResource
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.registry.record import Obj, Record
-from kvstack.apiserver.schema.decode import DecodeError, decode
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ class NeedsConversionError(Exception):
         self._converted = converted
         self._obj = obj
 
-    async def made(self) -> None:
-        """Wait until it is made; raises ApiError."""
-        await self._converted.object(self._obj)
+    async def held(self) -> Callable[[], None]:
+        """Wait until it is made; return what forgets it. Raises ApiError."""
+        return await self._converted.hold(self._obj)
 
 
 class ConvertedVersion:
@@ -57,19 +57,38 @@ class ConvertedVersion:
         return None if text is None else self._record(record, text)
 
     async def records(self, records: Sequence[Record]) -> list[Record]:
-        """Return records in this version, converted by one call; raises ApiError."""
-        missing = [each for each in records if self.ready(each) is None]
-        if missing:
-            objects = await self._converter.convert(
-                [each.parse() for each in missing], self.api_version
-            )
-            for record, obj in zip(missing, objects, strict=True):
-                if record.encodings is None:
-                    record.encodings = {}
-                text = json_text.write_sorted(self._fitted(obj))[1:]
-                record.encodings[self._form] = text
+        """Return records in this version, as they were once converted; raises ApiError.
+
+        Those that were not are converted by one call. So lists and watches see an object as it was
+        when it was first listed or watched, as those of a watch cache do.
+        """
+        await self._convert([each for each in records if self.ready(each) is None])
         found = [self.ready(each) for each in records]
         return [each for each in found if each is not None]
+
+    async def fresh(self, record: Record) -> Record:
+        """Return a record in this version, for which the webhook is asked now; raises ApiError."""
+        if not (record.error or record.body.startswith(self._opening)):
+            await self._convert([record])
+        found = self.ready(record)
+        assert found is not None, "it was just converted"
+        return found
+
+    async def _convert(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        objects = await self._converter.convert(
+            [each.parse() for each in records], self.api_version
+        )
+        for record, obj in zip(records, objects, strict=True):
+            if record.encodings is None:
+                record.encodings = {}
+            record.encodings[self._form] = json_text.write_sorted(self._fitted(obj))[1:]
+
+    async def hold(self, obj: Obj) -> Callable[[], None]:
+        """Have an object known in this version; return what forgets it. Raises ApiError."""
+        held = await self._converter.hold(obj, self.api_version)
+        return lambda: self._converter.release(held)
 
     async def object(self, obj: Obj) -> Obj:
         """Return an object in this version; raises ApiError."""
@@ -111,13 +130,18 @@ class ConvertedVersion:
         )
 
 
-async def settled(make: Callable[[], T]) -> T:
+async def settled(make: Callable[[], Awaitable[T]]) -> T:
     """Return what a function makes; it is called again after each conversion that it needs.
 
     Raises ApiError.
     """
-    while True:
-        try:
-            return make()
-        except NeedsConversionError as needed:
-            await needed.made()
+    held: list[Callable[[], None]] = []
+    try:
+        while True:
+            try:
+                return await make()
+            except NeedsConversionError as needed:
+                held.append(await needed.held())
+    finally:
+        for forget in held:
+            forget()

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.schema.decode import AsGiven, DecodeError, decode, decode_as_given
-from kvstack.apiserver.schema.types import Shape, Type
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apimachinery.schema.types import Shape, Type
 
 _GO_KINDS: Final = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map"}
 _SCALARS: Final = {

@@ -1,20 +1,20 @@
 """The versions of a resource, as admission sees them: objects converted there and back.
 
     versions = RequestVersions(endpoint, endpoints)
-    shown = await versions.show(obj, place)
-    obj = await versions.take(patched, place)
+    shown = await versions.show(obj, versioned)
+    obj = await versions.take(patched, versioned)
 
 Plugins see objects in the hub version. A webhook or policy sees the version that its rules name.
 """
 
 from typing import Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.policy.admission.request import Place
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.schema.decode import DecodeError, decode
+from kvstack.apimachinery.schema.stored_form import without_empty
+from kvstack.apimachinery.schema.types import Type
+from kvstack.apiserver.policy.admission.request import VersionedResource
 from kvstack.apiserver.registry.record import Obj
-from kvstack.apiserver.schema.decode import DecodeError, decode
-from kvstack.apiserver.schema.stored_form import without_empty
-from kvstack.apiserver.schema.types import Type
 from kvstack.apiserver.verbs.endpoint import Endpoint, Endpoints
 
 
@@ -25,9 +25,9 @@ class RequestVersions:
         """Find the endpoints of the other versions among all."""
         self._endpoint: Final = endpoint
         self._endpoints: Final = endpoints
-        self.places: Final[tuple[Place, ...]] = (
-            _place(endpoint),
-            *(_place(each) for each in self._others()),
+        self.served: Final[tuple[VersionedResource, ...]] = (
+            _versioned(endpoint),
+            *(_versioned(each) for each in self._others()),
         )
 
     def _others(self) -> list[Endpoint]:
@@ -36,23 +36,23 @@ class RequestVersions:
         found = [self._endpoints.find(e.group, e.version, e.name, below) for e in rows]
         return [each for each in found if each is not None]
 
-    async def show(self, obj: Obj, place: Place) -> Obj:
+    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
         """Return an object in a version; the given one stays as it is. Raises ApiError."""
-        endpoint = self._at(place)
+        endpoint = self._at(versioned)
         if not endpoint.is_of(obj) or endpoint.type is None:
             return obj
         if endpoint.converted_version is not None:
             return await endpoint.converted_version.object(obj)
         return without_empty(endpoint.from_hub(obj), endpoint.type)
 
-    async def take(self, obj: Obj, place: Place) -> Obj:
+    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
         """Return a plain object of a version in the hub version; raises ApiError."""
-        endpoint = self._at(place)
+        endpoint = self._at(versioned)
         type_ = endpoint.type
         assert type_ is not None, "what is patched has a type"
         try:
             taken = decode(obj, type_).obj
-            taken = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **taken}
+            taken = {"kind": versioned.kind.kind, "apiVersion": versioned.kind.api_version, **taken}
             if endpoint.kind == endpoint.row.kind:
                 endpoint.default(taken)
                 taken = endpoint.to_hub(taken)
@@ -63,21 +63,21 @@ class RequestVersions:
             raise status.internal_error(str(error)) from error
         return taken
 
-    def type_of(self, place: Place) -> Type:
+    def type_of(self, versioned: VersionedResource) -> Type:
         """Return the type of the objects in a version."""
-        found = self._at(place).type
+        found = self._at(versioned).type
         assert found is not None, "what is patched has a type"
         return found
 
-    def _at(self, place: Place) -> Endpoint:
+    def _at(self, versioned: VersionedResource) -> Endpoint:
         below = self._endpoint.subresource
-        found = self._endpoints.find(place.group, place.version, place.resource, below)
+        found = self._endpoints.find(versioned.group, versioned.version, versioned.resource, below)
         if found is None:
-            text = f"unable to convert to {place.group}/{place.version}: unknown kind"
+            text = f"unable to convert to {versioned.group}/{versioned.version}: unknown kind"
             raise status.internal_error(text)
         return found
 
 
-def _place(endpoint: Endpoint) -> Place:
+def _versioned(endpoint: Endpoint) -> VersionedResource:
     row = endpoint.row
-    return Place(row.group, row.version, row.name, endpoint.kind)
+    return VersionedResource(row.group, row.version, row.name, endpoint.kind)

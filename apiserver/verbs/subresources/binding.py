@@ -5,21 +5,22 @@ The pod is changed as it is stored, past its hooks: nobody else may set its node
 
 from typing import Final
 
+from kvstack.apimachinery.objects import metadata, status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.load import built_in_type
+from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.apply import update as managers
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
-from kvstack.apiserver.objects import metadata, status
-from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import CREATE
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.registry.record import Obj
-from kvstack.apiserver.schema.load import built_in_type
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.verbs import admitting, options, plain_updates
+from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
-from kvstack.apiserver.verbs.create import read_body
 from kvstack.apiserver.verbs.options import WriteOptions
 from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.writing import admission, plain_updates, storing
+from kvstack.apiserver.verbs.writing.request_body import read_body
 
 PODS: Final = GroupResource("", "pods")
 _STATUS: Final = Kind("", "v1", "Status")
@@ -28,13 +29,13 @@ _STATUS: Final = Kind("", "v1", "Status")
 async def create(call: Call) -> Made:
     """Bind a pod; raises ApiError."""
     given = options.write_options(options.CREATE, call.query)
-    binding = read_body(call, given)
+    binding = await call.apart(read_body, call, given)
     meta = binding.setdefault("metadata", {})
     metadata.match_namespace(meta, call.info.namespace)
     name = call.info.name or meta.get("name", "")
     manager = given.manager or name_from_user_agent(call.user_agent)
-    managers.on_create(call.endpoint.fields, binding, manager, call.now)
-    asked = admitting.admission_of(
+    await call.apart(managers.on_create, call.endpoint.fields, binding, manager, call.now)
+    asked = admission.admission_of(
         call,
         CREATE,
         given.to_object(options.CREATE),
@@ -42,9 +43,9 @@ async def create(call: Call) -> Made:
         is_dry_run=given.dry_run,
         kind=call.endpoint.kind,
     )
-    await admitting.mutate(call, asked, binding, None)
+    await admission.mutate(call, asked, binding, None)
     check_binding(binding, name)
-    await admitting.validate(call, asked, binding, None)
+    await admission.validate(call, asked, binding, None)
     await _bind(call, name, binding, given)
     return success()
 
@@ -75,9 +76,7 @@ async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> Non
                     f"{shown} in precondition: {wanted}, {shown} in object meta:"
                     f" {pod['metadata'].get(member, '')}"
                 )
-                raise plain_updates.precondition_failed(
-                    call, PODS, key, text, is_dry_run=given.dry_run
-                )
+                raise storing.precondition_failed(call, PODS, key, text, is_dry_run=given.dry_run)
         bind(pod, binding, call.now)
         return pod
 

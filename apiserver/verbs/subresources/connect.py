@@ -13,16 +13,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupKind
 from kvstack.apiserver.kinds.pods.subresources import node_requests
 from kvstack.apiserver.kinds.pods.subresources.node_requests import NodeRequest
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupKind
 from kvstack.apiserver.policy.admission.request import CONNECT
 from kvstack.apiserver.registry.record import Obj
-from kvstack.apiserver.verbs import admitting, reading, updating
 from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.permission import check_may
+from kvstack.apiserver.verbs.reading import get_and_list
 from kvstack.apiserver.verbs.results import Connecting, Proxying
 from kvstack.apiserver.verbs.subresources import node_addresses, proxy, stream_options
+from kvstack.apiserver.verbs.writing import admission
 
 _LOG: Final = "PodLogOptions"
 _REQUESTS: Final[Mapping[str, Callable[[Obj, Mapping[str, Any]], NodeRequest]]] = {
@@ -46,7 +48,7 @@ async def connect(call: Call) -> Connecting | Proxying:
     if kind == "proxy":
         return await proxy.target(call)
     if call.info.verb != "create":
-        await updating.check_may(call, "create")
+        await check_may(call, "create")
     pod = await _pod(call)
     return await _at_kubelet(call, pod, _REQUESTS[kind](pod, options), is_log=False)
 
@@ -54,12 +56,12 @@ async def connect(call: Call) -> Connecting | Proxying:
 async def _admitted(call: Call, options: Obj) -> Obj:
     """Return the options as admission leaves them; raises ApiError."""
     kind = call.endpoint.kind
-    asked = admitting.admission_of(call, CONNECT, {}, kind=kind)
+    asked = admission.admission_of(call, CONNECT, {}, kind=kind)
     if asked is None:
         return options
     wanted: Obj = {"kind": kind.kind, "apiVersion": kind.api_version, **options}
-    await admitting.mutate(call, asked, wanted, None)
-    await admitting.validate(call, asked, wanted, None)
+    await admission.mutate(call, asked, wanted, None)
+    await admission.validate(call, asked, wanted, None)
     return wanted
 
 
@@ -80,7 +82,7 @@ async def _pod(call: Call) -> Obj:
     plain = Call(
         call.env, call.endpoint, call.info, call.user, {}, call.now, at_revision=call.at_revision
     )
-    return (await reading.get(plain)).record.parse()
+    return (await get_and_list.get(plain)).record.parse()
 
 
 async def _at_kubelet(call: Call, pod: Obj, request: NodeRequest, *, is_log: bool) -> Connecting:

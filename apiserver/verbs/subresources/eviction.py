@@ -8,6 +8,9 @@ The budget is written before the pod: what it has given is gone, even if the del
 import asyncio
 from typing import Final
 
+from kvstack.apimachinery.objects import metadata, status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.pods.subresources.eviction import (
     ATTEMPTS_MAX,
     ATTEMPTS_PAUSE,
@@ -20,21 +23,19 @@ from kvstack.apiserver.kinds.pods.subresources.eviction import (
     needs_version,
     still_processed,
 )
-from kvstack.apiserver.objects import metadata, status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
 from kvstack.apiserver.policy.admission.request import CREATE
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.registry.reads import ListOptions
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.selection import Selection
-from kvstack.apiserver.verbs import admitting, options, plain_updates, updating
+from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
-from kvstack.apiserver.verbs.create import collection_of, read_body
-from kvstack.apiserver.verbs.delete import delete_object
+from kvstack.apiserver.verbs.deletion.delete import delete_object
 from kvstack.apiserver.verbs.options import DeleteOptions
 from kvstack.apiserver.verbs.results import Made
 from kvstack.apiserver.verbs.subresources.binding import PODS, success
+from kvstack.apiserver.verbs.writing import admission, plain_updates, storing
+from kvstack.apiserver.verbs.writing.request_body import read_body
 
 BUDGETS: Final = GroupResource("policy", "poddisruptionbudgets")
 
@@ -42,20 +43,20 @@ BUDGETS: Final = GroupResource("policy", "poddisruptionbudgets")
 async def create(call: Call) -> Made:
     """Evict a pod; raises ApiError."""
     given = options.write_options(options.CREATE, call.query)
-    eviction = read_body(call, given)
+    eviction = await call.apart(read_body, call, given)
     metadata.match_namespace(eviction.setdefault("metadata", {}), call.info.namespace)
-    asked = admitting.admission_of(
+    asked = admission.admission_of(
         call,
         CREATE,
         given.to_object(options.CREATE),
         is_dry_run=given.dry_run,
         kind=call.endpoint.kind,
     )
-    await admitting.mutate(call, asked, eviction, None)
+    await admission.mutate(call, asked, eviction, None)
     dry_run = ["All"] if given.dry_run else []
     body = delete_options(eviction, call.info.name, dry_run)
     wanted = options.delete_options({}, body)
-    await admitting.validate(call, asked, eviction, None)
+    await admission.validate(call, asked, eviction, None)
     for _ in range(ATTEMPTS_MAX):
         pod = await _pod(call)
         if not ignores_budgets(pod):
@@ -74,10 +75,10 @@ async def create(call: Call) -> Made:
 
 async def _pod(call: Call) -> Obj:
     key = object_key(call.namespace, call.info.name)
-    record = await updating.read_live(call, collection_of(call), key)
+    record = await storing.read_live(call, call.collection, key)
     if record is None:
         raise status.not_found(PODS, call.info.name)
-    return updating.parsed(record)
+    return storing.parsed(record)
 
 
 async def _evict_by_budget(call: Call, pod: Obj, wanted: DeleteOptions) -> None:
@@ -117,10 +118,10 @@ async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) 
         else:
             return
         await asyncio.sleep(ATTEMPTS_PAUSE)
-        record = await updating.read_live(call, registry.collection(BUDGETS), key)
+        record = await storing.read_live(call, registry.collection(BUDGETS), key)
         if record is None:
             raise status.not_found(BUDGETS, name)
-        again = decide(pod, [updating.parsed(record)], call.now).budget
+        again = decide(pod, [storing.parsed(record)], call.now).budget
         if again is None:
             return
         budget = again

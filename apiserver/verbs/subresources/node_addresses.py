@@ -2,8 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.verbs.call import Call
 
@@ -22,8 +22,10 @@ class Address(NamedTuple):
 
 
 async def kubelet_of(call: Call, name: str) -> Address:
-    """Return where the kubelet of a node is; raises ApiError, in whose words it is the request's
-    resource that is missing."""
+    """Return where the kubelet of a node is; raises ApiError.
+
+    Its text says that the resource of the request is missing, as upstream's does.
+    """
     registry = call.env.registry
     record = await registry.reads.get(registry.collection(NODES), object_key("", name), None)
     if record is None:

@@ -16,10 +16,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call

@@ -9,20 +9,21 @@ Managers own the replicas of the workload; a Scale shows them as managers of its
 
 from typing import TYPE_CHECKING, Final
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text import json_text
 from kvstack.apiserver.apply import scale as scale_managers
 from kvstack.apiserver.apply.managed_fields import ManagedFieldsError
 from kvstack.apiserver.kinds.strategy import Scaling
 from kvstack.apiserver.kinds.workloads.scales import WORKLOADS
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.text import json_text
 from kvstack.apiserver.policy.admission.request import UPDATE
 from kvstack.apiserver.registry.record import Obj
-from kvstack.apiserver.verbs import admitting, options, reading, updating
+from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
-from kvstack.apiserver.verbs.create import collection_of, type_of
 from kvstack.apiserver.verbs.options import WriteOptions
+from kvstack.apiserver.verbs.reading import get_and_list
 from kvstack.apiserver.verbs.results import Made, Stored
-from kvstack.apiserver.verbs.updating import Changed, Update
+from kvstack.apiserver.verbs.writing import admission, storing, update_loop
+from kvstack.apiserver.verbs.writing.update_loop import Changed, Update
 
 if TYPE_CHECKING:
     from kvstack.apiserver.apply.scale import ReplicasPaths
@@ -32,8 +33,10 @@ _MISMATCH: Final = "UID in precondition: {}, UID in object meta: {}"
 
 async def get(call: Call) -> Made:
     """Return the Scale of a workload; raises ApiError."""
-    stored = await reading.get(call)
-    return _answer(call, stored.record.parse())
+    stored = await get_and_list.get(call)
+    scaling = _scaling(call)
+    scale = (scaling.read or scaling.scale_of)(stored.record.parse())
+    return Made(scale, call.endpoint.kind, call.object_type)
 
 
 async def change(call: Call, update: Update) -> Made:
@@ -42,7 +45,7 @@ async def change(call: Call, update: Update) -> Made:
     update.uid = ""
     update.creates = False
     update.changed = _of_parent(call, update, update.changed)
-    result = await updating.run(call, update)
+    result = await update_loop.run(call, update)
     if isinstance(result, Stored):
         return _answer(call, result.record.parse())
     return _answer(call, result.obj)
@@ -53,7 +56,7 @@ def _scaling(call: Call) -> Scaling:
 
 
 def _answer(call: Call, parent: Obj) -> Made:
-    return Made(_scaling(call).scale_of(parent), call.endpoint.kind, type_of(call))
+    return Made(_scaling(call).scale_of(parent), call.endpoint.kind, call.object_type)
 
 
 def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
@@ -64,7 +67,8 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
         if live is None:
             raise status.not_found(call.endpoint.resource, call.info.name)
         entries = live["metadata"].get("managedFields") or []
-        old = _scaling(call).scale_of(live)
+        scaling = _scaling(call)
+        old = (scaling.before or scaling.scale_of)(live)
         try:
             owned = scale_managers.scale_entries(entries, paths)
         except ManagedFieldsError as error:
@@ -78,28 +82,31 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
         uid = live["metadata"].get("uid", "")
         if meta.get("uid", uid) not in ("", uid):
             text = _MISMATCH.format(meta["uid"], uid)
-            raise updating.precondition_failed(call, collection_of(call), update, text)
+            raise storing.precondition_failed(
+                call, call.collection.resource, update.key, text, is_dry_run=update.given.dry_run
+            )
         parent: Obj = json_text.copied(live)
-        _scaling(call).set_replicas(parent, new)
+        scaling.set_replicas(parent, new)
         after = scale_managers.parent_entries(
             entries, meta.get("managedFields") or [], call.endpoint.api_version, paths
         )
         _set(parent["metadata"], "managedFields", after)
-        _set(parent["metadata"], "resourceVersion", meta.get("resourceVersion"))
+        if meta.get("resourceVersion"):
+            parent["metadata"]["resourceVersion"] = meta["resourceVersion"]
         return parent
 
     return changed_parent
 
 
 async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
-    asked = admitting.admission_of(
+    asked = admission.admission_of(
         call,
         UPDATE,
         given.to_object(options.UPDATE),
         is_dry_run=given.dry_run,
         kind=call.endpoint.kind,
     )
-    await admitting.mutate(call, asked, new, old)
+    await admission.mutate(call, asked, new, old)
 
 
 def _set(meta: Obj, name: str, value: object) -> None:

@@ -9,9 +9,9 @@ parameter without a value is true where it is true or false.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int, parse_uint
-from kvstack.apiserver.objects.times import TimeError, canonical_time
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int, parse_uint
+from kvstack.apimachinery.objects.times import TimeError, canonical_time
 
 Obj = dict[str, Any]
 Read = Callable[[Sequence[str]], Any]

@@ -11,17 +11,22 @@ complete.
 `write` waits while the client does not read. `Answer.write_now` and `HttpServer.write_all` do not:
 they are for sending the same bytes to many clients, and return how far each client is behind.
 
+Bytes are unsent until the socket has taken them. `room(0)` waits for that, and `when_written` calls
+back, also after the handler has returned.
+
 The handler is cancelled when its client disconnects. An **endless** answer, such as a watch, is one
 that no drain waits for: `await answer.closing()` returns when the server stops, then return.
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
 from kvstore.http.serving.request import ClientGoneError, Pieces
 from kvstore.http.serving.transport import Headers, HttpTransport
 
+PIECE_BYTES = 64 << 10  # about as large are the pieces of what is made as it is read
 UNSENT_BYTES_MAX = 1 << 20  # of one answer; above it, write waits
 _UNSENT_BYTES_LOW = UNSENT_BYTES_MAX // 4  # until at most this is unsent
 
@@ -57,6 +62,7 @@ class Answer:
         "is_disconnected",
         "is_endless",
         "is_told_to_close",
+        "on_written",
         "state",
         "waiting",
     )
@@ -74,12 +80,18 @@ class Answer:
         self.is_endless = False
         self.is_disconnected = False  # the client is
         self.is_told_to_close = False
+        self.on_written: Callable[[], None] | None = None  # see when_written
         self.waiting: Waiting | None = None  # who runs the handler on, once it has waited
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
         """The task of its handler, once the handler has waited; made if it has none yet."""
         return None if self.waiting is None else self.waiting.task
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was sent or ended; bytes of it may be unsent."""
+        return self.state is State.OVER
 
     @property
     def transport(self) -> HttpTransport:
@@ -103,26 +115,62 @@ class Answer:
         self.is_endless = endless
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; waits while too many are unsent."""
-        if self.write_now(data) > UNSENT_BYTES_MAX:
+        """Send bytes; waits while too many are unsent, and for its end if the client is gone."""
+        unsent = self._write(data)
+        if unsent is None:
+            await self._disconnected()
+        elif unsent > UNSENT_BYTES_MAX:
             await self.room()
+
+    async def write_piece(self, data: bytes) -> None:
+        """Send a piece of what is made as it is read; waits while two of PIECE_BYTES are unsent."""
+        unsent = self._write(data)
+        if unsent is None:
+            await self._disconnected()
+        elif unsent > 2 * PIECE_BYTES:
+            await self.room(PIECE_BYTES)
 
     def write_now(self, data: bytes) -> int:
         """Send bytes without waiting; return how many are unsent now."""
+        return self._write(data) or 0
+
+    def _write(self, data: bytes) -> int | None:
         if self.state not in (State.STARTED, State.UPGRADED):
             raise RuntimeError("the answer is not started, or over")
         if self._is_head or not data:
             return 0
-        return self._transport.write(self.call, data) or 0
+        return self._transport.write(self.call, data)
 
-    async def room(self) -> None:
-        """Wait until few bytes are unsent."""
+    async def _disconnected(self) -> None:
+        """Wait to be told that the client has disconnected, as the transport knows already."""
         if self.is_disconnected:
             raise ClientGoneError
-        if not self._transport.notify_writable(self.call, _UNSENT_BYTES_LOW):
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def room(self, unsent_bytes_max: int = _UNSENT_BYTES_LOW) -> None:
+        """Wait until at most so many bytes are unsent."""
+        if self.is_disconnected:
+            raise ClientGoneError
+        if not self._transport.notify_writable(self.call, unsent_bytes_max):
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    def when_written(self, callback: Callable[[], None]) -> bool:
+        """Call back once no byte is unsent, or the client has disconnected.
+
+        False, without a call, if that is so now. `room` is not called meanwhile.
+        """
+        if self._is_head or self._transport.notify_writable(self.call, 0):
+            return False
+        self.on_written = callback
+        return True
+
+    def cut(self) -> None:
+        """End the answer at once, without its unsent bytes, as if its client had disconnected."""
+        self._transport.cut(self.call)
 
     def finish(self) -> None:
         """End the answer that was started."""
@@ -177,6 +225,7 @@ class Answer:
 
     def on_writable(self) -> None:
         """Wake room(): few bytes are unsent."""
+        self._note_written()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -185,6 +234,7 @@ class Answer:
     def on_disconnect(self) -> None:
         """Cancel the handler, because its client has disconnected."""
         self.is_disconnected = True
+        self._note_written()
         if self.state is State.OVER:
             return  # the handler may finish its other work
         if self._pieces is not None:
@@ -195,6 +245,11 @@ class Answer:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(ClientGoneError())
+
+    def _note_written(self) -> None:
+        callback, self.on_written = self.on_written, None
+        if callback is not None:
+            callback()
 
     def close(self) -> None:
         """Ask the handler to end an endless answer."""

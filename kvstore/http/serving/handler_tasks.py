@@ -130,9 +130,9 @@ class Spare(Coroutine[object, None, None]):
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
             self._end(error)
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - on_end has it; nothing awaits the task
             self._end(error)
-            raise StopIteration from None  # on_end has it; nothing awaits the task
+            raise StopIteration from None
 
     def _end(self, error: BaseException | None) -> None:
         on_end, self.on_end = self.on_end, None

@@ -70,6 +70,7 @@ class ListenerLimits:
     handshake_timeout_s: float = 20.0  # for the handshake, and then for the first request's head
     idle_timeout_s: float = 90.0  # from one request to the next
     body_timeout_s: float = 60.0  # for a body that is read before the handler begins
+    write_stall_timeout_s: float = 30.0  # the socket takes no byte although some wait; 0: no limit
     ping_interval_s: float = 30.0  # a silent client of HTTP/2 is pinged; 0: never
     ping_timeout_s: float = 15.0
 

@@ -297,6 +297,27 @@ class LocalTransport:
         response = self._open.get(call)
         return response is None or response.notify_writable(unsent_bytes_max)
 
+    def unsent(self, calls: list[int]) -> list[int]:
+        """Return how many bytes of each answer are unread."""
+        found = map(self._open.get, calls)
+        return [0 if each is None else each.unread_bytes for each in found]
+
+    def cut(self, call: int) -> None:
+        """End an answer at once."""
+        self.end(call, is_whole=False)
+        self._disconnected.append(call)
+        self._schedule()
+
+    def stalled(self, limit_s: float) -> list[int]:
+        """Return none: callers are parts of the same program, and read."""
+        del limit_s
+        return []
+
+    @property
+    def shares_bytes(self) -> bool:
+        """Whether bytes of several answers are held once."""
+        return True
+
     def drain(self) -> None:
         """Accept no more requests."""
         self._is_draining = True

@@ -17,13 +17,13 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from kvstore.errors import ConfigError, KvstoreError
+from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.net import addresses
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.http.serving.listeners import KeyPair, Listener, Pem, ServerTls
 from kvstore.http.serving.transport import Arrival, Connection, Headers, HttpTransport, Sink
-from kvstore.transport import addresses
-from kvstore.transport.native import MISSING, CrateHttpServer
-from kvstore.transport.native import is_available as is_available
-from kvstore.transport.tls_errors import go_error_text
+from kvstore.transport.crate import MISSING, HttpServer
+from kvstore.transport.crate import is_available as is_available
 
 _Progress: TypeAlias = tuple[list[tuple[int, bytes]], list[int], list[int], list[int]]
 _STOP_SLACK_S: Final = 5.0  # beyond the grace period
@@ -46,7 +46,7 @@ class NativeTransport(HttpTransport):
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
-        self._crate: CrateHttpServer | None = None
+        self._crate: HttpServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sink: Sink | None = None
         self._deferred: tuple[Sequence[Arrival], _Progress] | None = None  # polled, not delivered
@@ -58,12 +58,12 @@ class NativeTransport(HttpTransport):
         if not is_available():
             raise ConfigError(f"the native transport was not built: {MISSING}")
         settings: list[ServerTls] = []
-        places = [_address(listener, settings) for listener in self._listeners]
+        bindings = [_address(listener, settings) for listener in self._listeners]
         # Signals belong to the loop's thread: the crate's thread starts with all of them blocked.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            crate = CrateHttpServer(
-                places, [_tls(each) for each in settings], _OPTIONS, self._make_connection
+            crate = HttpServer(
+                bindings, [_tls(each) for each in settings], _OPTIONS, self._make_connection
             )
         except OSError as error:
             raise _bind_error(self._listeners[int(error.filename or 0)], error) from error
@@ -81,7 +81,7 @@ class NativeTransport(HttpTransport):
 
     def _make_connection(
         self,
-        place: int,
+        index: int,
         peer: str,
         is_tls: bool,  # noqa: FBT001 - the crate passes it by position
         protocol: str,
@@ -91,7 +91,7 @@ class NativeTransport(HttpTransport):
         certificate_error: str,
     ) -> Connection:
         """Create the Connection; the crate calls this at its first request."""
-        listener = self._listeners[place]
+        listener = self._listeners[index]
         return Connection(
             listener.name or listener.url,
             peer,
@@ -114,7 +114,7 @@ class NativeTransport(HttpTransport):
         self._is_flush_due = True  # at the end of this method
         try:
             self._poll(crate, sink)
-        except KvstoreError as error:
+        except ComponentError as error:
             loop.remove_reader(crate.descriptor())
             self._crate = None
             sink.on_failure(error)
@@ -125,7 +125,7 @@ class NativeTransport(HttpTransport):
             if self._crate is not None and (self._deferred is not None or not crate.arm()):
                 loop.call_soon(self._run_batch)
 
-    def _poll(self, crate: CrateHttpServer, sink: Sink) -> None:
+    def _poll(self, crate: HttpServer, sink: Sink) -> None:
         if self._deferred is not None:
             requests, progress = self._deferred
             self._deferred = None
@@ -133,7 +133,7 @@ class NativeTransport(HttpTransport):
             try:
                 requests, pieces, ended, disconnected, writable, notices = crate.poll()
             except RuntimeError as error:
-                raise KvstoreError(f"the native transport ended by itself: {error}") from error
+                raise ComponentError(f"the native transport ended by itself: {error}") from error
             progress = pieces, ended, disconnected, writable
             for notice in notices:
                 sink.on_notice(notice)
@@ -192,6 +192,26 @@ class NativeTransport(HttpTransport):
     def notify_writable(self, call: int, unsent_bytes_max: int) -> bool:
         return self._crate is None or self._crate.notify_writable(call, unsent_bytes_max)
 
+    @override
+    def unsent(self, calls: list[int]) -> list[int]:
+        return [0] * len(calls) if self._crate is None else self._crate.unsent(calls)
+
+    @override
+    def cut(self, call: int) -> None:
+        if self._crate is not None:
+            self._crate.cut(call)
+            if not self._is_flush_due:
+                self._flush_soon()
+
+    @override
+    def stalled(self, limit_s: float) -> list[int]:
+        return [] if self._crate is None else self._crate.stalled(limit_s)
+
+    @property
+    @override
+    def shares_bytes(self) -> bool:
+        return True
+
     def _flush_soon(self) -> None:
         if self._loop is not None:
             self._is_flush_due = True
@@ -234,16 +254,16 @@ def _address(
 ) -> tuple[str, int | None, bool, int | None, dict[str, int | float]]:
     """Return a listener in the crate's form; its TLS settings are added to settings, once."""
     address = addresses.parse(listener.url, with_tls=listener.tls is not None)
-    place: int | None = None
+    index: int | None = None
     if address.secure and listener.tls is not None:
         if listener.tls not in settings:
             settings.append(listener.tls)
-        place = settings.index(listener.tls)
+        index = settings.index(listener.tls)
     limits = dataclasses.asdict(listener.limits)
     if isinstance(address, addresses.UnixAddress):
         addresses.remove_stale(address.path)
-        return address.path, None, not address.secure, place, limits
-    return address.host, address.port, not address.secure, place, limits
+        return address.path, None, not address.secure, index, limits
+    return address.host, address.port, not address.secure, index, limits
 
 
 def _tls(tls: ServerTls) -> dict[str, object]:

@@ -12,17 +12,20 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
+from kvstack.component.net import addresses
+from kvstack.component.net.accepting import until_descriptors_are_left
+from kvstack.component.net.descriptors import Descriptors, is_silent
+from kvstack.component.net.listening import listen_tcp, peer_text
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.http.serving.listeners import Listener
 from kvstore.http.serving.portable_connection import H1Connection
 from kvstore.http.serving.portable_tls import ServerContexts
 from kvstore.http.serving.transport import Arrival, Connection, Headers, HttpTransport, Sink
-from kvstore.transport import addresses
-from kvstore.transport.tls_errors import go_error_text
 
 _BACKLOG: Final = 4096
 _ACCEPT_RETRY_S: Final = 0.1
@@ -39,8 +42,9 @@ class PortableTransport(HttpTransport):
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._connections: set[H1Connection] = set()
+        self._connections: dict[H1Connection, socket.socket] = {}  # the oldest first
         self._calls: dict[int, H1Connection] = {}
+        self._unwritten: dict[int, H1Connection] = {}  # answers that have ended
         self._last_call = 0
         self._arrivals: list[Arrival] = []
         self._pieces: list[tuple[int, bytes]] = []
@@ -68,6 +72,7 @@ class PortableTransport(HttpTransport):
         urls = []
         self._listening = [listening for _, listening, _ in made]
         for listener, listening, contexts in made:
+            listening.setblocking(False)
             accepting = self._accept(listener, listening, contexts)
             self._accepting.append(self._loop.create_task(accepting, name="http accept"))
             if listening.family is socket.AF_UNIX:
@@ -81,11 +86,10 @@ class PortableTransport(HttpTransport):
         try:
             if isinstance(address, addresses.UnixAddress):
                 addresses.remove_stale(address.path)
-                listening = _listen(socket.AF_UNIX, address.path)
+                listening = _listen_unix(address.path)
                 self._paths.append(address.path)
                 return listening
-            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-            return _listen(found[0][0], found[0][4])
+            return listen_tcp(address.host, address.port, _BACKLOG)
         except OSError as error:
             text = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             if isinstance(address, addresses.UnixAddress):
@@ -98,16 +102,19 @@ class PortableTransport(HttpTransport):
         self, listener: Listener, listening: socket.socket, contexts: ServerContexts | None
     ) -> None:
         loop = asyncio.get_running_loop()
+        descriptors = Descriptors()
         open_now: set[H1Connection] = set()
         limit = listener.limits.connections_max
         while True:
             try:
                 raw, _ = await loop.sock_accept(listening)
-            except OSError as error:  # out of file descriptors, say; they become free again
+            except OSError as error:
                 self.on_notice(f"cannot accept connections: {error}")
                 await asyncio.sleep(_ACCEPT_RETRY_S)
+                await until_descriptors_are_left(descriptors, self.on_notice, self._close_silent)
                 continue
-            open_now &= self._connections
+            is_short = descriptors.are_short_with(raw.fileno())
+            open_now &= self._connections.keys()
             if len(open_now) >= limit:
                 self.on_notice(f"connection refused: limit {limit}: {_peer_of(raw)}")
                 raw.close()
@@ -118,10 +125,25 @@ class PortableTransport(HttpTransport):
                 partial(self._make_connection, listener, contexts, _peer_of(raw)),
             )
             open_now.add(connection)
-            self._connections.add(connection)
+            self._connections[connection] = raw
             task = loop.create_task(self._open(listener, raw, contexts, connection))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
+            if is_short:
+                await until_descriptors_are_left(descriptors, self.on_notice, self._close_silent)
+
+    def _close_silent(self) -> bool:
+        """Close the oldest connection that has sent nothing, but not the newest one."""
+        silent = (
+            connection
+            for connection, raw in self._connections.items()
+            if connection.is_silent and is_silent(raw)
+        )
+        oldest, newer = next(silent, None), next(silent, None)
+        if oldest is None or newer is None:
+            return False
+        oldest.abort()
+        return True
 
     async def _open(
         self,
@@ -192,6 +214,16 @@ class PortableTransport(HttpTransport):
         """Forget a request whose answer has ended."""
         self._calls.pop(call, None)
 
+    def on_unwritten(self, call: int, connection: H1Connection) -> None:
+        """Note that bytes of an answer that has ended are unsent."""
+        self._unwritten[call] = connection
+
+    def on_written(self, call: int, *, is_requested: bool) -> None:
+        """Forget an answer that has ended: its bytes are sent; is_requested: add an event."""
+        self._unwritten.pop(call, None)
+        if is_requested:
+            self.on_writable(call)
+
     def on_request(self, arrival: Arrival) -> None:
         """Add a request."""
         self._arrivals.append(arrival)
@@ -220,7 +252,7 @@ class PortableTransport(HttpTransport):
 
     def on_closed(self, connection: H1Connection) -> None:
         """Forget a closed connection."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self._next_closed is not None and not self._next_closed.done():
             self._next_closed.set_result(None)
         self._deliver_soon()
@@ -281,7 +313,30 @@ class PortableTransport(HttpTransport):
     @override
     def notify_writable(self, call: int, unsent_bytes_max: int) -> bool:
         connection = self._calls.get(call)
-        return connection is None or connection.notify_writable(unsent_bytes_max)
+        if connection is not None:
+            return connection.notify_writable(unsent_bytes_max)
+        connection = self._unwritten.get(call)
+        return connection is None or connection.notify_written()
+
+    @override
+    def unsent(self, calls: list[int]) -> list[int]:
+        found = ((self._calls.get(each) or self._unwritten.get(each)) for each in calls)
+        return [0 if each is None else each.unsent_bytes for each in found]
+
+    @override
+    def cut(self, call: int) -> None:
+        connection = self._calls.get(call) or self._unwritten.get(call)
+        if connection is not None:
+            connection.abort()
+
+    @override
+    def stalled(self, limit_s: float) -> list[int]:
+        return []  # a connection has one answer, and ends by itself
+
+    @property
+    @override
+    def shares_bytes(self) -> bool:
+        return False
 
     # The end.
 
@@ -327,14 +382,11 @@ class PortableTransport(HttpTransport):
             await self._next_closed
 
 
-def _listen(family: int, place: Any) -> socket.socket:  # noqa: ANN401 - as the family has it
-    listening = socket.socket(family, socket.SOCK_STREAM)
+def _listen_unix(path: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if family != socket.AF_UNIX:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        listening.bind(path)
         listening.listen(_BACKLOG)
-        listening.setblocking(False)
     except OSError:
         listening.close()
         raise
@@ -347,7 +399,4 @@ def _peer_of(raw: socket.socket) -> str:
         own = raw.getsockname()
     except OSError:
         return ""
-    if isinstance(name, tuple):
-        host = f"[{name[0]}]" if ":" in name[0] else name[0]
-        return f"{host}:{name[1]}"
-    return str(own)
+    return peer_text(name) or str(own)

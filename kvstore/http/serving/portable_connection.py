@@ -8,10 +8,15 @@ above it. Unsent bytes are bounded by the listener's backlog; above it the answe
 """
 
 import asyncio
+import fcntl
+import struct
+import sys
+import termios
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
+from urllib.parse import quote_from_bytes
 
 import h11
 from typing_extensions import override
@@ -21,6 +26,9 @@ from kvstore.http.serving.transport import Arrival, Connection, Headers
 
 _DISCARDED_MAX: Final = 256 << 10  # of an unread body, received so that the answer arrives
 _LINGER_S: Final = 1.0
+_INT: Final = struct.Struct("i")
+_ASCII: Final = bytes(range(128))
+_STALL_LOOKS: Final = 4  # in the time that a socket may take nothing
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 _NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _PLAIN: Final = (("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close"))
@@ -41,6 +49,8 @@ class Owner(Protocol):
     def on_disconnect(self, call: int) -> None: ...
     def on_writable(self, call: int) -> None: ...
     def on_answered(self, call: int) -> None: ...
+    def on_unwritten(self, call: int, connection: "H1Connection") -> None: ...
+    def on_written(self, call: int, *, is_requested: bool) -> None: ...
     def on_closed(self, connection: "H1Connection") -> None: ...
     def on_notice(self, notice: str) -> None: ...
 
@@ -108,8 +118,18 @@ class H1Connection(asyncio.Protocol):
         self._discarded = 0
         self._is_reading = True
         self._writable_below: int | None = None
+        self._unwritten = 0  # the last answer that has ended, if bytes of it are unsent
+        self._is_written_requested = False
         self._is_lingering = False
         self._is_first = True
+        self._is_aborted = False
+        self.is_silent = True  # the client has sent nothing
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._written = 0  # bytes, to the transport
+        self._sent_seen = (
+            0,
+            0.0,
+        )  # bytes that the socket had taken, and since when it took no more
 
     # The loop's side.
 
@@ -118,16 +138,23 @@ class H1Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connection = self._make_connection(transport)
+        if self._connection.is_tls:
+            self.is_silent = False  # it has done the handshake
+        if self._is_aborted:
+            transport.abort()
         self._start_timer(self._limits.handshake_timeout_s)
 
     @override
     def data_received(self, data: bytes) -> None:
+        self.is_silent = False
         if self._is_lingering:
             self._discarded += len(data)
             self._pause_or_resume()
         elif self._is_upgraded:
             self._deliver_body(data)
         else:
+            if self._h11.their_state is h11.IDLE and not data.isascii():
+                data = _escaped_line(data)
             self._h11.receive_data(data)
             self._advance()
 
@@ -141,6 +168,10 @@ class H1Connection(asyncio.Protocol):
     @override
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._note_written()
         if self._call:
             self._owner.on_disconnect(self._call)
             self._call = 0
@@ -149,6 +180,8 @@ class H1Connection(asyncio.Protocol):
 
     @override
     def resume_writing(self) -> None:
+        if self._unsent() == 0:
+            self._note_written()
         if self._writable_below is not None and self._call:
             self._writable_below = None
             self._owner.on_writable(self._call)
@@ -334,7 +367,7 @@ class H1Connection(asyncio.Protocol):
         if self._transport is None:
             return 0
         if self._is_upgraded:
-            self._transport.write(data)
+            self._put(data)
         else:
             self._send(h11.Data(data=data))
         unsent = self._unsent()
@@ -358,6 +391,10 @@ class H1Connection(asyncio.Protocol):
             self._close()
         else:
             self._send(h11.EndOfMessage())
+            if self._unsent() > 0:
+                self._note_written()  # of the one before, if its client has sent the next request
+                self._unwritten = call
+                self._owner.on_unwritten(call, self)
             # Not at once: the caller may be in a step of its handler.
             self._loop.call_soon(self._after_answer)
 
@@ -365,6 +402,27 @@ class H1Connection(asyncio.Protocol):
         self._next()
         if self._transport is not None and not self._is_lingering and not self._call:
             self._advance()
+
+    def notify_written(self) -> bool:
+        """Request an on_written for the answer that has ended; true if its bytes are sent."""
+        if self._transport is None or self._unsent() == 0:
+            self._note_written()
+            return True
+        self._is_written_requested = True
+        self._transport.set_write_buffer_limits(high=0, low=0)
+        return False
+
+    def _note_written(self) -> None:
+        """Report the answer that has ended as sent."""
+        call, self._unwritten = self._unwritten, 0
+        is_requested, self._is_written_requested = self._is_written_requested, False
+        if call:
+            self._owner.on_written(call, is_requested=is_requested)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes are unsent."""
+        return self._unsent()
 
     def notify_writable(self, unsent_bytes_max: int) -> bool:
         """Request an on_writable once so few bytes are unsent; true if they are now."""
@@ -381,7 +439,44 @@ class H1Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if data := self._h11.send(event):
-            self._transport.write(data)
+            self._put(data)
+
+    def _put(self, data: bytes) -> None:
+        """Write bytes, and watch that the socket takes them."""
+        if self._transport is None:
+            return
+        self._transport.write(data)
+        self._written += len(data)
+        limit_s = self._limits.write_stall_timeout_s
+        if self._stall_timer is None and limit_s > 0 and self._unsent() > 0:
+            self._sent_seen = self._acknowledged(), self._loop.time()
+            self._stall_timer = self._loop.call_later(limit_s / _STALL_LOOKS, self._look_for_stall)
+
+    def _acknowledged(self) -> int:
+        """Return how many bytes the client's system has taken; elsewhere than on Linux, the own.
+
+        A slow reader may take for minutes what the socket holds before it is writable again.
+        """
+        raw = None if self._transport is None else self._transport.get_extra_info("socket")
+        held = bytearray(_INT.size)
+        if raw is not None and sys.platform == "linux":
+            fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, held)
+        return self._written - self._unsent() - int(_INT.unpack(held)[0])
+
+    def _look_for_stall(self) -> None:
+        """Close the connection if its socket takes no byte for too long although some wait."""
+        self._stall_timer = None
+        if self._transport is None or not self._unsent():
+            return
+        limit_s, now = self._limits.write_stall_timeout_s, self._loop.time()
+        sent, since = self._sent_seen
+        if self._acknowledged() > sent:
+            self._sent_seen = self._acknowledged(), now
+        elif now - since >= limit_s:
+            self._notice(f"connection closed: write: the client has read nothing for {limit_s:g} s")
+            self.abort()
+            return
+        self._stall_timer = self._loop.call_later(limit_s / _STALL_LOOKS, self._look_for_stall)
 
     # The end.
 
@@ -402,7 +497,9 @@ class H1Connection(asyncio.Protocol):
         self._close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, or as soon as the connection is made."""
+        self._is_aborted = True
+        self.is_silent = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -433,7 +530,8 @@ class H1Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         self._stop_timer()
-        if self._transport is not None:
+        # asyncio's TLS forgets its protocol when it is closed twice, and cannot be aborted then.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def _close_lingering(self) -> None:
@@ -473,6 +571,12 @@ class H1Connection(asyncio.Protocol):
             self._close()
         else:
             self._close()
+
+
+def _escaped_line(data: bytes) -> bytes:
+    """Escape bytes of a request line that h11 refuses and Go's servers accept."""
+    line, newline, rest = data.partition(b"\n")
+    return quote_from_bytes(line, safe=_ASCII).encode() + newline + rest
 
 
 def _size_of(request: h11.Request) -> int:

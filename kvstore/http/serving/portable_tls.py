@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.http.serving.listeners import ClientAuth, KeyPair, Pem, ServerTls
 from kvstore.peers.tls import openssl_name
 

@@ -13,6 +13,8 @@ A handler that does not wait costs no task. Rules for handlers:
 
 - A handler is cancelled when its client disconnects before the end of the answer, and when the
   grace period of a stop is over.
+- An answer of which the client takes nothing for `ListenerLimits.write_stall_timeout_s` although
+  bytes wait is cut, as if the client had disconnected.
 - An answer that is open when the handler returns is ended. If the handler fails, or has not
   answered, the error goes to the loop's exception handler, and the client gets 500 or an incomplete
   body.
@@ -29,7 +31,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from kvstore.errors import KvstoreError
+from kvstack.component.errors import ComponentError
 from kvstore.http.serving import native
 from kvstore.http.serving.answer import Answer, State
 from kvstore.http.serving.handler_tasks import HandlerTasks
@@ -45,6 +47,7 @@ _PLAIN: Final = (
 )
 _CLOSE: Final = ("Connection", "close")
 _CALL_OF: Final = attrgetter("call")
+_STALL_LOOKS: Final = 6  # per limit
 _LAST_BYTES_S: Final = 0.5  # for unsent bytes when a stop has no time left
 
 
@@ -91,10 +94,14 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: HandlerTasks | None = None
         self._open: dict[int, Answer] = {}  # by call; their handlers wait
+        self._unwritten: dict[int, Answer] = {}  # by call; somebody waits until they are written
+        limits = [each.limits.write_stall_timeout_s for each in listeners]
+        self._stall_limit_s = min((each for each in limits if each > 0), default=0.0)
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._is_draining = False
         self._is_stopped = False
         self._waiters: list[asyncio.Future[None]] = []  # for the end of a drain, or of the server
-        self._failure: KvstoreError | None = None
+        self._failure: ComponentError | None = None
         self.urls: list[str] = []  # with the bound ports, in the order of the listeners
 
     # Life cycle.
@@ -104,6 +111,7 @@ class HttpServer:
         self._loop = asyncio.get_running_loop()
         self._tasks = HandlerTasks(self._loop)
         self.urls = await self._transport.start(self)
+        self._look_for_stalls()
 
     def drain(self) -> None:
         """Accept no new work where the protocol allows; open requests and endless answers go on."""
@@ -122,7 +130,7 @@ class HttpServer:
             await self._next_event()
 
     async def serve(self) -> None:
-        """Wait until the server has stopped; KvstoreError if its transport failed."""
+        """Wait until the server has stopped; ComponentError if its transport failed."""
         while not self._is_stopped:
             if self._failure is not None:
                 raise self._failure
@@ -149,6 +157,8 @@ class HttpServer:
         tasks = [answer.task for answer in self._open.values() if answer.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         await self._transport.stop(max(deadline - loop.time(), _LAST_BYTES_S))
         self._tasks.close()
         self._is_stopped = True
@@ -184,6 +194,29 @@ class HttpServer:
         lagging = self._transport.write_all(calls, data, unsent_bytes_max)
         return [self._open[call] for call in lagging if call in self._open]
 
+    def unsent(self, answers: Sequence[Answer]) -> list[int]:
+        """Return how many bytes of each answer are unsent."""
+        return self._transport.unsent(list(map(_CALL_OF, answers)))
+
+    @property
+    def shares_bytes(self) -> bool:
+        """Whether bytes that are written to several answers are held once."""
+        return self._transport.shares_bytes
+
+    def _look_for_stalls(self) -> None:
+        """Cut answers of which nothing is taken; look again in a while."""
+        limit_s = self._stall_limit_s
+        if not limit_s or self._loop is None:
+            return
+        stalled = self._transport.stalled(limit_s)
+        for call in stalled:
+            self._transport.cut(call)
+        if stalled:
+            self.on_notice(
+                f"answers ended: their clients took nothing for {limit_s:g} s: {len(stalled)}"
+            )
+        self._stall_timer = self._loop.call_later(limit_s / _STALL_LOOKS, self._look_for_stalls)
+
     @property
     def open_count(self) -> int:
         """The number of requests whose handlers wait."""
@@ -210,7 +243,7 @@ class HttpServer:
                     waiting = tasks.begin(handler(request, answer))
                 except (KeyboardInterrupt, SystemExit):
                     raise
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - an error of this request
                     self._end(answer, error)
                     continue
                 if waiting is not None:
@@ -219,6 +252,8 @@ class HttpServer:
                     self._open[call] = answer
                 elif answer.state is not State.OVER:
                     self._end(answer, None)
+                elif answer.on_written is not None:
+                    self._unwritten[call] = answer
         finally:
             tasks.leave()
 
@@ -230,7 +265,7 @@ class HttpServer:
         writable: Sequence[int],
     ) -> None:
         """Handle events of open requests."""
-        find = self._open.get
+        find, unwritten = self._open.get, self._unwritten
         for call, piece in pieces:
             if (answer := find(call)) is not None:
                 answer.on_body(piece)
@@ -238,10 +273,10 @@ class HttpServer:
             if (answer := find(call)) is not None:
                 answer.on_body_end()
         for call in writable:
-            if (answer := find(call)) is not None:
+            if (answer := find(call) or unwritten.pop(call, None)) is not None:
                 answer.on_writable()
         for call in disconnected:
-            if (answer := find(call)) is not None:
+            if (answer := find(call) or unwritten.pop(call, None)) is not None:
                 answer.on_disconnect()
         self._notify()
 
@@ -250,11 +285,12 @@ class HttpServer:
         if self._on_notice is not None:
             self._on_notice(notice)
 
-    def on_failure(self, error: KvstoreError) -> None:
+    def on_failure(self, error: ComponentError) -> None:
         """Fail all requests, because the transport failed."""
         self._failure = error
-        for answer in list(self._open.values()):
+        for answer in [*self._open.values(), *self._unwritten.values()]:
             answer.on_disconnect()
+        self._unwritten.clear()
         self._report("the HTTP server ended by itself", error)
         self._notify()
 
@@ -278,6 +314,8 @@ class HttpServer:
             answer.finish()
         else:
             answer.abort()
+        if answer.on_written is not None:
+            self._unwritten[answer.call] = answer
         if (
             error is not None
             and not is_cancelled

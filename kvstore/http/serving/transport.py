@@ -13,13 +13,14 @@ methods for a client that has disconnected do nothing.
   as they are read: at most the listener's window is delivered and not read. The reader has to
   `take` 0 bytes to begin; 100 (Continue) is sent only then.
 - **Back-pressure** in the other direction: `write` returns how many bytes are unsent.
-  `notify_writable` requests an event once they are few.
+  `notify_writable` requests an event once they are few. Bytes are unsent until the socket has taken
+  them; this can still be asked of an answer that has ended.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kvstore.errors import KvstoreError
+from kvstack.component.errors import ComponentError
 from kvstore.http.serving.listeners import ListenerLimits
 
 Headers: TypeAlias = Sequence[tuple[str, str]]
@@ -124,7 +125,7 @@ class Sink(Protocol):
         """Log a line."""
         ...
 
-    def on_failure(self, error: KvstoreError) -> None:
+    def on_failure(self, error: ComponentError) -> None:
         """Handle a failure of the transport."""
         ...
 
@@ -160,6 +161,30 @@ class HttpTransport(Protocol):
 
     def notify_writable(self, call: int, unsent_bytes_max: int) -> bool:
         """Request a `writable` event once so few bytes are unsent; true if they are now."""
+        ...
+
+    def unsent(self, calls: list[int]) -> list[int]:
+        """Return how many bytes of each of these answers are unsent."""
+        ...
+
+    def cut(self, call: int) -> None:
+        """End an answer at once, without its unsent bytes; it is reported as disconnected.
+
+        In HTTP/2 its stream is reset, in HTTP/1.1 its connection is closed.
+        """
+        ...
+
+    def stalled(self, limit_s: float) -> list[int]:
+        """Return the answers that wait for a window of HTTP/2 for limit_s.
+
+        It is called several times per limit_s. A connection whose socket takes nothing is closed by
+        the transport itself (`ListenerLimits.write_stall_timeout_s`).
+        """
+        ...
+
+    @property
+    def shares_bytes(self) -> bool:
+        """Whether bytes that are written to several answers are held once."""
         ...
 
     def drain(self) -> None:

@@ -3,8 +3,9 @@
 //! Each takes bytes as from a socket and panics where a property is violated. The first byte
 //! decides how the rest is cut into pieces, since no result may depend on that.
 
+#![allow(clippy::expect_used, clippy::panic)] // a property that is violated panics
+
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,21 @@ use tokio::net::UnixStream;
 use tokio::task::{spawn_local, yield_now, LocalSet};
 use tokio::time::timeout;
 
-use crate::authority::AuthorityPatch;
-use crate::call_table::{CallTable, Kind, Lags, Options, Route};
-use crate::connection::{serve, Arrived};
-use crate::frames::FrameObserver;
+use crate::grpc::routes::{Kind, Route, Routes};
 use crate::grpc::{AssemblyBudget, Deframer, Encoding, Status};
-use crate::http::HttpResponse;
-use crate::inbox::{Inbox, Limits};
-use crate::outbox::{Delivery, End, Outbox, Write};
-use crate::port::{Port, PortLimits, Serves, Web};
-use crate::wire::Carrier;
+use crate::http::authority::AuthorityPatch;
+use crate::http::frames::FrameObserver;
+use crate::http::header_paths::PathPatch;
+use crate::http::messages::HttpResponse;
+use crate::http::request_lines::{Line, RequestLine};
+use crate::server::call_table::{CallTable, Options};
+use crate::server::connection::{serve, Arrived};
+use crate::server::connection_state::Conn;
+use crate::server::inbox::{Inbox, Limits};
+use crate::server::outbox::{Delivery, End, Outbox, Write};
+use crate::server::port::{Port, PortLimits, Serves, Web};
+use crate::server::send_backlog::SendBacklogs;
+use crate::socket::raw::Carrier;
 
 const MESSAGE_MAX: usize = 1 << 12;
 const BUDGET: usize = 1 << 20;
@@ -101,6 +107,43 @@ pub fn watch(data: &[u8]) {
     assert_eq!(out, patched(&whole));
 }
 
+fn heads(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
+    let (mut line, mut out) = (RequestLine::default(), Vec::new());
+    for piece in pieces {
+        if !line.is_awaited(0) {
+            out.extend_from_slice(piece);
+            continue;
+        }
+        match line.see(piece, 0, usize::MAX) {
+            Line::Plain => out.extend_from_slice(piece),
+            Line::Incomplete => {}
+            Line::Whole(bytes, _) => out.extend_from_slice(&bytes),
+        }
+    }
+    out.extend_from_slice(&line.give_up(0));
+    let conn = Rc::new(Conn::new("fuzz".into(), 0, port(Some(web()))));
+    let (mut patch, mut blocks) = (PathPatch::new(conn), Vec::new());
+    let mut take = |patch: &mut PathPatch| {
+        let count = patch.readable().len();
+        blocks.extend_from_slice(patch.readable());
+        patch.consume(count);
+    };
+    for piece in pieces {
+        patch.buffer().extend_from_slice(piece);
+        take(&mut patch);
+    }
+    patch.finish();
+    take(&mut patch);
+    (out, blocks)
+}
+
+/// What becomes of request lines and of header blocks does not depend on how they are split.
+pub fn targets(data: &[u8]) {
+    let (_, cut) = pieces(data);
+    let whole = [&data[data.len().min(1)..]];
+    assert_eq!(heads(&cut), heads(&whole));
+}
+
 fn options() -> Options {
     Options {
         request_bytes_max: MESSAGE_MAX,
@@ -112,7 +155,7 @@ fn options() -> Options {
     }
 }
 
-fn port(web: Option<Web>) -> Rc<Port> {
+pub(crate) fn port(web: Option<Web>) -> Rc<Port> {
     let limits = PortLimits {
         whole_body_bytes_max: MESSAGE_MAX,
         header_bytes_max: 1 << 14,
@@ -121,6 +164,7 @@ fn port(web: Option<Web>) -> Rc<Port> {
         connections_max: 10,
         handshake_timeout: SESSION_TIMEOUT,
         header_timeout: SESSION_TIMEOUT,
+        write_stall: Some(SESSION_TIMEOUT),
         ping: None,
     };
     let serves = if web.is_some() { Serves::Http } else { Serves::All };
@@ -137,7 +181,7 @@ fn web() -> Web {
     }
 }
 
-fn table() -> Rc<CallTable> {
+pub(crate) fn table() -> Rc<CallTable> {
     let limits = Limits {
         calls_max: 8,
         bytes_max: 1 << 13,
@@ -147,14 +191,14 @@ fn table() -> Rc<CallTable> {
         stream_bytes_max: 1 << 12,
     };
     let kinds = [("/p.A/U", Kind::Unary), ("/p.A/S", Kind::ServerStream), ("/p.A/B", Kind::Bidi)];
-    let routes: HashMap<String, Route> = (0u32..)
+    let routes: Routes = (0u32..)
         .zip(kinds)
         .map(|(method, (path, kind))| {
             (path.to_owned(), Route { method, kind, ends_by_itself: true })
         })
         .collect();
-    let inbox = Inbox::new(limits).expect("a bell");
-    Rc::new(CallTable::new(options(), routes, Arc::new(inbox), Arc::new(Lags::default())))
+    let inbox = Inbox::new(limits).expect("an inbox");
+    Rc::new(CallTable::new(options(), routes, Arc::new(inbox), Arc::new(SendBacklogs::default())))
 }
 
 /// Answer all that arrived, each id in its own way.
@@ -180,7 +224,8 @@ async fn answer(table: &Rc<CallTable>) {
         let body =
             (arrival.id % 2 == 0 && !arrival.may_upgrade).then(|| Bytes::from_static(b"whole"));
         let status = if arrival.may_upgrade { 101 } else { 200 };
-        if let Some(window) = table.lags.lock().get(&arrival.id).and_then(|lag| lag.window.as_ref())
+        if let Some(window) =
+            table.backlogs.lock().get(&arrival.id).and_then(|backlog| backlog.window.as_ref())
         {
             if window.take(0) {
                 outbox.resumed.push(arrival.id);
@@ -194,7 +239,9 @@ async fn answer(table: &Rc<CallTable>) {
         outbox.responses.push(HttpResponse::new(arrival.id, status, &[], body));
     }
     for (id, frame) in arrivals.frames {
-        if let Some(window) = table.lags.lock().get(&id).and_then(|lag| lag.window.as_ref()) {
+        if let Some(window) =
+            table.backlogs.lock().get(&id).and_then(|backlog| backlog.window.as_ref())
+        {
             if window.take(frame.len() as u64) {
                 outbox.resumed.push(id);
             }
@@ -262,7 +309,7 @@ fn session(data: &[u8], web: Option<Web>) {
             assert!(ended.is_ok(), "the connection does not end: {data:?}");
             timeout(SESSION_TIMEOUT, client).await.expect("the client ends").expect("no panic");
             served.await.expect("no panic");
-            assert!(table.connections.borrow().is_empty());
+            assert!(table.connections.open.borrow().is_empty());
             assert_eq!(table.assembling.held(), 0);
         });
     });
@@ -273,6 +320,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
+    use crate::client;
 
     /// A small random generator: the same bytes at every run.
     struct Rng(u64);
@@ -330,6 +378,39 @@ mod tests {
     fn any_bytes_are_watched() {
         run_mutated(watch, &SESSIONS, 2000);
     }
+
+    #[test]
+    fn any_targets_are_found() {
+        let framed =
+            |session: &[u8]| [&b"\x20PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &session[1..]].concat();
+        let odd: &[u8] = b"\x20\0\0\x08\x01\x05\0\0\0\x01\x82\x86\x44\x04/a>1";
+        let seeds = [
+            framed(SESSIONS[2]),
+            framed(odd),
+            b"\x40GET /a>1 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        ];
+        let seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+        run_mutated(targets, &seeds, 3000);
+        run_mutated(targets, &SESSIONS, 1000);
+    }
+
+    #[test]
+    fn any_bytes_of_a_server_are_decoded() {
+        let seeds: [&[u8]; 3] = [
+            b"\x0a\x03abc\x10\x07\x1a\x04\x0a\x02xy",
+            b"\x20\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            ANSWER,
+        ];
+        run_mutated(client::fuzzing::decode, &seeds, 5000);
+    }
+
+    #[test]
+    fn any_session_with_a_server_ends() {
+        run_mutated(client::fuzzing::session, &[ANSWER, SESSIONS[2], SESSIONS[0]], 1000);
+    }
+
+    /// Of a server: an acknowledgement of settings, and an answer with a message and its trailers.
+    const ANSWER: &[u8] = include_bytes!("../fuzz/seeds/client/answer");
 
     #[test]
     fn any_session_ends() {

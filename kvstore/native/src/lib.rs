@@ -10,34 +10,22 @@
 
 #![forbid(unsafe_code)]
 
-mod authority;
-mod call_table;
-mod calls;
+#[cfg(not(fuzzing))]
 mod client;
-mod connection;
-mod connection_info;
-mod crossing;
-mod date;
-mod frames;
+#[cfg(fuzzing)]
+pub mod client;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod grpc;
 mod http;
-mod http1;
-mod http2;
-mod http_crossing;
-mod inbox;
-mod outbox;
-mod outgoing;
-mod peer_table;
-mod port;
-mod serve;
-mod shared_socket;
-mod stream;
+mod id_map;
+mod python;
+mod rows;
+mod server;
+mod socket;
+mod tasks;
 mod tls;
-mod trust;
 mod wakeup;
 pub mod wal;
-mod wire;
 
-pub use crossing::kvstore_native;
+pub use python::module::kvstore_native;

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.apply.auth_guard import READ, WRITE
 from kvstore.auth.intervals import OPEN_END
 from kvstore.auth.store import ROOT as ROOT_USER
@@ -40,7 +41,6 @@ from kvstore.node.call_context import NO_METADATA, CallContext, ReadCheck
 from kvstore.node.parts import Parts
 from kvstore.node.reads.reads import Reads
 from kvstore.types import LeaseId
-from kvstore.units import SECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 
@@ -92,13 +92,13 @@ class AuthChecker:
     def __init__(self, parts: Parts, reads: Reads) -> None:
         self._parts = parts
         self._time = parts.time
-        self._auth = parts.auth
+        self._auth = parts.state.auth
         self._reads = reads
-        self._deferred = DeferredCalls(parts.auth.tokens, parts.limits.request_timeout_ns)
+        self._deferred = DeferredCalls(parts.state.auth.tokens, parts.limits.request_timeout_ns)
         self._streams: dict[int, Metadata] = {}  # of the streams that carry any
         self._watch_users: dict[int, str] = {}  # stream → the user that created its watches
         self._seen_changes = -1
-        self._was_enabled = parts.auth.enabled
+        self._was_enabled = parts.state.auth.enabled
         self._warn_again_ns = 0
         reads.check_keys_with(self._check_keys)
         self._read_checks: dict[int, Check] = {
@@ -143,7 +143,7 @@ class AuthChecker:
 
     def follow(self, out: Outbox) -> None:
         """Act on changes of auth by applied entries; before the entries' events are sent."""
-        auth, hub = self._auth, self._parts.hub
+        auth, hub = self._auth, self._parts.state.hub
         if auth.changes == self._seen_changes:
             return
         self._seen_changes = auth.changes
@@ -231,15 +231,15 @@ class AuthChecker:
         return read_check
 
     def _check_range(self, credential: Credential, body: bytes) -> Refusal | None:
-        return self._parts.applier.guard.range(credential, pb.RangeRequest.FromString(body))
+        return self._parts.state.applier.guard.range(credential, pb.RangeRequest.FromString(body))
 
     def _check_txn(self, credential: Credential, body: bytes) -> Refusal | None:
-        return self._parts.applier.guard.txn(credential, pb.TxnRequest.FromString(body))
+        return self._parts.state.applier.guard.txn(credential, pb.TxnRequest.FromString(body))
 
     def _check_time_to_live(self, credential: Credential, body: bytes) -> Refusal | None:
         request = pb.LeaseTimeToLiveRequest.FromString(body)
         return (
-            self._parts.applier.guard.lease_keys(credential, request.ID, READ)
+            self._parts.state.applier.guard.lease_keys(credential, request.ID, READ)
             if request.keys
             else None
         )
@@ -258,8 +258,8 @@ class AuthChecker:
         return next((each for each in checks if each is not None), None)
 
     def _check_leases(self, credential: Credential, _body: bytes) -> Refusal | None:
-        for lease in self._parts.lessor.leases():
-            refusal = self._parts.applier.guard.lease_keys(credential, lease, READ)
+        for lease in self._parts.state.lessor.leases():
+            refusal = self._parts.state.applier.guard.lease_keys(credential, lease, READ)
             if refusal is not None:
                 return refusal
         return None
@@ -275,7 +275,7 @@ class AuthChecker:
             return credential
         if credential is None:
             return USER_EMPTY
-        return self._parts.applier.guard.lease_keys(credential, lease, WRITE)
+        return self._parts.state.applier.guard.lease_keys(credential, lease, WRITE)
 
     def _permit(self, stream_id: int, key: bytes, end: bytes | None) -> str | None:
         """Return why a stream may not watch a range; its user is that of the last watch allowed."""

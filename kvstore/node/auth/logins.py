@@ -99,7 +99,7 @@ class AuthLogins:
 
     def __init__(self, parts: Parts, reads: Reads, checker: AuthChecker) -> None:
         self._parts = parts
-        self._auth = parts.auth
+        self._auth = parts.state.auth
         self._reads = reads
         self._checker = checker
         self._under_way: set[int] = set()  # call ids
@@ -210,7 +210,7 @@ class AuthLogins:
                 out.refuse(call_id, refusal)
 
         cost = str(self._parts.limits.bcrypt_cost).encode()
-        self._parts.tasks.ask(TaskKind.HASH_PASSWORD, (secret, cost), hashed)
+        self._parts.host.tasks.ask(TaskKind.HASH_PASSWORD, (secret, cost), hashed)
         return None
 
     def _finish(self, call_id: int) -> bool:
@@ -242,7 +242,7 @@ class AuthLogins:
             return
         login.revision = auth.revision
         self._under_way.add(login.call_id)
-        self._parts.tasks.ask(
+        self._parts.host.tasks.ask(
             TaskKind.CHECK_PASSWORD,
             (user.password, login.password),
             lambda result, later: self._checked(login, result, later),
@@ -292,4 +292,4 @@ class AuthLogins:
             out.replies.append((login.call_id, Code.OK, answer + token.SerializeToString()))
 
         args = (login.name.encode(), str(login.revision).encode())
-        self._parts.tasks.ask(TaskKind.SIGN_TOKEN, args, signed)
+        self._parts.host.tasks.ask(TaskKind.SIGN_TOKEN, args, signed)

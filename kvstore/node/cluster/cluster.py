@@ -13,22 +13,20 @@ from kvstore.node.cluster.corruption import Corruption
 from kvstore.node.cluster.members import Members
 from kvstore.node.cluster.versions import Versions
 from kvstore.node.committed import Committed
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.reads.reads import Reads
-from kvstore.node.upkeep.maintenance import Maintenance
 
 
 class Cluster:
     """Members, versions and corruption checks."""
 
-    def __init__(
-        self, parts: Parts, reads: Reads, committed: Committed, maintenance: Maintenance
-    ) -> None:
+    def __init__(self, parts: Parts, reads: Reads, committed: Committed, jobs: LongJobs) -> None:
         self._parts = parts
         self._committed = committed
         self._members = Members(parts)
         self._versions = Versions(parts, reads)
-        self._corruption = Corruption(parts, reads, maintenance)
+        self._corruption = Corruption(parts, reads, jobs)
         self._due_ns: int | None = None
 
     def handlers(self) -> dict[int, Handler]:

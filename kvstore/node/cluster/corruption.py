@@ -19,6 +19,7 @@ compacted revision differently.
 
 from typing import Final
 
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.batch import Outbox
 from kvstore.errors import CorruptionError
 from kvstore.mvcc.hashing import HashResult
@@ -30,12 +31,11 @@ from kvstore.node.cluster.hash_comparison import (
     majority,
 )
 from kvstore.node.internal_requests import propose
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
 from kvstore.node.pending import INTERNAL
 from kvstore.node.reads.reads import Reads
-from kvstore.node.upkeep.maintenance import Maintenance
 from kvstore.raft.model import NO_NODE
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
 from kvstore.wire.versions import Version, parse_version
@@ -54,15 +54,15 @@ REBUILD_FLAG: Final = "--rebuild-from-peers"
 class Corruption:
     """The checks of one member, and its fence."""
 
-    def __init__(self, parts: Parts, reads: Reads, maintenance: Maintenance) -> None:
+    def __init__(self, parts: Parts, reads: Reads, jobs: LongJobs) -> None:
         self._parts = parts
         self._time = parts.time
         self._reads = reads
-        self._collector = HashCollector(parts, maintenance)
+        self._collector = HashCollector(parts, jobs)
         self._until_ns: int | None = None  # when the check under way times out
         self._check = 0  # its number: answers to an earlier one are ignored
         self._began_ns = 0
-        others = [each for each in parts.membership.members if each != parts.member_id]
+        others = [each for each in parts.state.membership.members if each != parts.member_id]
         is_restart = parts.raft.applied > 0 and bool(others)
         self._start_tries = _START_TRIES if is_restart else 0
         self._start_ns = 0
@@ -84,7 +84,7 @@ class Corruption:
     def step(self, now_ns: int, *, leads: bool) -> None:
         """Begin the check that is due, if none is under way."""
         parts = self._parts
-        if parts.alarms.corrupt or parts.fence.refusal is not None:
+        if parts.state.alarms.corrupt or parts.replication.fence.refusal is not None:
             self._update_fence()
         if self._until_ns is not None:
             if now_ns < self._until_ns:
@@ -110,7 +110,7 @@ class Corruption:
     @property
     def _is_comparable(self) -> bool:
         """Whether all members hash alike; before 3.6 some skip a tombstone that others hash."""
-        version = self._parts.membership.cluster_version
+        version = self._parts.state.membership.cluster_version
         return version is not None and parse_version(version) >= _COMPARABLE_SINCE
 
     # The fence.
@@ -120,11 +120,11 @@ class Corruption:
         """Whether the CORRUPT alarm is raised for this member, and there are others."""
         parts = self._parts
         alarm = (parts.member_id, int(pb.AlarmType.CORRUPT))
-        return parts.alarms.is_raised(alarm) and len(parts.membership.members) > 1
+        return parts.state.alarms.is_raised(alarm) and len(parts.state.membership.members) > 1
 
     def _update_fence(self) -> None:
         parts = self._parts
-        fence, is_alarmed = parts.fence, self._is_alarmed
+        fence, is_alarmed = parts.replication.fence, self._is_alarmed
         if is_alarmed and fence.refusal is None:
             fence.close(parts.member_id)
             self._log_how_to_rebuild()
@@ -139,7 +139,7 @@ class Corruption:
         parts = self._parts
         urls = [
             url
-            for member in parts.membership.sorted_members()
+            for member in parts.state.membership.sorted_members()
             if member.id != parts.member_id and not member.is_learner
             for url in member.client_urls
         ]
@@ -153,10 +153,10 @@ class Corruption:
     def _transfer_leadership(self) -> None:
         """Make a member without the alarm leader: this one cannot answer its clients."""
         parts = self._parts
-        alarmed = {member for member, _ in parts.alarms.raised(pb.AlarmType.CORRUPT)}
-        for member in parts.membership.sorted_members():
+        alarmed = {member for member, _ in parts.state.alarms.raised(pb.AlarmType.CORRUPT)}
+        for member in parts.state.membership.sorted_members():
             may_lead = member.id not in alarmed and not member.is_learner
-            if may_lead and parts.peers.active_since_ns(member.id) is not None:
+            if may_lead and parts.replication.peers.active_since_ns(member.id) is not None:
                 parts.raft.transfer_leader(member.id)
                 return
 
@@ -189,14 +189,14 @@ class Corruption:
         """Tell whether to compare now: once more when a compaction of the others has come here."""
         if self._delays_serving:
             return True
-        raft, compacted = self._parts.raft, self._parts.store.compacted
+        raft, compacted = self._parts.raft, self._parts.state.store.compacted
         is_due = self._time.now_ns >= self._start_ns or compacted > self._start_compacted
         return is_due and raft.lead != NO_NODE and raft.applied >= raft.committed
 
     def _begin_start(self) -> None:
         self._start_tries -= 1
         self._start_ns = self._time.now_ns + _RETRY_NS
-        self._start_compacted = self._parts.store.compacted
+        self._start_compacted = self._parts.state.store.compacted
         self._parts.logger.info(
             "starting initial corruption check", local_member_id=f"{self._parts.member_id:x}"
         )
@@ -245,7 +245,7 @@ class Corruption:
 
     def _step_leader(self) -> None:
         limits, now_ns = self._parts.limits, self._time.now_ns
-        if len(self._parts.membership.members) < 2:
+        if len(self._parts.state.membership.members) < 2:
             return
         if self._periodic_ns is None:
             self._periodic_ns = now_ns + (limits.corrupt_check_ns or QUIET_INTERVAL_NS)
@@ -288,7 +288,7 @@ class Corruption:
 
     def _member_ahead(self, comparison: HashComparison) -> int | None:
         """Return a member with a higher revision than the leader, which must not be."""
-        store, logger = self._parts.store, self._parts.logger
+        store, logger = self._parts.state.store, self._parts.logger
         for member, peer in comparison.peers.items():
             if peer.revision > store.revision:
                 logger.warning(
@@ -313,7 +313,7 @@ class Corruption:
     def _check_compactions(self) -> None:
         unchecked = [
             each
-            for each in self._parts.store.compaction_hashes()
+            for each in self._parts.state.store.compaction_hashes()
             if each.hash_revision > self._checked_revision
         ]
         if unchecked:
@@ -361,7 +361,7 @@ class Corruption:
         if len(groups) == 1:
             self._suspects = frozenset()
             return False
-        right = majority(groups, parts.membership.members)
+        right = majority(groups, parts.state.membership.members)
         wrong = {m for value, having in groups.items() if value != right for m in having}
         parts.logger.error(
             "found data inconsistency with peers",
@@ -385,7 +385,7 @@ class Corruption:
         return right is not None or is_configured
 
     def _raise_alarm(self, member: int) -> None:
-        if (member, pb.AlarmType.CORRUPT) in self._parts.alarms.raised(pb.AlarmType.CORRUPT):
+        if (member, pb.AlarmType.CORRUPT) in self._parts.state.alarms.raised(pb.AlarmType.CORRUPT):
             return
         self._propose_alarm(pb.AlarmRequest.ACTIVATE, member)
 
@@ -394,7 +394,7 @@ class Corruption:
         parts = self._parts
         self._end()
         groups = comparison.groups(parts.member_id)
-        if majority(groups, parts.membership.members) == comparison.own.hash:
+        if majority(groups, parts.state.membership.members) == comparison.own.hash:
             parts.logger.info(
                 "the rebuilt data is the others'", revision=comparison.own.hash_revision
             )

@@ -11,9 +11,9 @@ leader, and this one steps down when it continues (raft's timers).
 from collections import deque
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
-from kvstore.units import SECOND_NS
 
 _SLOW_MAX: Final = 3
 _WITHIN_NS: Final = 10 * SECOND_NS

@@ -15,11 +15,11 @@ Connections are not opened here: that is PeerLinks.
 
 from typing import TYPE_CHECKING, Final
 
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.batch import Inbox
 from kvstore.failpoints import armed, hit
 from kvstore.node.parts import Parts
 from kvstore.raft.model import Message, MessageType, Snapshot
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Exchange:
         self._forwarded_ns = -_FORWARDED_NS  # when a member last forwarded a client's request
         self._has_received = False
         self._failed: list[int] = []  # members whose snapshot could not be sent now
-        if parts.membership.members or parts.remotes:
+        if parts.state.membership.members or parts.replication.remotes:
             self.update_links()
 
     # In.
@@ -87,7 +87,7 @@ class Exchange:
         """Delete databases of received snapshots that raft did not use."""
         if self._has_received:
             self._has_received = False
-            self._parts.snapshots.drop_received(self._parts.raft.committed)
+            self._parts.replication.snapshots.drop_received(self._parts.raft.committed)
 
     # Out.
 
@@ -132,7 +132,9 @@ class Exchange:
         )
         if defers or self._defers_wakeups:
             self._defers_wakeups = defers
-            self._parts.peers.defer_wakeups(_LATE_ACKNOWLEDGEMENTS_WAIT_NS if defers else 0)
+            self._parts.replication.peers.defer_wakeups(
+                _LATE_ACKNOWLEDGEMENTS_WAIT_NS if defers else 0
+            )
 
     def send(self, messages: list[Message]) -> None:
         """Send raft's messages; snapshots wait for a commit of the database."""
@@ -140,12 +142,14 @@ class Exchange:
             if message.type == MessageType.SNAP:
                 break
         else:
-            self._parts.peers.send(messages)
+            self._parts.replication.peers.send(messages)
             return
         for message in messages:
             if message.type == MessageType.SNAP:
                 self._due[message.to] = message
-        self._parts.peers.send([each for each in messages if each.type != MessageType.SNAP])
+        self._parts.replication.peers.send(
+            [each for each in messages if each.type != MessageType.SNAP]
+        )
 
     @property
     def wants_commit(self) -> bool:
@@ -160,7 +164,7 @@ class Exchange:
         parts = self._parts
         raft = parts.raft
         metadata = raft.create_snapshot_metadata(raft.applied)
-        snapshot = Snapshot(metadata, parts.snapshots.describe(parts.membership))
+        snapshot = Snapshot(metadata, parts.replication.snapshots.describe(parts.state.membership))
         for member, message in due.items():
             if not raft.is_leader or message.term != raft.term:
                 continue  # of an earlier term: another member leads now
@@ -172,7 +176,7 @@ class Exchange:
             parts.logger.info(
                 "sending database snapshot", to=f"{member:x}", snapshot_index=metadata.index
             )
-            parts.peers.send_snapshot(message)
+            parts.replication.peers.send_snapshot(message)
 
     def retained_index(self, now_ns: int) -> int | None:
         """Return the index after which entries must stay in memory; None: there is none."""
@@ -188,26 +192,26 @@ class Exchange:
     def update_links(self) -> None:
         """Give the links the list of the other members, after a change of it was applied."""
         parts = self._parts
-        members, own_id = parts.membership.members, parts.member_id
+        members, own_id = parts.state.membership.members, parts.member_id
         if own_id in members:
-            parts.remotes = {}  # the others are known from the log now
+            parts.replication.remotes = {}  # the others are known from the log now
         others: dict[int, Sequence[str]] = {
             each: urls
-            for each, urls in parts.remotes.items()
-            if each not in parts.membership.removed
+            for each, urls in parts.replication.remotes.items()
+            if each not in parts.state.membership.removed
         }
         for each, member in members.items():
             if each != own_id:
                 others[each] = member.peer_urls
         for each in [each for each in self._in_flight if each not in others]:
             del self._in_flight[each]
-        parts.peers.set_members(others)
+        parts.replication.peers.set_members(others)
 
     def active_count(self) -> int:
         """Return how many of the others are connected."""
         parts = self._parts
-        members = parts.membership.members or parts.remotes
+        members = parts.state.membership.members or parts.replication.remotes
         return sum(
-            each != parts.member_id and parts.peers.active_since_ns(each) is not None
+            each != parts.member_id and parts.replication.peers.active_since_ns(each) is not None
             for each in members
         )

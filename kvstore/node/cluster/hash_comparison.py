@@ -14,8 +14,8 @@ from typing import NamedTuple
 from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import Refusal
 from kvstore.mvcc.hashing import HashResult
+from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
-from kvstore.node.upkeep.maintenance import Maintenance
 
 
 class PeerHash(NamedTuple):
@@ -62,9 +62,9 @@ ComparisonCallback = Callable[[HashComparison], None]
 class HashCollector:
     """Collects the hashes for comparisons."""
 
-    def __init__(self, parts: Parts, maintenance: Maintenance) -> None:
+    def __init__(self, parts: Parts, jobs: LongJobs) -> None:
         self._parts = parts
-        self._maintenance = maintenance
+        self._jobs = jobs
 
     def begin(self, callback: ComparisonCallback) -> None:
         """Hash the current revision here, then ask the others; callback gets the comparison."""
@@ -73,18 +73,18 @@ class HashCollector:
             assert isinstance(result, HashResult), "the newest revision can always be hashed"
             self.ask_others(result, callback)
 
-        self._maintenance.hash_newest(hashed)
+        self._jobs.hash_newest(hashed)
 
     def ask_others(self, own: HashResult, callback: ComparisonCallback) -> None:
         """Ask the others for their hash at the revision of this member's hash."""
         parts = self._parts
-        others = [each for each in parts.membership.members if each != parts.member_id]
+        others = [each for each in parts.state.membership.members if each != parts.member_id]
         comparison = HashComparison(own)
         body = json.dumps({"revision": own.hash_revision}, separators=(",", ":")).encode()
         answered = partial(self._handle_answer, comparison, len(others), callback)
         for member in others:
             args = (f"{member:x}".encode(), b"/members/hashkv", body)
-            parts.tasks.ask(TaskKind.GET_PEER, args, partial(answered, member))
+            parts.host.tasks.ask(TaskKind.GET_PEER, args, partial(answered, member))
         if not others:
             callback(comparison)
 

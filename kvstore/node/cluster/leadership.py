@@ -97,9 +97,9 @@ class Leadership:
         raft = parts.raft
         leads = raft.is_leader and confirmed_term == raft.term
         if leads and not self._is_primary:
-            parts.lessor.promote(now_ns)
+            parts.state.lessor.promote(now_ns)
         elif self._is_primary and not leads:
-            parts.lessor.demote()
+            parts.state.lessor.demote()
         self._is_primary = leads
 
     def snapshot_installed(self) -> None:
@@ -145,7 +145,7 @@ class Leadership:
         if lost_ns < since_ns < self._elected_ns:
             return TIMEOUT_LEADER_FAIL
         if self._lead == parts.member_id:
-            members = parts.membership.members
+            members = parts.state.membership.members
             connected = 1 + sum(
                 self._is_connected_since(each, since_ns)
                 for each in members
@@ -157,7 +157,7 @@ class Leadership:
         return TIMEOUT_CONNECTION_LOST
 
     def _is_connected_since(self, member_id: int, since_ns: int) -> bool:
-        active_ns = self._parts.peers.active_since_ns(member_id)
+        active_ns = self._parts.replication.peers.active_since_ns(member_id)
         return active_ns is not None and active_ns < since_ns
 
     # Leader transfers.
@@ -206,10 +206,10 @@ class Leadership:
         parts = self._parts
         found = [
             (since_ns, each)
-            for each, member in sorted(parts.membership.members.items())
+            for each, member in sorted(parts.state.membership.members.items())
             if each != parts.member_id
             and not member.is_learner
-            and (since_ns := parts.peers.active_since_ns(each)) is not None
+            and (since_ns := parts.replication.peers.active_since_ns(each)) is not None
         ]
         return min(found, default=(0, NO_NODE))[1]
 

@@ -105,10 +105,10 @@ class Members:
         parts = self._parts
 
         def changed(refusal: Refusal | None, out: Outbox) -> None:
-            self._answer(call_id, response, refusal or parts.membership.sorted_members(), out)
+            self._answer(call_id, response, refusal or parts.state.membership.sorted_members(), out)
 
-        change = ConfChange(parts.request_ids.next(), kind, node_id, context)
-        parts.pending.add_change(change, call_id, changed)
+        change = ConfChange(parts.replication.request_ids.next(), kind, node_id, context)
+        parts.replication.pending.add_change(change, call_id, changed)
 
     def _answer(
         self, call_id: int, response: Response, result: Sequence[Member] | Refusal, out: Outbox

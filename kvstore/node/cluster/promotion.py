@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     LEARNER_NOT_READY,
@@ -24,7 +25,6 @@ from kvstore.errors import (
 from kvstore.node.cluster.reconfiguration import may_promote
 from kvstore.node.parts import Parts
 from kvstore.raft.model import NO_NODE, ConfChange, ConfChangeType
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.members import Member, decode_members, encode_promotion
 from kvstore.wire.varint import WireError
 
@@ -101,7 +101,7 @@ class Promotions:
             return
         self._promotions.remove(promotion)
         change = ConfChange(
-            parts.request_ids.next(),
+            parts.replication.request_ids.next(),
             ConfChangeType.ADD_NODE,
             promotion.member_id,
             encode_promotion(promotion.member_id),
@@ -109,9 +109,9 @@ class Promotions:
 
         def changed(refusal: Refusal | None, out: Outbox) -> None:
             parts.counters.note_promotion(refusal)
-            promotion.answer(refusal or parts.membership.sorted_members(), out)
+            promotion.answer(refusal or parts.state.membership.sorted_members(), out)
 
-        parts.pending.add_change(change, promotion.call_id, changed)
+        parts.replication.pending.add_change(change, promotion.call_id, changed)
 
     def _check_ready(self, member_id: int) -> Refusal | None:
         raft = self._parts.raft
@@ -135,7 +135,10 @@ class Promotions:
 
     def _forward(self, promotion: _Promotion) -> None:
         promotion.is_forwarded = True
-        leader, path = f"{self._parts.raft.lead:x}", f"/members/promote/{promotion.member_id}"
+        leader, path = (
+            f"{self._parts.raft.lead:x}",
+            f"/members/promote/{promotion.member_id}",
+        )
         args: tuple[bytes, ...] = (leader.encode(), path.encode(), b"")
         if promotion.token:
             args = (*args, promotion.token)
@@ -143,7 +146,7 @@ class Promotions:
         def answered(result: TaskResult, out: Outbox) -> None:
             self._handle_answer(promotion, result, out)
 
-        self._parts.tasks.ask(TaskKind.POST_PEER, args, answered)
+        self._parts.host.tasks.ask(TaskKind.POST_PEER, args, answered)
 
     def _handle_answer(self, promotion: _Promotion, result: TaskResult, out: Outbox) -> None:
         promotion.is_forwarded = False

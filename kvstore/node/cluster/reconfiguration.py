@@ -16,9 +16,9 @@ alike on every member: see kvstore.apply.membership.
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.errors import NOT_ENOUGH_STARTED, UNHEALTHY, Refusal
 from kvstore.node.parts import Parts
-from kvstore.units import SECOND_NS
 from kvstore.wire.members import Member
 
 HEALTH_INTERVAL_NS: Final = 5 * SECOND_NS
@@ -44,14 +44,14 @@ def may_remove(parts: Parts, member_id: int, now_ns: int) -> Refusal | None:
     """Return why a member may not be removed now; None if it may."""
     if not parts.limits.strict_reconfig_check:
         return None
-    member = parts.membership.members.get(member_id)
+    member = parts.state.membership.members.get(member_id)
     if member is not None and member.is_learner:
         return None
     voters = _voters(parts)
     left = [voter for voter in voters if voter.id != member_id]
     if _started(left) < _quorum(len(left)):
         return _refuse(parts, "remove", NOT_ENOUGH_STARTED, started=_started(left))
-    if member_id != parts.member_id and parts.peers.active_since_ns(member_id) is None:
+    if member_id != parts.member_id and parts.replication.peers.active_since_ns(member_id) is None:
         return None
     connected = _connected(parts, voters, now_ns)
     if connected - 1 < _quorum(len(voters) - 1):
@@ -81,7 +81,7 @@ def _refuse(parts: Parts, what: str, refusal: Refusal, **counts: int) -> Refusal
 
 
 def _voters(parts: Parts) -> list[Member]:
-    return [member for member in parts.membership.members.values() if not member.is_learner]
+    return [member for member in parts.state.membership.members.values() if not member.is_learner]
 
 
 def _started(voters: Sequence[Member]) -> int:
@@ -93,7 +93,7 @@ def _connected(parts: Parts, voters: Sequence[Member], now_ns: int) -> int:
 
 
 def _is_up(parts: Parts, member_id: int, now_ns: int) -> bool:
-    since_ns = parts.peers.active_since_ns(member_id)
+    since_ns = parts.replication.peers.active_since_ns(member_id)
     return since_ns is not None and since_ns < now_ns - HEALTH_INTERVAL_NS
 
 

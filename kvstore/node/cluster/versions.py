@@ -11,6 +11,7 @@ Downgrade calls wait for a read index, so they are decided on the newest state, 
 from functools import partial
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import (
     CLUSTER_VERSION_UNKNOWN,
@@ -25,7 +26,6 @@ from kvstore.node.internal_requests import propose
 from kvstore.node.parts import Parts
 from kvstore.node.reads.reads import Reads
 from kvstore.types import MIN_CLUSTER_VERSION, SERVER_VERSION
-from kvstore.units import SECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -64,7 +64,7 @@ class Versions:
     def __init__(self, parts: Parts, reads: Reads) -> None:
         self._parts = parts
         self._reads = reads
-        self._logged = parts.membership.cluster_version
+        self._logged = parts.state.membership.cluster_version
         self._poll: Poll | None = None
         self._term_polled = 0  # the last term in which this member asked as leader
         self._monitor_ns = 0
@@ -83,7 +83,7 @@ class Versions:
 
         Returns when the next step is due (None: not before something else happens).
         """
-        if self._parts.membership.cluster_version != self._logged:
+        if self._parts.state.membership.cluster_version != self._logged:
             self._log_change()
         if not leads:
             self._poll = None
@@ -92,7 +92,7 @@ class Versions:
         if term != self._term_polled:
             self._term_polled, self._poll = term, None
             self._monitor_ns = now_ns
-        target = self._parts.membership.downgrade_target
+        target = self._parts.state.membership.downgrade_target
         if target != self._target_seen:
             self._target_seen = target
             self._downgrade_check_ns = now_ns + limits.downgrade_check_ns
@@ -109,7 +109,7 @@ class Versions:
         return min(self._monitor_ns, self._downgrade_check_ns) if checks else self._monitor_ns
 
     def _log_change(self) -> None:
-        before, self._logged = self._logged, self._parts.membership.cluster_version
+        before, self._logged = self._logged, self._parts.state.membership.cluster_version
         if before is None:
             self._parts.logger.info("set initial cluster version", cluster_version=self._logged)
         else:
@@ -118,13 +118,15 @@ class Versions:
     def _start_poll(self) -> None:
         parts = self._parts
         poll = self._poll = Poll(parts.raft.term)
-        for member_id in parts.membership.members:
+        for member_id in parts.state.membership.members:
             if member_id == parts.member_id:
                 poll.servers[member_id] = parse_version(SERVER_VERSION)
                 continue
             poll.waiting.add(member_id)
             args = (f"{member_id:x}".encode(), b"/version", b"")
-            parts.tasks.ask(TaskKind.GET_PEER, args, partial(self._handle_answer, poll, member_id))
+            parts.host.tasks.ask(
+                TaskKind.GET_PEER, args, partial(self._handle_answer, poll, member_id)
+            )
         if not poll.waiting:
             self._decide(poll)
 
@@ -159,16 +161,16 @@ class Versions:
         self._poll = None
         if not self._parts.raft.is_leader:
             return
-        wanted = self._wanted(poll.least)
-        if wanted is not None:
-            self._set_version(wanted.without_patch)
+        desired = self._desired_version(poll.least)
+        if desired is not None:
+            self._set_version(desired.without_patch)
         if self._checks_downgrade:
             self._checks_downgrade = False
             self._end_downgrade(poll)
 
-    def _wanted(self, least: Version | None) -> Version | None:
+    def _desired_version(self, least: Version | None) -> Version | None:
         """Return the version the cluster should have, None to leave it as it is."""
-        membership = self._parts.membership
+        membership = self._parts.state.membership
         if membership.cluster_version is None:
             return least or parse_version(MIN_CLUSTER_VERSION)
         if least is None:
@@ -190,7 +192,7 @@ class Versions:
         return target
 
     def _set_version(self, version: Version) -> None:
-        membership, logger = self._parts.membership, self._parts.logger
+        membership, logger = self._parts.state.membership, self._parts.logger
         if membership.cluster_version is None:
             logger.info("setting up initial cluster version using v3 API", to=str(version))
         else:
@@ -203,11 +205,11 @@ class Versions:
         propose(self._parts, Field.CLUSTER_VERSION_SET, request.SerializeToString())
 
     def _end_downgrade(self, poll: Poll) -> None:
-        target = self._parts.membership.downgrade_target
+        target = self._parts.state.membership.downgrade_target
         if target is None:
             return
-        wanted = parse_cluster_version(target)
-        if all(v is not None and v.without_patch == wanted for v in poll.servers.values()):
+        desired = parse_cluster_version(target)
+        if all(v is not None and v.without_patch == desired for v in poll.servers.values()):
             self._parts.logger.info("the cluster has been downgraded", cluster_version=target)
             propose(self._parts, Field.DOWNGRADE_INFO_SET, b"")
 
@@ -233,7 +235,7 @@ class Versions:
     def _decide_downgrade(
         self, call_id: int, target: Version, out: Outbox, *, enables: bool
     ) -> None:
-        membership = self._parts.membership
+        membership = self._parts.state.membership
         refusal: Refusal | None = None
         if membership.cluster_version is None:
             refusal = CLUSTER_VERSION_UNKNOWN
@@ -252,7 +254,7 @@ class Versions:
 
     def _cancel(self, call_id: int, out: Outbox) -> None:
         """Cancel a downgrade; if there is none, only the operator's log says so, as in etcd."""
-        if self._parts.membership.downgrade_target is None:
+        if self._parts.state.membership.downgrade_target is None:
             text = "etcdserver: no inflight downgrade job"
             self._parts.logger.warning("failed to cancel downgrade", error=text)
             self._answer(call_id, out)
@@ -270,8 +272,8 @@ class Versions:
 
     def _answer(self, call_id: int, out: Outbox) -> None:
         parts = self._parts
-        version = parts.membership.cluster_version
+        version = parts.state.membership.cluster_version
         shown = "" if version is None else version.rpartition(".")[0]
-        header = parts.headers.field(parts.store.revision, parts.raft.term)
+        header = parts.headers.field(parts.state.store.revision, parts.raft.term)
         response = pb.DowngradeResponse(version=shown)
         out.replies.append((call_id, Code.OK, header + response.SerializeToString()))

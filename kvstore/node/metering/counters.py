@@ -12,12 +12,12 @@ The names of the numbers outside are defined by the metrics page.
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kvstack.component.metrics.histograms import Histogram, exponential
+from kvstack.component.units import MILLISECOND_NS, NANOSECOND_S
 from kvstore.errors import Refusal
-from kvstore.histograms import Histogram, exponential
 from kvstore.mvcc.event import Event
 from kvstore.node.metering.heavy_hitters import HeavyHitters
 from kvstore.node.metering.rate_limiter import RateLimiter
-from kvstore.units import MILLISECOND_NS, NANOSECOND_S
 
 _SPREAD: Final = 2_654_435_761  # a prime: samples of turns of one size visit every position
 _PREFIXES_MAX: Final = 64

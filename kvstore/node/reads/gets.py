@@ -34,7 +34,7 @@ def is_get(request: pb.RangeRequest, body: bytes) -> bool:
 
 def answer_gets(parts: Parts, gets: Sequence[Get], out: Outbox) -> None:
     """Answer gets from the store as it is."""
-    store = parts.store
+    store = parts.state.store
     header = parts.headers.field(store.revision, parts.raft.term)
     kvs = store.kvs([key for _, key in gets])
     out.replies += [

@@ -10,11 +10,11 @@ full TTL, however often. Permissions are checked before.
 
 from typing import Final
 
+from kvstack.component.units import MILLISECOND_NS
 from kvstore.batch import Outbox, TaskKind, TaskResult
 from kvstore.errors import LEASE_NOT_FOUND, NO_LEADER, TIMEOUT, Refusal
 from kvstore.node.parts import Parts
 from kvstore.raft.model import NO_NODE
-from kvstore.units import MILLISECOND_NS
 
 RENEW: Final = b"/leases"
 TIME_TO_LIVE: Final = b"/leases/internal"
@@ -49,7 +49,7 @@ class LeaderRequest:
             self._is_sent = True
             self._tried_ns = now_ns
             args = (f"{lead:x}".encode(), self.path, self.body)
-            parts.tasks.ask(TaskKind.POST_PEER, args, self._handle_result)
+            parts.host.tasks.ask(TaskKind.POST_PEER, args, self._handle_result)
         return None
 
     def _handle_result(self, result: TaskResult, _out: Outbox) -> None:

@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Metadata, Outbox
 from kvstore.errors import LEASE_NOT_FOUND, TIMEOUT_WAIT_APPLY, Code, Refusal
 from kvstore.failpoints import hit
 from kvstore.lease.lessor import NOT_PRIMARY
 from kvstore.node.parts import Parts
 from kvstore.node.reads.lease_forwarding import TIME_TO_LIVE, LeaderRequest
-from kvstore.units import SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import BYTES, WireError, read_field, varint
 
@@ -133,7 +133,7 @@ class LeaseLookups:
             if lookup.for_peer
             else "beforeLookupWhenLeaseTimeToLive"
         )
-        lessor, request = self._parts.lessor, lookup.request
+        lessor, request = self._parts.state.lessor, lookup.request
         found = lessor.time_to_live(request.ID, now_ns)
         if isinstance(found, Refusal):
             if found == LEASE_NOT_FOUND and not lookup.for_peer:
@@ -174,7 +174,7 @@ class LeaseLookups:
                 out.refuse(lookup.call_id, refusal)
                 return
         parts = self._parts
-        header = parts.headers.field(parts.store.revision, parts.raft.term)
+        header = parts.headers.field(parts.state.store.revision, parts.raft.term)
         out.replies.append((lookup.call_id, Code.OK, header + answer.SerializeToString()))
 
 

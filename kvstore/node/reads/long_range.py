@@ -35,7 +35,7 @@ class LongRange:
             return False
         answer: RangeAnswer | Refusal
         if isinstance(gathered, Refusal):
-            answer = execute_range(self._parts.store, self._request)
+            answer = execute_range(self._parts.state.store, self._request)
         else:
             kvs, more = shape(self._request, gathered)
             answer = RangeAnswer(kvs, more, self._count, self._slices.revision)

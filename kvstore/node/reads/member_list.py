@@ -9,7 +9,7 @@ from kvstore.wire.members import Member
 
 def member_list_response(parts: Parts) -> bytes:
     """Return the encoded MemberListResponse as of now."""
-    listed = pb.MemberListResponse(members=member_messages(parts.membership.sorted_members()))
+    listed = pb.MemberListResponse(members=member_messages(parts.state.membership.sorted_members()))
     return parts.headers.field(0, parts.raft.term) + listed.SerializeToString()
 
 

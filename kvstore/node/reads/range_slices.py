@@ -25,7 +25,7 @@ class RangeSlices:
         self._next_key = request.key
         self._kvs: list[bytes] = []
         self._needed = fetch_limit(request) or count
-        self.revision = parts.store.revision  # for the response's header
+        self.revision = parts.state.store.revision  # for the response's header
         self._pinned = request.revision if request.revision > 0 else self.revision
 
     def gather(self) -> list[bytes] | Refusal | None:
@@ -34,7 +34,7 @@ class RangeSlices:
         slice_keys = min(parts.limits.range_slice_keys, self._needed - len(kvs))
         if slice_keys <= 0:
             return kvs
-        found = parts.store.range(
+        found = parts.state.store.range(
             self._next_key,
             request.range_end,
             revision=self._pinned,

@@ -50,15 +50,15 @@ class _KeyOrderStream:
         self._chunk_keys = _FIRST_CHUNK_KEYS
         self._next_key = request.key
         self._sent = 0
-        self._header_revision = parts.store.revision
-        self._pinned = request.revision if request.revision > 0 else parts.store.revision
+        self._header_revision = parts.state.store.revision
+        self._pinned = request.revision if request.revision > 0 else parts.state.store.revision
 
     def step(self, out: Outbox) -> bool:
         """Read and send one chunk."""
         hit("beforeRangeStreamChunk")
         parts, request = self._parts, self._request
         limit = self._chunk_keys if self._left == 0 else min(self._chunk_keys, self._left)
-        found = parts.store.range(
+        result = parts.state.store.range(
             self._next_key,
             request.range_end,
             revision=request.revision if request.revision < 0 else self._pinned,
@@ -66,18 +66,18 @@ class _KeyOrderStream:
             count_only=request.count_only,
             keys_only=skips_values(request),
         )
-        if isinstance(found, Refusal):
-            out.end(self._call_id, found)
+        if isinstance(result, Refusal):
+            out.end(self._call_id, result)
             return True
-        kvs = found.kvs[:limit]
-        more = len(found.kvs) > limit
+        kvs = result.kvs[:limit]
+        more = len(result.kvs) > limit
         self._sent += len(kvs)
         if self._left:
             self._left -= len(kvs)
         is_last = not more or (request.limit > 0 and self._left == 0)
         if is_last:
-            # found.count is of what is left from this chunk's first key on.
-            count = self._sent - len(kvs) + found.count
+            # result.count is of what is left from this chunk's first key on.
+            count = self._sent - len(kvs) + result.count
             header = parts.headers.field(self._header_revision, parts.raft.term)
             _send_last(self._call_id, splice.range_response(header, kvs, more, count), out)
             return True
@@ -114,7 +114,7 @@ class _SortedStream:
     def _gather(self) -> Refusal | None:
         parts, request = self._parts, self._request
         if self._slices is None:
-            counted = parts.store.range(
+            counted = parts.state.store.range(
                 request.key, request.range_end, revision=request.revision, count_only=True
             )
             if isinstance(counted, Refusal):

@@ -13,6 +13,7 @@ new leader ends the rounds that are not confirmed: the reads are refused, and cl
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kvstack.component.units import MILLISECOND_NS
 from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, TIMEOUT, TIMEOUT_WAIT_APPLY, Refusal
 from kvstore.node.parts import Parts
@@ -20,7 +21,6 @@ from kvstore.node.pending import INTERNAL
 from kvstore.node.reads import slow_read
 from kvstore.node.reads.gets import Get, answer_gets
 from kvstore.raft.model import NO_NODE
-from kvstore.units import MILLISECOND_NS
 
 Answer = Callable[[Outbox], None]
 Read = tuple[int, Answer, bool, bool]
@@ -95,7 +95,7 @@ class ReadRounds:
                 self._ask(each)
 
     def _ask(self, each: _Round) -> None:
-        context = self._parts.request_ids.next().to_bytes(8, "big")
+        context = self._parts.replication.request_ids.next().to_bytes(8, "big")
         each.contexts.append(context)
         self._asked[context] = each
         self._parts.raft.read_index(context)
@@ -125,20 +125,20 @@ class ReadRounds:
         parts = self._parts
         applied, timeout_ns = parts.raft.applied, parts.limits.request_timeout_ns
         left: list[_Round] = []
-        for each in self._rounds:
-            index = each.index
+        for round_ in self._rounds:
+            index = round_.index
             if index is not None and index <= applied:
-                for _, answer, _, _ in each.reads:
+                for _, answer, _, _ in round_.reads:
                     answer(out)
-                if each.gets:
-                    answer_gets(parts, each.gets, out)
-            elif self._time.now_ns - each.since_ns >= timeout_ns:
+                if round_.gets:
+                    answer_gets(parts, round_.gets, out)
+            elif self._time.now_ns - round_.since_ns >= timeout_ns:
                 if index is None:
                     slow_read.warn_timeout(parts, timeout_ns, self._time.now_ns)
-                self._forget(each)
-                self._refuse(each, TIMEOUT if index is None else TIMEOUT_WAIT_APPLY, out)
+                self._forget(round_)
+                self._refuse(round_, TIMEOUT if index is None else TIMEOUT_WAIT_APPLY, out)
             else:
-                left.append(each)
+                left.append(round_)
         self._rounds = left
 
     def _forget(self, each: _Round) -> None:

@@ -14,7 +14,7 @@ it is answered, and the client tries again with a credential.
 
 from collections import deque
 
-from kvstore.apply.ranges import execute_range
+from kvstore.apply.ranges import execute_range, is_plain
 from kvstore.batch import Outbox
 from kvstore.errors import Code, Refusal
 from kvstore.node.call_context import CallContext, ReadCheck
@@ -27,6 +27,7 @@ from kvstore.node.reads.member_list import member_list_response
 from kvstore.node.reads.range_stream import RangeStream, range_stream
 from kvstore.node.reads.read_rounds import Answer, Read, ReadRounds, refuse
 from kvstore.node.reads.status import status_response
+from kvstore.wire import splice
 from kvstore.wire.gen import rpc_pb2 as pb
 
 
@@ -120,7 +121,7 @@ class Reads:
 
         def answer(out: Outbox) -> None:
             parts = self._parts
-            result = parts.applier.txns.run_read_only(request, parts.headers, parts.raft.term)
+            result = parts.state.applier.txns.run_read_only(request, parts.headers, parts.raft.term)
             if isinstance(result, Refusal):
                 out.refuse(call_id, result)
             else:
@@ -150,7 +151,7 @@ class Reads:
 
         def answer(out: Outbox) -> None:
             found = pb.LeaseLeasesResponse(
-                leases=[pb.LeaseStatus(ID=lease) for lease in self._parts.lessor.leases()]
+                leases=[pb.LeaseStatus(ID=lease) for lease in self._parts.state.lessor.leases()]
             )
             out.replies.append((call_id, Code.OK, self._header() + found.SerializeToString()))
 
@@ -261,10 +262,10 @@ class Reads:
     # Answers.
 
     def _header(self) -> bytes:
-        return self._parts.headers.field(self._parts.store.revision, self._parts.raft.term)
+        return self._parts.headers.field(self._parts.state.store.revision, self._parts.raft.term)
 
     def _answer_range(self, call_id: int, request: pb.RangeRequest, out: Outbox) -> None:
-        store = self._parts.store
+        store = self._parts.state.store
         slice_keys = self._parts.limits.range_slice_keys
         if request.range_end and not request.count_only and not 0 < request.limit <= slice_keys:
             counted = store.range(
@@ -274,6 +275,11 @@ class Reads:
                 self._long.append(LongRange(self._parts, call_id, request, counted.count))
                 return
         self._counters.ranges += 1
+        if is_plain(request):
+            keys, count = store.range_keys(request.key, request.range_end, request.limit)
+            tail = splice.range_response_tail(len(keys) < count, count)
+            out.replies.append((call_id, Code.OK, store.fields(keys, self._header(), tail)))
+            return
         answer = execute_range(store, request)
         if isinstance(answer, Refusal):
             self._counters.refused_ranges += 1

@@ -4,11 +4,11 @@ A linearizable read waits for a read index, which is requested again and in the 
 range over many keys may itself take long.
 """
 
+from kvstack.component.units import NANOSECOND_S
 from kvstore.apply.ranges import RangeAnswer
 from kvstore.errors import Refusal
 from kvstore.node.parts import Parts
 from kvstore.node.slow_apply import warn_read
-from kvstore.units import NANOSECOND_S
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.loggable import duration_text, loggable
 

@@ -103,8 +103,8 @@ class KeepAlives:
         refused: list[tuple[int, Refusal]] = []
         streams, deliveries = self._streams, out.deliveries
         parts = self._parts
-        header = parts.headers.field(parts.store.revision, parts.raft.term)
-        renew, parse = parts.lessor.renew, pb.LeaseKeepAliveRequest.FromString
+        header = parts.headers.field(parts.state.store.revision, parts.raft.term)
+        renew, parse = parts.state.lessor.renew, pb.LeaseKeepAliveRequest.FromString
         response, is_plain = splice.keep_alive_response, self._is_plain(now_ns)
         for frame in frames:
             stream_id, body = frame
@@ -134,7 +134,7 @@ class KeepAlives:
         return (
             parts.raft.is_leader
             and parts.limits.fast_lease_keep_alive
-            and not (parts.auth.enabled or armed)
+            and not (parts.state.auth.enabled or armed)
             and self._leadership.is_confirmed(now_ns)
         )
 
@@ -214,11 +214,13 @@ class KeepAlives:
         if not self._leadership.is_confirmed(now_ns):
             return None
         parts = self._parts
-        must_wait = not (parts.limits.fast_lease_keep_alive and parts.lessor.exists(renewal.lease))
+        must_wait = not (
+            parts.limits.fast_lease_keep_alive and parts.state.lessor.exists(renewal.lease)
+        )
         if must_wait and parts.raft.applied < renewal.awaited_index:
             is_late = now_ns - renewal.since_ns >= APPLY_TIMEOUT_NS
             return TIMEOUT_WAIT_APPLY if is_late else None
-        ttl_s = parts.lessor.renew(renewal.lease, now_ns)
+        ttl_s = parts.state.lessor.renew(renewal.lease, now_ns)
         if ttl_s == LEASE_NOT_FOUND:
             return 0
         if ttl_s in (RENEW_LATER, NOT_PRIMARY):  # the term's first entry is still to be applied

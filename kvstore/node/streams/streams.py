@@ -41,15 +41,15 @@ class Streams:
             if needs_leader:
                 self._need_leader[stream_id] = None
             if method == rpc.WATCH:
-                self._parts.hub.open(stream_id, inbox.now_ns)
+                self._parts.state.hub.open(stream_id, inbox.now_ns)
             else:
                 self._keep_alives.open(stream_id, for_peer=metadata is AS_PEER)
 
     def _refusal(self, *, needs_leader: bool) -> Refusal | None:
         parts = self._parts
-        if parts.fence.refusal is not None:
-            return parts.fence.refusal
-        member = parts.membership.members.get(parts.member_id)
+        if parts.replication.fence.refusal is not None:
+            return parts.replication.fence.refusal
+        member = parts.state.membership.members.get(parts.member_id)
         if member is not None and member.is_learner:
             return LEARNER_NOT_SUPPORTED
         return NO_LEADER if needs_leader and parts.raft.lead == NO_NODE else None
@@ -57,15 +57,15 @@ class Streams:
     def close(self, stream_id: int) -> None:
         """Forget a stream whose client went away."""
         if not self._keep_alives.close(stream_id):
-            self._parts.hub.close(stream_id)
+            self._parts.state.hub.close(stream_id)
         self._need_leader.pop(stream_id, None)
         self._checker.forget(stream_id)
 
     def receive(self, inbox: Inbox, out: Outbox) -> None:
         """Handle the messages of all streams."""
-        hub, now_ns = self._parts.hub, inbox.now_ns
+        hub, now_ns = self._parts.state.hub, inbox.now_ns
         keep_alives = self._keep_alives
-        fenced = self._parts.fence.refusal
+        fenced = self._parts.replication.fence.refusal
         if fenced is not None:
             for stream_id in [*hub.stream_ids(), *keep_alives.stream_ids()]:
                 self._end(stream_id, fenced, out)

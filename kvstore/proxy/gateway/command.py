@@ -9,17 +9,18 @@ import socket
 import sys
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.logger import Logger
+from kvstack.component.net.listening import listen_tcp
+from kvstack.component.process.signals import call_on_stop_signal
+from kvstack.component.process.systemd import notify_ready
 from kvstore.config.flag_reader import FlagReader
 from kvstore.config.values import split_host_port
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
 from kvstore.proxy.endpoints import SrvSettings, discover, without_scheme
 from kvstore.proxy.flags.go_flags import Values
 from kvstore.proxy.gateway.remotes import Remotes
 from kvstore.proxy.gateway.tcp_relay import TcpRelay
-from kvstore.runtime.log.line_logger import open_logger
-from kvstore.runtime.signals import call_on_stop_signal
-from kvstore.runtime.systemd import notify_ready
 from kvstore.server.discovery.dns import Service
 
 _BACKLOG: Final = 1024
@@ -130,17 +131,6 @@ def _addresses(host: str, failure: str) -> set[str]:
 def _listen(address: str) -> socket.socket:
     host, port = _split(address)
     try:
-        family, kind, protocol, _, name = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
+        return listen_tcp(host, port, _BACKLOG)
     except OSError as error:
         raise ConfigError(f"listen tcp {address}: {error.strerror}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(name)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"listen tcp {address}: {error.strerror}") from None
-    return listening

@@ -13,9 +13,9 @@ import os
 import socket
 from typing import Final
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
+from kvstack.component.net.accepting import accept_connections
 from kvstore.proxy.gateway.remotes import Remote, Remotes
-from kvstore.runtime.accepting import accept_connections
 from kvstore.wire.loggable import duration_text
 
 CONNECTIONS_MAX: Final = 65_536

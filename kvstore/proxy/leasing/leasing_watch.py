@@ -9,7 +9,7 @@ The events of a gap are unknown.
 import asyncio
 from collections.abc import Callable
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.proxy.backoff import Backoff
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream

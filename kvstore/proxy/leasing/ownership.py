@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.errors import LEASE_NOT_FOUND
-from kvstore.logger import Logger
 from kvstore.proxy.cluster_kv import KvCalls
 from kvstore.proxy.leasing.leasing_watch import LeasingWatch
 from kvstore.proxy.leasing.owned_keys import Acquisition, OwnedKey, OwnedKeys

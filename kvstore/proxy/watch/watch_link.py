@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.errors import NO_LEADER, Code
-from kvstore.logger import Logger
 from kvstore.proxy.backoff import Backoff
 from kvstore.proxy.counters import ProxyCounters
 from kvstore.proxy.namespace import Namespace

@@ -8,9 +8,9 @@ Ids count from 0 on each stream, as on a member; a client may choose its own.
 
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 from kvstore.errors import COMPACTED
-from kvstore.logger import Logger
 from kvstore.proxy.client_streams import ClientStream
 from kvstore.proxy.counters import ProxyCounters
 from kvstore.proxy.key_ranges import OPEN_END

@@ -30,12 +30,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 from jwt.types import Options
 
+from kvstack.component.clock import Clock
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.auth.tokens import Claims
 from kvstore.config.values import parse_duration
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.clock import Clock
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
@@ -178,7 +178,9 @@ def _check_secret(method: str, secret: bytes, logger: Logger) -> None:
     try:
         jwt.get_algorithm_by_name(method).prepare_key(secret)
     except jwt.InvalidKeyError as error:
-        raise ConfigError(f"--auth-token: priv-key is no secret for {method}: {error}") from error
+        raise ConfigError(
+            f"--auth-token: priv-key is not a secret for {method}: {error}"
+        ) from error
     least = int(method[2:]) // 8
     if len(secret) < least:
         logger.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
@@ -194,17 +196,17 @@ def _load_pair(
     if private_pem:
         key: object = _load_private(private_pem)
         if not isinstance(key, private_type):
-            raise ConfigError(f"--auth-token: priv-key is no key for {method}")
+            raise ConfigError(f"--auth-token: priv-key is not a key for {method}")
         private = key
     if public_pem:
         key = _load_public(public_pem)
         if not isinstance(key, public_type):
-            raise ConfigError(f"--auth-token: pub-key is no key for {method}")
+            raise ConfigError(f"--auth-token: pub-key is not a key for {method}")
         public = key
     if private is not None:
         own = private.public_key()
         if public is not None and _public_bytes(public) != _public_bytes(own):
-            raise ConfigError("--auth-token: pub-key and priv-key do not belong together")
+            raise ConfigError("--auth-token: pub-key and priv-key do not match")
         public = own
     if public is None:
         raise ConfigError(f"--auth-token: {method} needs priv-key, or pub-key to only verify")

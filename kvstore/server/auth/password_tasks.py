@@ -66,7 +66,7 @@ class PasswordTasks:
     def _run(self, task: OffloadedTask) -> None:
         try:
             result = TaskResult(task.id, "", self._work(task))
-        except Exception as error:  # any error is a result: a client waits for it
+        except Exception as error:  # noqa: BLE001 - any error is a result: a client waits for it
             result = TaskResult(task.id, str(error) or type(error).__name__, b"")
         with self._lock:
             self._done.append(result)

@@ -8,6 +8,9 @@
 import random
 from typing import Final
 
+from kvstack.component.clock import Clock
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.auth.tokens import (
     LETTERS,
     PREFIX_LETTERS,
@@ -18,9 +21,6 @@ from kvstore.auth.tokens import (
     Tokens,
 )
 from kvstore.config.model import Config
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
-from kvstore.runtime.clock import Clock
 
 COST_MIN: Final = 4
 COST_MAX: Final = 31

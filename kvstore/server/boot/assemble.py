@@ -5,6 +5,9 @@ Nothing is run here: see `kvstore.server.member`. The simulation builds its node
 
 import random
 
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.apply.alarms import Alarms
 from kvstore.apply.applier import Applier
 from kvstore.apply.membership import Membership
@@ -12,18 +15,14 @@ from kvstore.apply.quota import Quota
 from kvstore.auth.store import AuthStore
 from kvstore.config.model import Config
 from kvstore.lease.lessor import Lessor
-from kvstore.logger import Logger
 from kvstore.mvcc.store import Store
 from kvstore.node.limits import Limits
-from kvstore.node.parts import Parts
-from kvstore.node.pending import Pending
+from kvstore.node.parts import Parts, Replication, StateMachine
 from kvstore.node.ports import SnapshotKeeper
 from kvstore.raft.config import Config as RaftConfig
 from kvstore.raft.rawnode import RawNode
-from kvstore.runtime.clock import Clock
 from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.server.boot.bootstrap import Boot
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.watch.hub import Hub
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.internal import RequestIds
@@ -95,22 +94,25 @@ def build(
         cluster_id=booted.cluster_id,
         limits=limits,
         raft=raft,
-        log=booted.wal,
-        snapshots=snapshots,
-        backend=backend,
-        store=store,
-        lessor=lessor,
-        hub=hub,
-        alarms=alarms,
-        auth=auth,
-        membership=membership,
-        quota=quota,
-        applier=applier,
+        state=StateMachine(
+            backend=backend,
+            store=store,
+            lessor=lessor,
+            hub=hub,
+            alarms=alarms,
+            auth=auth,
+            membership=membership,
+            quota=quota,
+            applier=applier,
+        ),
+        replication=Replication(
+            log=booted.wal,
+            snapshots=snapshots,
+            request_ids=RequestIds(booted.member_id, clock.unix_ms()),
+            remotes={each: tuple(urls) for each, urls in booted.remotes.items()},
+        ),
         headers=headers,
-        request_ids=RequestIds(booted.member_id, clock.unix_ms()),
-        pending=Pending(),
         logger=logger,
-        remotes={each: tuple(urls) for each, urls in booted.remotes.items()},
     )
 
 

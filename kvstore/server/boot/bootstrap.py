@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.backend import Backend, Table
-from kvstore.errors import ConfigError, DataDirError
-from kvstore.logger import Logger
+from kvstore.errors import DataDirError
 from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONSISTENT_INDEX_KEY,
@@ -34,6 +35,7 @@ from kvstore.server.boot.force_new import Forced, force_new_cluster
 from kvstore.server.boot.founding import Founding as Founding
 from kvstore.server.boot.founding import Identity, founders, identity
 from kvstore.server.boot.legacy_members import correct_members
+from kvstore.server.boot.row_checksums import add_row_checksums
 from kvstore.storage.files import Files
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_log import MemoryLog
@@ -65,7 +67,7 @@ class Boot(NamedTuple):
 
 
 def boot(
-    places: DataDir,
+    paths: DataDir,
     founding: Founding,
     logger: Logger,
     *,
@@ -74,19 +76,19 @@ def boot(
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Boot:
     """Open or make everything under the data directory."""
-    if not Wal.exists(places.wal, files):
-        return _found(places, founding, logger, files, open_backend, segment_bytes)
+    if not Wal.exists(paths.wal, files):
+        return _found(paths, founding, logger, files, open_backend, segment_bytes)
     if founding.discover is not None:
         logger.warning(
             "discovery token is ignored since cluster already initialized; valid logs are found",
-            wal_dir=str(places.wal),
+            wal_dir=str(paths.wal),
         )
-    with LogScan(places.wal, files, lock=True) as log:
+    with LogScan(paths.wal, files, lock=True) as log:
         last = log.last_snapshot() or INITIAL_SNAPSHOT
-        taken = take_over(places.member, LmdbBackend, snapshot_index=last.index, files=files)
+        taken = take_over(paths.member, LmdbBackend, snapshot_index=last.index, files=files)
         if taken is not None:
             logger.info("took over an etcd data directory", rows=taken.rows, bytes=taken.size_bytes)
-        wal, replay = Wal.open(places.wal, last, files, segment_bytes, log)
+        wal, replay = Wal.open(paths.wal, last, files, segment_bytes, log)
     try:
         if replay.repair is not None:
             logger.warning(
@@ -96,16 +98,17 @@ def boot(
                 found=replay.repair.text,
                 copy=str(replay.repair.broken_path),
             )
-        backend = open_backend(places.member)
+        backend = open_backend(paths.member)
     except BaseException:
         wal.close()
         raise
     try:
-        start = _take_received(backend, last, places, files)
+        add_row_checksums(backend, logger)
+        start = _take_received(backend, last, paths, files)
         if start != last:
             wal.close()
-            wal, replay = Wal.open(places.wal, start, files, segment_bytes)
-        return _restart(places, founding, wal, replay, start, backend, logger, files)
+            wal, replay = Wal.open(paths.wal, start, files, segment_bytes)
+        return _restart(paths, founding, wal, replay, start, backend, logger, files)
     except BaseException:
         wal.close()
         backend.abandon()
@@ -113,7 +116,7 @@ def boot(
 
 
 def _take_received(
-    backend: Backend, last: WalSnapshot, places: DataDir, files: Files
+    backend: Backend, last: WalSnapshot, paths: DataDir, files: Files
 ) -> WalSnapshot:
     """Finish a received snapshot that was cut off; return the snapshot to start from.
 
@@ -127,30 +130,30 @@ def _take_received(
     start = last
     is_behind = applied < last.index and not backend.take_received(last.index)
     if is_behind and applied > 0:
-        usable = [each for each in read_snapshots(places.wal, files) if each.index <= applied]
+        usable = [each for each in read_snapshots(paths.wal, files) if each.index <= applied]
         start = usable[-1] if usable else last
     backend.drop_received(_INDEX_MAX)
     return start
 
 
 def _found(
-    places: DataDir,
+    paths: DataDir,
     founding: Founding,
     logger: Logger,
     files: Files,
     open_backend: Callable[[Path], Backend],
     segment_bytes: int,
 ) -> Boot:
-    if files.exists(places.snap / "db"):
+    if files.exists(paths.snap / "db"):
         raise DataDirError(
-            f"{places.snap / 'db'} is an etcd's database, but there is no log in {places.wal}"
+            f"{paths.snap / 'db'} is an etcd's database, but there is no log in {paths.wal}"
         )
     who = identity(founding, logger)
-    backend = open_backend(places.member)
+    backend = open_backend(paths.member)
     try:
-        _refuse_rows_without_log(backend, places)
+        _refuse_rows_without_log(backend, paths)
         metadata = metadata_pb2.Metadata(NodeID=who.own_id, ClusterID=who.cluster_id)
-        wal = Wal.create(places.wal, metadata.SerializeToString(), files, segment_bytes)
+        wal = Wal.create(paths.wal, metadata.SerializeToString(), files, segment_bytes)
     except BaseException:
         backend.abandon()
         raise
@@ -180,7 +183,7 @@ def _others(who: Identity) -> dict[int, Sequence[str]]:
 
 
 def _restart(
-    places: DataDir,
+    paths: DataDir,
     founding: Founding,
     wal: Wal,
     replay: Replay,
@@ -193,30 +196,30 @@ def _restart(
         (Table.META, STORAGE_VERSION_KEY),
         (Table.CLUSTER, CLUSTER_VERSION_KEY),
     ):
-        refuse_newer(places.lmdb, key, backend.get(table, key))
+        refuse_newer(paths.lmdb, key, backend.get(table, key))
     ids = metadata_pb2.Metadata.FromString(replay.metadata)
     if not replay.entries and last == INITIAL_SNAPSHOT:
         # A crash between the making of the log and its first entries: start again.
-        _refuse_rows_without_log(backend, places)
-        return _begin_again(places, founding, wal, replay, backend)
+        _refuse_rows_without_log(backend, paths)
+        return _begin_again(paths, founding, wal, replay, backend)
     applied = _number(backend, CONSISTENT_INDEX_KEY)
     last_index = last.index + len(replay.entries)
     if applied > last_index:
         raise DataDirError(
-            f"the database in {places.lmdb} stands at index {applied}, the log in {places.wal} "
+            f"the database in {paths.lmdb} stands at index {applied}, the log in {paths.wal} "
             f"ends at {last_index}: they do not belong together"
         )
     if applied < last.index:
         raise DataDirError(
-            f"the database in {places.lmdb} stands at index {applied}, the log in {places.wal} "
+            f"the database in {paths.lmdb} stands at index {applied}, the log in {paths.wal} "
             f"begins after {last.index}: entries between are missing"
         )
     if backend.get(Table.META, STORAGE_VERSION_KEY) is None:
         learners_max = founding.learners_max
         correct_members(
-            backend, places.snap, last.index, replay.entries, learners_max, logger, files
+            backend, paths.snap, last.index, replay.entries, learners_max, logger, files
         )
-    members = _members(backend, ids.NodeID, applied, last, replay, places)
+    members = _members(backend, ids.NodeID, applied, last, replay, paths)
     if sum(member.is_learner for member in members) > founding.learners_max:
         raise ConfigError("membership: too many learner members in cluster")
     state, entries = replay.hard_state, replay.entries
@@ -234,7 +237,7 @@ def _restart(
 
 
 def _begin_again(
-    places: DataDir, founding: Founding, wal: Wal, replay: Replay, backend: Backend
+    paths: DataDir, founding: Founding, wal: Wal, replay: Replay, backend: Backend
 ) -> Boot:
     """Start with a log that has no entry yet: as a founder, or as one that joins."""
     ids = metadata_pb2.Metadata.FromString(replay.metadata)
@@ -242,7 +245,7 @@ def _begin_again(
         who = founders(founding)
         if (who.own_id, who.cluster_id) != (ids.NodeID, ids.ClusterID):
             raise DataDirError(
-                f"{places.wal} is an empty log of member {ids.NodeID:x} of cluster "
+                f"{paths.wal} is an empty log of member {ids.NodeID:x} of cluster "
                 f"{ids.ClusterID:x}; the flags make this member {who.own_id:x} of "
                 f"{who.cluster_id:x}"
             )
@@ -275,10 +278,10 @@ def _force(
     )
 
 
-def _refuse_rows_without_log(backend: Backend, places: DataDir) -> None:
+def _refuse_rows_without_log(backend: Backend, paths: DataDir) -> None:
     if _number(backend, CONSISTENT_INDEX_KEY):
         raise DataDirError(
-            f"{places.lmdb} holds a database, but its log in {places.wal} is missing or empty"
+            f"{paths.lmdb} holds a database, but its log in {paths.wal} is missing or empty"
         )
 
 
@@ -287,19 +290,19 @@ def _number(backend: Backend, key: bytes) -> int:
 
 
 def _members(
-    backend: Backend, own_id: int, applied: int, last: WalSnapshot, replay: Replay, places: DataDir
+    backend: Backend, own_id: int, applied: int, last: WalSnapshot, replay: Replay, paths: DataDir
 ) -> list[Member]:
     """Return the member list; it must have this member if the log has added it."""
     rows = backend.scan(Table.MEMBERS, b"", None, _MEMBERS_MAX)
     members = [decode_member(value) for _, value in rows]
     removed = backend.get(Table.MEMBERS_REMOVED, f"{own_id:x}".encode()) is not None
     if removed:
-        raise DataDirError(f"member {own_id:x} of {places.member} was removed from its cluster")
+        raise DataDirError(f"member {own_id:x} of {paths.member} was removed from its cluster")
     is_known = own_id in {member.id for member in members}
     if members and not is_known and _was_added(own_id, applied, last, replay):
         raise DataDirError(
-            f"the log in {places.wal} is of member {own_id:x}, which the database in "
-            f"{places.lmdb} does not know: they do not belong together"
+            f"the log in {paths.wal} is of member {own_id:x}, which the database in "
+            f"{paths.lmdb} does not know: they do not belong together"
         )
     return members
 

@@ -11,12 +11,13 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstack.component.logger import Logger
 from kvstore.errors import DataDirError
-from kvstore.logger import Logger
 
 _PRIVATE_MODE: Final = 0o700
-# fixtures: certificates made here; kubernetes: those of a cluster whose store this is.
-_KNOWN: Final = frozenset({"member", "fixtures", "kubernetes"})
+# fixtures: certificates made here; kubernetes, run: files and the socket of a cluster whose store
+# this is.
+_KNOWN: Final = frozenset({"member", "fixtures", "kubernetes", "run"})
 
 
 class DataDir(NamedTuple):
@@ -32,14 +33,14 @@ class DataDir(NamedTuple):
 def prepare(root: Path, wal_dir: Path | None, logger: Logger) -> DataDir:
     """Make missing directories; DataDirError if root cannot be a data directory."""
     member = root / "member"
-    places = DataDir(
+    paths = DataDir(
         member, wal_dir or member / "wal", member / "snap", member / "lmdb", member / "tmp"
     )
     try:
-        for directory in (root, member, places.snap):
+        for directory in (root, member, paths.snap):
             directory.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
             _check_writable(directory)
-        places.wal.parent.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
+        paths.wal.parent.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
         _check_mode(root, logger)
         for name in sorted(os.listdir(root)):
             if name not in _KNOWN:
@@ -50,7 +51,7 @@ def prepare(root: Path, wal_dir: Path | None, logger: Logger) -> DataDir:
         raise DataDirError(f"cannot use data directory {root}: {error.strerror}") from error
     if (root / "proxy").exists():
         raise DataDirError(f"{root} holds both a member and a v2 proxy; it can serve only one")
-    return places
+    return paths
 
 
 def _check_writable(directory: Path) -> None:

@@ -14,7 +14,7 @@ if it was acknowledged; those members must not be started again.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType, HardState
 from kvstore.storage.wal.wal import Wal
 from kvstore.wire.members import Member, decode_change_context, encode_member, encode_promotion

@@ -11,10 +11,10 @@ Requests go to the others' peer ports, before this member listens on its own.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.config.initial_cluster import Resolve, difference, initial_members, read_members
 from kvstore.config.model import Config
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import (
     RemoteCluster,
@@ -26,7 +26,7 @@ from kvstore.peers.questions import (
 from kvstore.peers.tls import PeerTls
 from kvstore.server.boot.member_address import local_address_of
 from kvstore.server.boot.resolution import patient_resolver
-from kvstore.server.discovery.discovery import discoverer
+from kvstore.server.discovery.join import discoverer
 from kvstore.types import CLUSTER_VERSION, MIN_CLUSTER_VERSION
 from kvstore.wire.members import Member, cluster_id, member_id
 from kvstore.wire.versions import parse_version

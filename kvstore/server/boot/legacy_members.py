@@ -12,10 +12,10 @@ not be counted as a voter.
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvstack.component.errors import ComponentError
+from kvstack.component.logger import Logger
 from kvstore.apply.membership import Membership
 from kvstore.backend import Backend, Table
-from kvstore.errors import KvstoreError
-from kvstore.logger import Logger
 from kvstore.meta_rows import CONSISTENT_INDEX_KEY
 from kvstore.raft.model import Entry, EntryType
 from kvstore.storage.files import Files
@@ -46,7 +46,7 @@ def correct_members(
     try:
         known = _as_of_snapshot(snap_dir, snapshot_index, files)
         known = _replayed(known, entries, applied, learners_max)
-    except (KvstoreError, WireError) as error:
+    except (ComponentError, WireError) as error:
         logger.warning("members are those of the database's rows", error=str(error))
         return
     rows = Membership(backend, learners_max=learners_max)
@@ -93,6 +93,6 @@ def _publish(members: Membership, data: bytes) -> None:
             members.set_attributes(*attributes)
         return
     if field == Field.CLUSTER_MEMBER_ATTR_SET:
-        told = membership_pb2.ClusterMemberAttrSetRequest.FromString(body)
-        urls = list(told.member_attributes.client_urls)
-        members.set_attributes(told.member_ID, told.member_attributes.name, urls)
+        attr_set = membership_pb2.ClusterMemberAttrSetRequest.FromString(body)
+        urls = list(attr_set.member_attributes.client_urls)
+        members.set_attributes(attr_set.member_ID, attr_set.member_attributes.name, urls)

@@ -15,7 +15,8 @@ the leader:
     X before the log's first entry      the other member is too far behind: ask another
 
 A member is rebuilt only if necessary: if a CORRUPT alarm names it, or if its data cannot be opened,
-is missing, or does not reach the log. So the flag may stay set.
+has a damaged row, is missing, or does not reach the log. So the flag may stay set, and a member
+that a damaged row has ended is rebuilt by its next start.
 
 A crash leaves the old data or the new in place, or none: then the same command goes on.
 """
@@ -27,11 +28,12 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.apply.alarms import Alarms
-from kvstore.backend import Table
+from kvstore.backend import Table, scan_all
 from kvstore.config.model import Config
-from kvstore.errors import ConfigError, CorruptionError, DataDirError
-from kvstore.logger import Logger
+from kvstore.errors import CorruptionError, DataDirError
 from kvstore.meta_rows import CLUSTER_VERSION_KEY, CONSISTENT_INDEX_KEY, TERM_KEY
 from kvstore.raft.model import ConfState, HardState, Snapshot, SnapshotMetadata
 from kvstore.server.boot.data_dir import DataDir
@@ -66,56 +68,57 @@ class Position(NamedTuple):
     cluster_version: str | None
 
 
-def rebuild(places: DataDir, config: Config, logger: Logger, files: Files) -> bool:
-    """Rebuild the member in places from the URLs in config, if necessary; tell whether it was.
+def rebuild(paths: DataDir, config: Config, logger: Logger, files: Files) -> bool:
+    """Rebuild the member in paths from the URLs in config, if necessary; tell whether it was.
 
     Raises ConfigError (no member here, no sound member there), DataDirError (what was fetched does
     not fit; nothing has changed then), CorruptionError (the log itself is damaged).
     """
     urls = config.rebuild_from_peers
-    if not Wal.exists(places.wal, files):
+    if not Wal.exists(paths.wal, files):
         raise ConfigError(
-            f"--rebuild-from-peers: there is no member in {places.member} to rebuild; one that "
+            f"--rebuild-from-peers: there is no member in {paths.member} to rebuild; one that "
             "was lost as a whole is removed from the cluster and added again"
         )
-    last = read_last_snapshot(places.wal, files) or INITIAL_SNAPSHOT
-    with _opened(places, last, files) as (wal, replay):
+    last = read_last_snapshot(paths.wal, files) or INITIAL_SNAPSHOT
+    with _opened(paths, last, files) as (wal, replay):
         ids = metadata_pb2.Metadata.FromString(replay.metadata)
-        reason = _reason(places, ids.NodeID, last)
+        reason = _reason(paths, ids.NodeID, last)
         if not reason:
             logger.info("this member's data is in use; it is not rebuilt", urls=list(urls))
             return False
         logger.warning("rebuilding this member from others", reason=reason, urls=list(urls))
         with closing(find_source(urls, config, ids.ClusterID, ids.NodeID, logger)) as source:
-            file = _fetch(source, places)
+            file = _fetch(source, paths)
         try:
             position = _read_position(file, ids.NodeID)
             check(position, last, replay)
-            prepare_received(places.member, position.index, file)
+            prepare_received(paths.member, position.index, file)
         finally:
             file.unlink()
         if position.index > last.index + len(replay.entries):
-            _record(position, wal, replay, places, files)
-    _exchange(places, position.index, logger)
+            _record(position, wal, replay, paths, files)
+    _exchange(paths, position.index, logger)
     return True
 
 
 @contextmanager
-def _opened(places: DataDir, last: WalSnapshot, files: Files) -> Iterator[tuple[Wal, Replay]]:
-    wal, replay = Wal.open(places.wal, last, files)
+def _opened(paths: DataDir, last: WalSnapshot, files: Files) -> Iterator[tuple[Wal, Replay]]:
+    wal, replay = Wal.open(paths.wal, last, files)
     with closing(wal):
         yield wal, replay
 
 
-def _reason(places: DataDir, own_id: int, last: WalSnapshot) -> str:
+def _reason(paths: DataDir, own_id: int, last: WalSnapshot) -> str:
     """Return why the data must not be used, "" if it may be; DataDirError if it is in use."""
-    if (places.snap / "db").exists():
+    if (paths.snap / "db").exists():
         return ""  # an etcd's, to be taken over
-    if not places.lmdb.exists():
-        return f"{places.lmdb} is missing"
+    if not paths.lmdb.exists():
+        return f"{paths.lmdb} is missing"
     try:
-        backend = LmdbBackend(places.member)
+        backend = LmdbBackend(paths.member)
         try:
+            _read_all(backend)
             alarms = Alarms(backend)
             alarms.restore()
             applied = int.from_bytes(backend.get(Table.META, CONSISTENT_INDEX_KEY) or b"")
@@ -126,14 +129,21 @@ def _reason(places: DataDir, own_id: int, last: WalSnapshot) -> str:
     if (own_id, pb.AlarmType.CORRUPT) in alarms.raised(pb.AlarmType.CORRUPT):
         return f"a CORRUPT alarm names member {own_id:x}"
     if applied < last.index:
-        return f"{places.lmdb} stands at index {applied}, the log begins after {last.index}"
+        return f"{paths.lmdb} stands at index {applied}, the log begins after {last.index}"
     return ""
 
 
-def _fetch(source: SnapshotSource, places: DataDir) -> Path:
+def _read_all(backend: LmdbBackend) -> None:
+    """Read every row, so that the damaged ones are found; CorruptionError names the first."""
+    for table in Table:
+        for _ in scan_all(backend, table):
+            pass
+
+
+def _fetch(source: SnapshotSource, paths: DataDir) -> Path:
     """Write the source's database to a file and check its hash."""
-    places.tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = places.tmp / "rebuild.db"
+    paths.tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = paths.tmp / "rebuild.db"
     digest, tail = hashlib.sha256(), b""
     try:
         with path.open("wb") as file:
@@ -191,7 +201,7 @@ def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
         )
 
 
-def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files: Files) -> None:
+def _record(position: Position, wal: Wal, replay: Replay, paths: DataDir, files: Files) -> None:
     """Record the snapshot in the log, as a follower does with one from the leader."""
     index, term, members, removed, version = position
     conf_state = ConfState(
@@ -200,28 +210,28 @@ def _record(position: Position, wal: Wal, replay: Replay, places: DataDir, files
     )
     data = encode_v2_store(members, removed, version)
     snapshot = Snapshot(SnapshotMetadata(conf_state, index, term), data)
-    write_snapshot_file(places.snap, snapshot, files)
+    write_snapshot_file(paths.snap, snapshot, files)
     wal.save_snapshot(WalSnapshot(index, term, conf_state))
     state = replay.hard_state
     vote = state.vote if state.term >= term else 0
     wal.save(HardState(max(state.term, term), vote, index), [], sync=True)
 
 
-def _exchange(places: DataDir, index: int, logger: Logger) -> None:
+def _exchange(paths: DataDir, index: int, logger: Logger) -> None:
     """Replace the old state by the new one; the old one is kept."""
-    lock = LmdbFiles(places.member)
+    lock = LmdbFiles(paths.member)
     try:
         aside = next(
             path
             for number in count(1)
-            if not (path := places.member / f"{_SET_ASIDE}{number}").exists()
+            if not (path := paths.member / f"{_SET_ASIDE}{number}").exists()
         )
-        if places.lmdb.exists():
-            places.lmdb.rename(aside)
-        received_path(places.member, index).rename(places.lmdb)
-        sync_directory(places.member)
+        if paths.lmdb.exists():
+            paths.lmdb.rename(aside)
+        received_path(paths.member, index).rename(paths.lmdb)
+        sync_directory(paths.member)
     except OSError as error:
-        raise DataDirError(f"{places.member}: cannot exchange the data: {error}") from error
+        raise DataDirError(f"{paths.member}: cannot exchange the data: {error}") from error
     finally:
         lock.unlock()
     logger.info("rebuilt this member", index=index, set_aside=str(aside))

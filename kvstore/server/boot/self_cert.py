@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.config.model import Config, TlsConfig
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
 
 _YEAR: Final = timedelta(days=365)
 _YEARS_MAX: Final = 10_000
@@ -165,10 +165,12 @@ def _warn_of_age(cert_file: Path, now: datetime, logger: Logger) -> None:
     try:
         until = x509.load_pem_x509_certificate(cert_file.read_bytes()).not_valid_after_utc
     except ValueError as error:
-        raise ConfigError(f"the made certificate {cert_file} cannot be read: {error}") from error
+        raise ConfigError(
+            f"the generated certificate {cert_file} cannot be read: {error}"
+        ) from error
     if until < now:
         logger.warning(
-            "the made certificate is past its time; remove it, and a new one is made",
+            "the generated certificate has expired; remove it to have a new one generated",
             path=str(cert_file),
             valid_until=until.isoformat(),
         )

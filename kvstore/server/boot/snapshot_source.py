@@ -7,18 +7,19 @@ authentication, --rebuild-user names the user; only root may read snapshots.
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, ClientTls
 from kvstore.client.blocking import OwnLoop
 from kvstore.client.channel_store import ChannelStore
+from kvstore.client.codec.decode import parse
+from kvstore.client.codec.messages import Messages
 from kvstore.client.connect import open_channel
-from kvstore.client.decode import parse
 from kvstore.client.errors import CallFailedError, StoreError
-from kvstore.client.messages import Messages
 from kvstore.client.tls_files import check_files
 from kvstore.client.values import StatusResult
 from kvstore.config.model import Config
-from kvstore.errors import Code, ConfigError, DataDirError
-from kvstore.logger import Logger
+from kvstore.errors import Code, DataDirError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import WireError
@@ -82,7 +83,9 @@ def find_source(
         source.close()
         logger.warning("cannot rebuild from this member", url=url, reason=reason)
         reasons.append(f"{url}: {reason}")
-    raise ConfigError(f"--rebuild-from-peers: nobody can give its data ({'; '.join(reasons)})")
+    raise ConfigError(
+        f"--rebuild-from-peers: no member can provide its data ({'; '.join(reasons)})"
+    )
 
 
 def _unfit(status: StatusResult, cluster_id: int, own_id: int) -> str:

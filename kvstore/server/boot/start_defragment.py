@@ -6,9 +6,9 @@ If that fails (no space for the copy), the member logs it and starts with the da
 import time
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.backend import Backend
 from kvstore.errors import DefragmentError
-from kvstore.logger import Logger
 
 _MEGABYTE: Final = 1 << 20
 _PAUSE_S: Final = 0.005

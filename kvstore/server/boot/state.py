@@ -10,18 +10,21 @@ import gc
 from pathlib import Path
 from typing import NamedTuple
 
+from kvstack.component.clock import Clock
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.config.model import Config
-from kvstore.errors import ConfigError, DataDirError
-from kvstore.logger import Logger
+from kvstore.errors import DataDirError
 from kvstore.node.ports import SnapshotKeeper
-from kvstore.runtime.clock import Clock
 from kvstore.server.boot.bootstrap import Boot, begin, boot
 from kvstore.server.boot.data_dir import DataDir, prepare
 from kvstore.server.boot.founding import founding_of, identity
 from kvstore.server.boot.start_defragment import defragment_at_start
 from kvstore.server.snapshot_files import SnapshotFiles
 from kvstore.server.snapshot_streams import RefusedStreams, SnapshotStreams
+from kvstore.storage.disk_room import DiskRoom
 from kvstore.storage.files import Files, OsFiles, UnsyncedFiles
+from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.storage.memory_log import MemoryLog, MemorySnapshots
 from kvstore.storage.wal.wal import Wal
@@ -34,8 +37,9 @@ class State(NamedTuple):
     snapshots: SnapshotKeeper
     streams: SnapshotStreams | RefusedStreams
     config: Config  # with the files of made certificates
-    places: DataDir | None = None  # None: in memory
+    paths: DataDir | None = None  # None: in memory
     is_rebuilt: bool = False  # from the other members
+    room: DiskRoom | None = None  # None: in memory
 
     def close(self) -> None:
         """Close the database, then the log; the node was closed before."""
@@ -55,7 +59,7 @@ def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
     """Open or make the data directory; ConfigError or DataDirError if that fails."""
     wal_dir = Path(config.wal_dir) if config.wal_dir else None
     root = Path(config.data_dir)
-    places = prepare(root, wal_dir, logger)
+    paths = prepare(root, wal_dir, logger)
     if config.client_tls.auto_tls or config.peer_tls.auto_tls:
         from kvstore.server.boot.self_cert import with_made_certificates
 
@@ -67,17 +71,18 @@ def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
     if config.rebuild_from_peers:
         from kvstore.server.boot.rebuild import rebuild
 
-        is_rebuilt = rebuild(places, config, logger, files)
-    booted = boot(places, founding_of(config, logger), logger, files=files)
+        is_rebuilt = rebuild(paths, config, logger, files)
+    booted = boot(paths, founding_of(config, logger), logger, files=files)
     try:
         defragment_at_start(booted.backend, config.bootstrap_defrag_threshold_megabytes, logger)
-        streams = _streams(places)
+        streams = _streams(paths)
+        room = _room(paths, booted, logger)
     except BaseException:
         booted.backend.abandon()
         booted.wal.close()
         raise
-    snapshots = snapshot_files(config, booted, places, logger, files)
-    return State(booted, snapshots, streams, config, places, is_rebuilt)
+    snapshots = snapshot_files(config, booted, paths, logger, files)
+    return State(booted, snapshots, streams, config, paths, is_rebuilt, room)
 
 
 def open_memory(config: Config, logger: Logger) -> State:
@@ -85,18 +90,20 @@ def open_memory(config: Config, logger: Logger) -> State:
     who = identity(founding_of(config, logger), logger)
     if len(who.members) != 1 or not who.founds:
         names = ", ".join(sorted(member.name for member in who.members))
-        raise ConfigError(f"a member in memory is its cluster's only one; members: {names}")
+        raise ConfigError(
+            f"a member in memory must be the only one of its cluster; members: {names}"
+        )
     booted = begin(MemoryLog(), MemoryBackend(), who)
     return State(booted, MemorySnapshots(), RefusedStreams(), config)
 
 
 def snapshot_files(
-    config: Config, booted: Boot, places: DataDir, logger: Logger, files: Files
+    config: Config, booted: Boot, paths: DataDir, logger: Logger, files: Files
 ) -> SnapshotFiles:
     """Return the keeper of the snapshot files of a data directory."""
     assert isinstance(booted.wal, Wal)
     return SnapshotFiles(
-        places.snap,
+        paths.snap,
         booted.wal,
         booted.backend,
         logger,
@@ -106,8 +113,14 @@ def snapshot_files(
     )
 
 
-def _streams(places: DataDir) -> SnapshotStreams:
+def _room(paths: DataDir, booted: Boot, logger: Logger) -> DiskRoom:
+    assert isinstance(booted.wal, Wal)
+    assert isinstance(booted.backend, LmdbBackend)
+    return DiskRoom(paths.member, booted.wal, booted.backend, logger)
+
+
+def _streams(paths: DataDir) -> SnapshotStreams:
     try:
-        return SnapshotStreams(places.member, places.tmp)
+        return SnapshotStreams(paths.member, paths.tmp)
     except OSError as error:
-        raise DataDirError(f"cannot use {places.tmp}: {error.strerror}") from error
+        raise DataDirError(f"cannot use {paths.tmp}: {error.strerror}") from error

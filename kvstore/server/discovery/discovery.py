@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.config.initial_cluster import read_members
-from kvstore.config.model import Config
-from kvstore.errors import ConfigError, KvstoreError
-from kvstore.logger import Logger
+from kvstore.errors import KvstoreError
 
 PREFIX: Final = "/_etcd/registry"
 INVALID_URL: Final = "discovery: invalid peer URL"
@@ -110,8 +110,8 @@ class Discovery:
         found: list[Row] = []
         for row in rows:
             self._add(found, row)
-        place = next((at for at, row in enumerate(found) if row.key == own_key), len(found))
-        if place >= size:
+        position = next((at for at, row in enumerate(found) if row.key == own_key), len(found))
+        if position >= size:
             raise DiscoveryError(FULL_CLUSTER)
         return size, found, revision
 
@@ -185,37 +185,3 @@ def _cluster(found: Sequence[Row], size: int) -> str:
     if not members or "" in members:
         raise DiscoveryError(INVALID_URL)
     return text
-
-
-def discoverer(config: Config, logger: Logger) -> Callable[[int, str], str] | None:
-    """Return a function that joins the cluster of --discovery-token; None without that flag.
-
-    It takes (id, name=url) and raises ConfigError if there is no place in that cluster.
-    """
-    settings = config.discovery
-    if not settings.endpoints:
-        return None
-    token = settings.token
-    fields: dict[str, object] = {
-        "discovery-token": token,
-        "discovery-endpoints": ",".join(settings.endpoints),
-    }
-
-    def join(member_id: int, contents: str) -> str:
-        from kvstore.server.discovery.registry import open_registry
-
-        logger.info("Bootstrapping cluster using v3 discovery.")
-        with open_registry(settings) as registry:
-            try:
-                cluster = Discovery(registry, token, logger).join(member_id, contents)
-            except (DiscoveryError, RegistryError) as error:
-                logger.error("discovery failed to join cluster", **fields, error=str(error))
-                logger.warning("failed to bootstrap; discovery token was already used", **fields)
-                logger.warning(
-                    "do not reuse discovery token; generate a new one to bootstrap a cluster"
-                )
-                raise ConfigError(f"failed to join discovery cluster ({error})") from None
-        logger.info("discovery joined cluster successfully", **fields, cluster=cluster)
-        return cluster
-
-    return join

@@ -4,19 +4,20 @@
     _etcd-server._tcp.example.org.  SRV  0 10 2380 a.example.org.   → Service("a.example.org.", …)
 
 Records are returned in the order in which a client should try them: by priority, and at random by
-weight within a priority. The names of hosts are not resolved here.
+weight within a priority. The names of hosts are not resolved here. dnspython is loaded by the first
+lookup.
 """
 
 import random
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import dns.exception
-import dns.resolver
-from dns.rdatatype import SRV
-
+from kvstack.component.errors import ConfigError
 from kvstore.config.values import split_host_port
-from kvstore.errors import ConfigError, KvstoreError
+from kvstore.errors import KvstoreError
+
+if TYPE_CHECKING:
+    from dns.resolver import Resolver
 
 LOOKUP_S_MAX: Final = 10.0
 _DNS_PORT: Final = 53
@@ -46,6 +47,10 @@ def find_services(service: str, domain: str, server: str = "") -> list[Service]:
 
     server is host:port of the DNS server to ask; empty: those of the system.
     """
+    import dns.exception
+    import dns.resolver
+    from dns.rdatatype import SRV
+
     name = f"_{service}._tcp.{domain}"
     try:
         resolver = _resolver(server)
@@ -67,12 +72,14 @@ def find_services(service: str, domain: str, server: str = "") -> list[Service]:
     return _in_order(found)
 
 
-def _resolver(server: str) -> dns.resolver.Resolver:
+def _resolver(server: str) -> "Resolver":
+    from dns.resolver import Resolver
+
     if not server:
-        return dns.resolver.Resolver()
+        return Resolver()
     try:
         host, port = split_host_port(server if ":" in server else f"{server}:{_DNS_PORT}", server)
-        resolver = dns.resolver.Resolver(configure=False)
+        resolver = Resolver(configure=False)
         resolver.nameservers = [host]
     except ValueError as error:
         raise ConfigError(f"--discovery-dns-server {server}: {error}") from None

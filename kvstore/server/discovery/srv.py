@@ -11,10 +11,10 @@ each other differently. One of the two services is enough.
 import socket
 from collections.abc import Callable, Sequence
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 from kvstore.config.model import Config
 from kvstore.config.values import split_host_port
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
 from kvstore.server.discovery.dns import DnsError, Service, find_services, service_name
 
 Find = Callable[[str, str], list[Service]]  # (service, domain) → records; raises DnsError
@@ -93,7 +93,7 @@ def _members(
     resolve: Resolve,
 ) -> tuple[list[str], str]:
     """Return name=url of each record that can be used; the last fault if none can."""
-    found: list[str] = []
+    members: list[str] = []
     fault = ""
     count = 0
     for service in services:
@@ -111,11 +111,11 @@ def _members(
             )
             continue
         if mine is None:
-            found.append(f"{count}={url}")
+            members.append(f"{count}={url}")
             count += 1
         else:
-            found.append(f"{name}={url}")
-    return found, "" if found else fault
+            members.append(f"{name}={url}")
+    return members, "" if members else fault
 
 
 def _host_port(url: str) -> tuple[str, int]:

@@ -1,16 +1,16 @@
 """From the configuration and a built node to a MetricsObserver of it."""
 
+from kvstack.component.clock import Clock
+from kvstack.component.units import SECOND_NS
 from kvstore.backend import Backend
 from kvstore.config.model import Config
 from kvstore.node.parts import Parts
-from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.sources import Disk, NoCounters, WalCounters
 from kvstore.server.snapshot_files import SnapshotFiles
 from kvstore.server.snapshot_streams import RefusedStreams, SnapshotStreams
 from kvstore.storage.lmdb.backend import LmdbBackend
-from kvstore.units import SECOND_NS
 
 EXTENSIVE = "extensive"
 
@@ -39,6 +39,6 @@ def observe(
     sources.features = config.feature_gates
     sources.snapshot_write_seconds = streams.write_seconds
     sources.snapshot_writers = streams.writers
-    if isinstance(parts.snapshots, SnapshotFiles):
-        sources.snapshot_save_seconds = parts.snapshots.save_seconds
+    if isinstance(parts.replication.snapshots, SnapshotFiles):
+        sources.snapshot_save_seconds = parts.replication.snapshots.save_seconds
     return observer

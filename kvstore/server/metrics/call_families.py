@@ -6,10 +6,10 @@ As in etcd, every method has its rows from the start, so that a rate begins at 0
 from collections.abc import Mapping
 from typing import Final
 
+from kvstack.component.metrics.exposition import Family, FamilyKind, Number, labels
+from kvstack.component.metrics.histograms import Histogram
 from kvstore.errors import Code
-from kvstore.histograms import Histogram
 from kvstore.server.metrics.call_labels import METHOD_LABELS, code_name
-from kvstore.server.metrics.exposition import Family, FamilyKind, Number, labels
 from kvstore.server.metrics.sources import MetricSources
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from kvstack.component.metrics.exposition import labels
 from kvstore.errors import Code
-from kvstore.server.metrics.exposition import labels
 from kvstore.wire.rpc import METHODS, Kind
 
 _TYPES: Final = {

@@ -20,9 +20,14 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from kvstack.component.metrics.histograms import (
+    DISK_BOUNDS,
+    NANOSECOND_S,
+    PROMETHEUS_BOUNDS,
+    Histogram,
+)
 from kvstore.batch import STORE_IDS, Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
 from kvstore.wire.rpc import METHODS, Kind

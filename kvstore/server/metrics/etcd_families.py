@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from kvstack.component.metrics.exposition import Family, FamilyKind, Number, Value, labels
+from kvstack.component.metrics.histograms import Histogram, exponential
+from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.config.flags import ALPHA_GATES
-from kvstore.histograms import Histogram, exponential
-from kvstore.server.metrics.exposition import Family, FamilyKind, Number, Value, labels
 from kvstore.server.metrics.sources import DurationCounts, MetricSources
 from kvstore.types import SERVER_VERSION
-from kvstore.units import MILLISECOND_NS, SECOND_NS
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
 
@@ -102,7 +102,7 @@ def _between(sources: MetricSources, read: str) -> Mapping[str, Number]:
 
 def _known_peers(sources: MetricSources) -> Mapping[str, Number]:
     own = _text(sources.parts.member_id)
-    members = sorted(sources.parts.membership.members)
+    members = sorted(sources.parts.state.membership.members)
     return {labels(Local=own, Remote=_text(member_id)): 1 for member_id in members}
 
 
@@ -113,12 +113,12 @@ def _alarms(sources: MetricSources) -> Mapping[str, Number]:
             alarm_type=pb.AlarmType.Name(kind) if kind in names else str(kind),
             server_id=_text(member_id),
         ): 1
-        for member_id, kind in sources.parts.alarms.raised()
+        for member_id, kind in sources.parts.state.alarms.raised()
     }
 
 
 def _cluster_version(sources: MetricSources) -> Mapping[str, Number]:
-    version = sources.parts.membership.cluster_version
+    version = sources.parts.state.membership.cluster_version
     if version is None:
         return {}
     return {labels(cluster_version=version.rpartition(".")[0]): 1}
@@ -133,9 +133,9 @@ def _features(sources: MetricSources) -> Mapping[str, Number]:
 
 def _lease_ttls(sources: MetricSources) -> Histogram:
     histogram = Histogram(tuple(2.0**power for power in range(24)))
-    counts = sources.parts.lessor.granted_by_bits
+    counts = sources.parts.state.lessor.granted_by_bits
     histogram.counts = [*counts[:24], sum(counts[24:])]
-    histogram.total = sources.parts.lessor.granted_ttl_s
+    histogram.total = sources.parts.state.lessor.granted_ttl_s
     return histogram
 
 
@@ -166,25 +166,25 @@ def _promotions_refused(sources: MetricSources) -> Mapping[str, Number]:
 
 
 def _quota(sources: MetricSources) -> Number:
-    return max(sources.parts.quota.limit_bytes, 0)
+    return max(sources.parts.state.quota.limit_bytes, 0)
 
 
 def _is_learner(sources: MetricSources) -> Number:
-    member = sources.parts.membership.members.get(sources.parts.member_id)
+    member = sources.parts.state.membership.members.get(sources.parts.member_id)
     return int(member is not None and member.is_learner)
 
 
 def _puts(sources: MetricSources) -> Number:
-    return sources.parts.counters.events - sources.parts.store.deleted_keys
+    return sources.parts.counters.events - sources.parts.state.store.deleted_keys
 
 
 def _range_count(sources: MetricSources) -> Number:
-    return sources.parts.counters.ranges + sources.parts.applier.txns.range_count
+    return sources.parts.counters.ranges + sources.parts.state.applier.txns.range_count
 
 
 SERVER: Final[tuple[F, ...]] = (
     F("etcd_cluster_version", _GAUGE, "Which version is running. 1 for 'cluster_version' label with current cluster version", _cluster_version),
-    F("etcd_debugging_auth_revision", _GAUGE, "The current revision of auth store.", lambda r: r.parts.auth.revision),
+    F("etcd_debugging_auth_revision", _GAUGE, "The current revision of auth store.", lambda r: r.parts.state.auth.revision),
     F("etcd_debugging_server_alarms", _GAUGE, "Alarms for every member in cluster. 1 for 'server_id' label with current ID. 2 for 'alarm_type' label with type of this alarm", _alarms),
     F("etcd_debugging_server_lease_expired_total", _COUNTER, "The total number of expired leases.", lambda r: r.parts.counters.expired_leases),
     F("etcd_server_apply_duration_seconds", _HISTOGRAM, "The latency distributions of v2 apply called by backend.", _applied),
@@ -205,7 +205,7 @@ SERVER: Final[tuple[F, ...]] = (
     F("etcd_server_proposals_applied_total", _GAUGE, "The total number of consensus proposals applied.", lambda r: r.parts.raft.applied),
     F("etcd_server_proposals_committed_total", _GAUGE, "The total number of consensus proposals committed.", lambda r: r.parts.raft.committed),
     F("etcd_server_proposals_failed_total", _COUNTER, "The total number of failed proposals seen.", lambda r: r.parts.counters.failed_proposals),
-    F("etcd_server_proposals_pending", _GAUGE, "The current number of pending proposals to commit.", lambda r: len(r.parts.pending.by_index)),
+    F("etcd_server_proposals_pending", _GAUGE, "The current number of pending proposals to commit.", lambda r: len(r.parts.replication.pending.by_index)),
     F("etcd_server_quota_backend_bytes", _GAUGE, "Current backend storage quota size in bytes.", _quota),
     F("etcd_server_range_duration_seconds", _HISTOGRAM, "The latency distributions of txn.Range", _ranges),
     F("etcd_server_read_indexes_failed_total", _COUNTER, "The total number of failed read indexes seen.", lambda r: r.parts.counters.failed_reads),
@@ -216,32 +216,32 @@ SERVER: Final[tuple[F, ...]] = (
 )  # fmt: skip
 
 STORE: Final[tuple[F, ...]] = (
-    F("etcd_debugging_lease_granted_total", _COUNTER, "The total number of granted leases.", lambda r: r.parts.lessor.granted),
-    F("etcd_debugging_lease_renewed_total", _COUNTER, "The number of renewed leases seen by the leader.", lambda r: r.parts.lessor.renewed),
-    F("etcd_debugging_lease_revoked_total", _COUNTER, "The total number of revoked leases.", lambda r: r.parts.lessor.revoked),
+    F("etcd_debugging_lease_granted_total", _COUNTER, "The total number of granted leases.", lambda r: r.parts.state.lessor.granted),
+    F("etcd_debugging_lease_renewed_total", _COUNTER, "The number of renewed leases seen by the leader.", lambda r: r.parts.state.lessor.renewed),
+    F("etcd_debugging_lease_revoked_total", _COUNTER, "The total number of revoked leases.", lambda r: r.parts.state.lessor.revoked),
     F("etcd_debugging_lease_ttl_total", _HISTOGRAM, "Bucketed histogram of lease TTLs.", _lease_ttls),
-    F("etcd_debugging_mvcc_compact_revision", _GAUGE, "The revision of the last compaction in store.", lambda r: r.parts.store.compacted),
-    F("etcd_debugging_mvcc_current_revision", _GAUGE, "The current revision of store.", lambda r: r.parts.store.revision),
-    F("etcd_debugging_mvcc_db_compaction_keys_total", _COUNTER, "Total number of db keys compacted.", lambda r: r.parts.store.compacted_records),
+    F("etcd_debugging_mvcc_compact_revision", _GAUGE, "The revision of the last compaction in store.", lambda r: r.parts.state.store.compacted),
+    F("etcd_debugging_mvcc_current_revision", _GAUGE, "The current revision of store.", lambda r: r.parts.state.store.revision),
+    F("etcd_debugging_mvcc_db_compaction_keys_total", _COUNTER, "Total number of db keys compacted.", lambda r: r.parts.state.store.compacted_records),
     F("etcd_debugging_mvcc_db_compaction_last", _GAUGE, "The unix time of the last db compaction. Resets to 0 on start.", _compacted_at_s),
     F("etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction pause duration.", lambda r: r.parts.counters.compaction_pause_ms),
     F("etcd_debugging_mvcc_db_compaction_total_duration_milliseconds", _HISTOGRAM, "Bucketed histogram of db compaction total duration.", lambda r: r.parts.counters.compaction_total_ms),
-    F("etcd_debugging_mvcc_events_total", _COUNTER, "Total number of events sent by this member.", lambda r: r.parts.hub.events_sent),
-    F("etcd_debugging_mvcc_keys_total", _GAUGE, "Total number of keys.", lambda r: r.parts.store.key_count),
+    F("etcd_debugging_mvcc_events_total", _COUNTER, "Total number of events sent by this member.", lambda r: r.parts.state.hub.events_sent),
+    F("etcd_debugging_mvcc_keys_total", _GAUGE, "Total number of keys.", lambda r: r.parts.state.store.key_count),
     F("etcd_debugging_mvcc_pending_events_total", _GAUGE, "Total number of pending events to be sent.", lambda _: 0),  # none is queued: unsynced read history
-    F("etcd_debugging_mvcc_slow_watcher_total", _GAUGE, "Total number of unsynced slow watchers.", lambda r: r.parts.hub.stats().unsynced),
-    F("etcd_debugging_mvcc_total_put_size_in_bytes", _GAUGE, "The total size of put kv pairs seen by this member.", lambda r: r.parts.store.written_bytes),
-    F("etcd_debugging_mvcc_watch_stream_total", _GAUGE, "Total number of watch streams.", lambda r: r.parts.hub.stats().streams),
-    F("etcd_debugging_mvcc_watcher_total", _GAUGE, "Total number of watchers.", lambda r: r.parts.hub.stats().watchers),
-    F("etcd_mvcc_db_total_size_in_bytes", _GAUGE, "Total size of the underlying database physically allocated in bytes.", lambda r: r.parts.backend.size_bytes()),
-    F("etcd_mvcc_db_total_size_in_use_in_bytes", _GAUGE, "Total size of the underlying database logically in use in bytes.", lambda r: r.parts.backend.size_in_use_bytes()),
+    F("etcd_debugging_mvcc_slow_watcher_total", _GAUGE, "Total number of unsynced slow watchers.", lambda r: r.parts.state.hub.stats().unsynced),
+    F("etcd_debugging_mvcc_total_put_size_in_bytes", _GAUGE, "The total size of put kv pairs seen by this member.", lambda r: r.parts.state.store.written_bytes),
+    F("etcd_debugging_mvcc_watch_stream_total", _GAUGE, "Total number of watch streams.", lambda r: r.parts.state.hub.stats().streams),
+    F("etcd_debugging_mvcc_watcher_total", _GAUGE, "Total number of watchers.", lambda r: r.parts.state.hub.stats().watchers),
+    F("etcd_mvcc_db_total_size_in_bytes", _GAUGE, "Total size of the underlying database physically allocated in bytes.", lambda r: r.parts.state.backend.size_bytes()),
+    F("etcd_mvcc_db_total_size_in_use_in_bytes", _GAUGE, "Total size of the underlying database logically in use in bytes.", lambda r: r.parts.state.backend.size_in_use_bytes()),
     F("etcd_mvcc_db_open_read_transactions", _GAUGE, "The number of currently open read transactions", lambda r: r.snapshot_writers()),  # all other reads are the turn's
-    F("etcd_mvcc_delete_total", _COUNTER, "Total number of deletes seen by this member.", lambda r: r.parts.store.delete_count),
+    F("etcd_mvcc_delete_total", _COUNTER, "Total number of deletes seen by this member.", lambda r: r.parts.state.store.delete_count),
     F("etcd_mvcc_hash_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash operation.", lambda r: r.parts.counters.hash_all_seconds),
     F("etcd_mvcc_hash_rev_duration_seconds", _HISTOGRAM, "The latency distribution of storage hash by revision operation.", lambda r: r.parts.counters.hash_revision_seconds),
     F("etcd_mvcc_put_total", _COUNTER, "Total number of puts seen by this member.", _puts),
     F("etcd_mvcc_range_total", _COUNTER, "Total number of ranges seen by this member.", _range_count),
-    F("etcd_mvcc_txn_total", _COUNTER, "Total number of txns seen by this member.", lambda r: r.parts.applier.txns.txn_count),
+    F("etcd_mvcc_txn_total", _COUNTER, "Total number of txns seen by this member.", lambda r: r.parts.state.applier.txns.txn_count),
 )  # fmt: skip
 
 DISK: Final[tuple[F, ...]] = (
@@ -250,7 +250,7 @@ DISK: Final[tuple[F, ...]] = (
     F("etcd_disk_backend_commit_duration_seconds", _HISTOGRAM, "The latency distributions of commit called by backend.", lambda r: r.disk.backend.commit_seconds),
     F("etcd_disk_backend_defrag_duration_seconds", _HISTOGRAM, "The latency distribution of backend defragmentation.", lambda r: r.parts.counters.defragment_seconds),
     F("etcd_disk_backend_snapshot_duration_seconds", _HISTOGRAM, "The latency distribution of backend snapshots.", lambda r: r.snapshot_write_seconds),
-    F("etcd_disk_defrag_inflight", _GAUGE, "Whether or not defrag is active on the member. 1 means active, 0 means not.", lambda r: int(r.parts.backend.defragmenting())),
+    F("etcd_disk_defrag_inflight", _GAUGE, "Whether or not defrag is active on the member. 1 means active, 0 means not.", lambda r: int(r.parts.state.backend.defragmenting())),
     F("etcd_disk_wal_fsync_duration_seconds", _HISTOGRAM, "The latency distributions of fsync called by WAL.", lambda r: r.disk.wal.sync_seconds),
     F("etcd_disk_wal_write_bytes_total", _GAUGE, "Total number of bytes written in WAL.", lambda r: r.disk.wal.written_bytes),
     F("etcd_disk_wal_write_duration_seconds", _HISTOGRAM, "The latency distributions of write called by WAL.", lambda r: r.disk.wal.write_seconds),

@@ -51,7 +51,7 @@ class Gatherer:
         for function, future in waiting:
             try:
                 result, error = function(), None
-            except Exception as failure:  # raised in read(), so that the turn goes on
+            except Exception as failure:  # noqa: BLE001 - raised in read(); the turn goes on
                 result, error = None, failure
             future.get_loop().call_soon_threadsafe(_resolve, future, result, error)
 

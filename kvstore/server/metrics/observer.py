@@ -11,15 +11,15 @@ in the driver's thread and costs a few hundred nanoseconds a turn and some tens 
 from collections.abc import Callable
 from typing import Final
 
+from kvstack.component.clock import Clock
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import Inbox, Outbox
 from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.node.parts import Parts
-from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import CallCounters, SlowCalls, Stages
 from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.slow_requests import SlowRequests
 from kvstore.server.metrics.sources import Disk, MetricSources, ObserverCounters
-from kvstore.units import SECOND_NS
 from kvstore.wire.loggable import duration_text
 
 _SLOW_SYNC_NS: Final = SECOND_NS  # etcd's
@@ -120,7 +120,7 @@ class MetricsObserver:
         exceeded_ns = now_ns - self._turn_ns - _LATE_HEARTBEATS * heartbeat_ns
         if exceeded_ns <= 0 or self._turn_ns == 0:
             return
-        for member_id in self._parts.membership.members:
+        for member_id in self._parts.state.membership.members:
             if member_id == self._parts.member_id:
                 continue
             self._counters.late_heartbeats += 1

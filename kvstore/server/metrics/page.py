@@ -11,9 +11,7 @@ answer.
 import asyncio
 from typing import Final
 
-from kvstore.histograms import NANOSECOND_S
-from kvstore.server.metrics import call_families, etcd_families, own_families
-from kvstore.server.metrics.exposition import (
+from kvstack.component.metrics.exposition import (
     CONTENT_TYPE,
     Family,
     FamilyKind,
@@ -21,8 +19,10 @@ from kvstore.server.metrics.exposition import (
     collect,
     render,
 )
+from kvstack.component.metrics.histograms import NANOSECOND_S
+from kvstack.component.metrics.process_families import read_process
+from kvstore.server.metrics import call_families, etcd_families, own_families
 from kvstore.server.metrics.gatherer import BusyError, Gatherer
-from kvstore.server.metrics.process_families import read_process
 from kvstore.server.metrics.sources import MetricSources
 
 FAMILIES: Final[tuple[Family[MetricSources], ...]] = (

@@ -16,12 +16,12 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from kvstack.component.clock import Clock
+from kvstack.component.logger import Logger
+from kvstack.component.units import MILLISECOND_NS
 from kvstore.errors import Code
-from kvstore.logger import Logger
 from kvstore.node.metering.rate_limiter import RateLimiter
-from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import SlowCalls, Stages
-from kvstore.units import MILLISECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.loggable import duration_text, loggable

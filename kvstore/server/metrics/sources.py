@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvstore.histograms import DISK_BOUNDS, Histogram
+from kvstack.component.clock import Clock
+from kvstack.component.metrics.histograms import DISK_BOUNDS, Histogram
 from kvstore.node.parts import Parts
-from kvstore.runtime.clock import Clock
 from kvstore.server.metrics.calls import CallCounters
 
 

@@ -1,16 +1,18 @@
-"""The checks before every page of the client port: host whitelist, CORS, old paths.
+"""The checks before every page of the client port: host, origin, old paths.
 
-    Host: evil.example (plaintext, not whitelisted)   → 421 and etcd's explanation
+    Host: evil.example (plaintext, not known)          → 421 and etcd's explanation
+    Origin: http://evil.example (not named by --cors)  → 403
     OPTIONS anything                                   → 200, empty
     /v3beta/…                                          → /v3/…
 
-Every response has the CORS headers if its origin is allowed; empty or * allows all, which is the
-default. TLS needs no host check, because a page of another host does not have its certificate.
+Which hosts and origins are served is `browsers`' affair. A response has the CORS headers if --cors
+names the origin.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import HttpHeaders
 from kvstore.http.exchange import (
     PageHandler,
@@ -20,8 +22,8 @@ from kvstore.http.exchange import (
     plain_error,
 )
 from kvstore.http.go_text import quote
-from kvstore.logger import Logger
 from kvstore.server.gateway.routes import OLD_PREFIX, PREFIX
+from kvstore.server.pages.browsers import BrowserRules
 
 _EXPLANATION: Final = """
 etcd received your request, but the Host header was unrecognized.
@@ -33,6 +35,9 @@ To fix this, choose one of the following options:
 
 This requirement has been added to help prevent "DNS Rebinding" attacks (CVE-2018-5702).
 """
+_FOREIGN_ORIGIN: Final = (
+    "requests of web pages of {origin} are refused: --cors does not name this origin"
+)
 _NAMED_CERTIFICATE: Final = (
     "CommonName of client sending a request against gateway will be ignored and not used as "
     "expected"
@@ -47,28 +52,26 @@ class Access:
         handler: PageHandler,
         logger: Logger,
         *,
-        origins: Collection[str],
-        hosts: Collection[str],
+        rules: BrowserRules,
         is_common_name_refused: Callable[[], bool],
     ) -> None:
-        """Guard handler; origins and hosts as --cors and --host-whitelist have them.
+        """Guard handler.
 
         is_common_name_refused tells whether the gateway refuses client certificates with a common
         name: with authentication on, gRPC takes that name as the user, and the gateway does not.
         """
         self._handler = handler
         self._logger = logger
-        self._origins = frozenset(origins) or frozenset({"*"})
-        self._hosts = frozenset(hosts) or frozenset({"*"})
+        self._rules = rules
         self._is_common_name_refused = is_common_name_refused
 
     async def serve(self, request: PageRequest, respond: Responder) -> None:
         """Answer one request, or pass it to the handler."""
         if request.raw_path.startswith(OLD_PREFIX):
             request = _renamed(request)
+        host = host_name(request.host)
         if not request.is_tls:
-            host = host_name(request.host)
-            if "*" not in self._hosts and host not in self._hosts:
+            if not self._rules.is_host_served(request, host):
                 self._logger.warning(
                     "rejecting HTTP request to prevent DNS rebinding attacks", host=host
                 )
@@ -81,15 +84,19 @@ class Access:
         ):
             await plain_error(respond, 400, _NAMED_CERTIFICATE)
             return
-        headers = self._cors(request.header("origin"))
+        if refused := self._rules.refused_origin(request, host):
+            self._logger.warning("rejecting an HTTP request of a web page", origin=refused)
+            await plain_error(respond, 403, _FOREIGN_ORIGIN.format(origin=quote(refused)))
+            return
+        headers = self._cors(request)
         if request.method == "OPTIONS":
             await respond.whole(200, headers, b"")
             return
         await self._handler(request, _WithHeaders(respond, headers) if headers else respond)
 
-    def _cors(self, origin: str) -> HttpHeaders:
-        allowed = "*" if "*" in self._origins else origin
-        if allowed != "*" and allowed not in self._origins:
+    def _cors(self, request: PageRequest) -> HttpHeaders:
+        allowed = self._rules.allowed_origin(request)
+        if not allowed:
             return []
         return [
             ("Access-Control-Allow-Headers", "accept, content-type, authorization"),

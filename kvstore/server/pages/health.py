@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from kvstack.component.logger import Logger
 from kvstore.batch import AS_ROOT
 from kvstore.http.exchange import (
     NO_SNIFF,
@@ -30,7 +31,6 @@ from kvstore.http.exchange import (
     not_found,
     plain_error,
 )
-from kvstore.logger import Logger
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

@@ -6,15 +6,12 @@ warning.
 
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from kvstore.errors import ConfigError
-from kvstore.http.exchange import PageHandler
-from kvstore.http.h1_server import H1Server
-from kvstore.logger import Logger
-from kvstore.peers.tls import PeerTls, PeerTlsError, admit, server_context
-from kvstore.transport.addresses import (
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+from kvstack.component.net.addresses import (
     TcpAddress,
     UnixAddress,
     bound_url,
@@ -22,6 +19,10 @@ from kvstore.transport.addresses import (
     remove_stale,
     unix_error,
 )
+from kvstack.component.net.listening import listen_tcp
+from kvstore.http.exchange import PageHandler
+from kvstore.http.h1_server import H1Server
+from kvstore.peers.tls import PeerTls, PeerTlsError, admit, server_context
 
 _BACKLOG: Final = 128  # connections that wait to be accepted
 _TLS_MISSING: Final = (
@@ -84,7 +85,6 @@ def _listening_socket(
 ) -> socket.socket:
     try:
         bound = _bind(address, reuse_port=reuse_port)
-        bound.listen(_BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
@@ -99,22 +99,6 @@ def _bind(address: TcpAddress | UnixAddress, *, reuse_port: bool) -> socket.sock
         remove_stale(address.path)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         bound.bind(address.path)
+        bound.listen(_BACKLOG)
         return bound
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return _bind_tcp(found, reuse_port=reuse_port)
-
-
-def _bind_tcp(
-    found: Sequence[tuple[int, int, int, str, tuple[object, ...]]], *, reuse_port: bool
-) -> socket.socket:
-    family, kind, protocol, _, name = found[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(name)
-    except OSError:
-        bound.close()
-        raise
-    return bound
+    return listen_tcp(address.host, address.port, _BACKLOG, reuse_port=reuse_port)

@@ -21,10 +21,10 @@ from html import escape
 from types import FrameType
 from typing import Final
 
+from kvstack.component.units import SECOND_NS
 from kvstore.batch import HttpHeaders
 from kvstore.http.exchange import PageRequest, Responder, plain_error
 from kvstore.server.pages.pprof_format import Frame, Stack, profile
-from kvstore.units import SECOND_NS
 
 PREFIX: Final = "/debug/pprof/"
 SECONDS_MAX: Final = 300

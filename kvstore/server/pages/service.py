@@ -11,20 +11,22 @@ The handlers of metrics and the status page are arguments and may be missing.
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.component.logger import Logger
 from kvstore.config.model import Config
 from kvstore.http.exchange import PageHandler, PageRequest, Responder, method_not_allowed
 from kvstore.http.h1_server import H1Server
 from kvstore.http.page_router import PageRouter
 from kvstore.http.port_requests import PortRequests
 from kvstore.http.websocket import WebSockets
-from kvstore.logger import Logger
 from kvstore.peers.tls import PeerTls
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.gateway.json_gateway import JsonGateway
 from kvstore.server.gateway.routes import PREFIX as GATEWAY
 from kvstore.server.pages.access import Access
+from kvstore.server.pages.browsers import BrowserRules
 from kvstore.server.pages.health import HealthCounts, HealthPages, NodeHealth
 from kvstore.server.pages.listening import listen
+from kvstore.server.pages.local import PageAnswer, ask
 from kvstore.server.pages.profiles import PREFIX as PROFILES
 from kvstore.server.pages.profiles import Profiles
 from kvstore.server.pages.version_and_vars import VARS_PATH, VERSION_PATH, VarsPage, VersionPage
@@ -78,11 +80,16 @@ class PageService:
             pages[PROFILES] = Profiles().serve
         is_guarded = config.client_tls.client_cert_auth and GATEWAY in pages
         self._metrics_pages = PageRouter(metrics_paths)
+        self._local_pages = PageRouter({**metrics_paths, **extras.ui})
         self._client_pages = Access(
             PageRouter(pages).serve,
             logger,
-            origins=config.cors,
-            hosts=config.host_whitelist,
+            rules=BrowserRules(
+                config.cors,
+                config.host_whitelist,
+                listen_urls=config.all_client_urls,
+                advertised_urls=config.advertise_client_urls,
+            ),
             is_common_name_refused=lambda: is_guarded and extras.is_auth_enabled(),
         )
 
@@ -93,6 +100,10 @@ class PageService:
         """
         urls = self._config.listen_metrics_urls
         self._listen(urls, self._metrics_pages.serve, "serving metrics")
+
+    async def answer(self, method: str, path: str) -> PageAnswer:
+        """Answer a request of this process for health, metrics or the status page."""
+        return await ask(self._local_pages.serve, method, path)
 
     def start_clients(self, *, by_port: bool) -> None:
         """Serve client requests; by_port: the transport delivers them, else listen here."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from kvstack.component.logger import Logger
 from kvstore.config.model import Config
-from kvstore.logger import Logger
 from kvstore.node.parts import Parts
 from kvstore.peers.identity import Identity
 from kvstore.peers.network import TIMEOUT_S_MIN, NetworkOptions, PeerNetwork
-from kvstore.peers.snapshot_receiver import SnapshotReceiver
+from kvstore.peers.snapshots.snapshot_receiver import SnapshotReceiver
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.boot.data_dir import DataDir
 from kvstore.server.boot.founding import peer_tls_of
@@ -18,7 +18,7 @@ from kvstore.server.peering.snapshots import DatabaseFiles
 def open_network(
     config: Config,
     parts: Parts,
-    places: DataDir,
+    paths: DataDir,
     side: SideLoop,
     on_removed: Callable[[str], None],
     logger: Logger,
@@ -28,8 +28,8 @@ def open_network(
     on_removed is called, in any thread, when another member reports that this one was removed.
     """
     read_timeout_s = _timeout_s("raft-read-timeout", config.raft_read_timeout_s, logger)
-    membership = parts.membership
-    files = DatabaseFiles(places.member, places.tmp)
+    membership = parts.state.membership
+    files = DatabaseFiles(paths.member, paths.tmp)
     network = PeerNetwork(
         NetworkOptions(
             Identity(
@@ -46,7 +46,7 @@ def open_network(
             reuse_port=config.socket_reuse_port,
         ),
         source=files,
-        receiver=SnapshotReceiver(places.snap, files.begin_import, logger),
+        receiver=SnapshotReceiver(paths.snap, files.begin_import, logger),
         questions=PeerQuestions(
             side.client,
             side.submit,

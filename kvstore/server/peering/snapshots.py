@@ -20,8 +20,9 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Final
 
+from kvstack.component.errors import ComponentError
 from kvstore.errors import KvstoreError
-from kvstore.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
+from kvstore.peers.snapshots.snapshot_sender import PIECE_BYTES, OpenSnapshot
 from kvstore.raft.model import Message, Snapshot
 from kvstore.storage.snapshots.arrival import PipeArrival, is_report_due, report
 from kvstore.storage.snapshots.peer_head import snapshot_of
@@ -219,7 +220,7 @@ class _Child:
     def _wait(self, arrival: PipeArrival, size_bytes: int) -> int:
         try:
             return arrival.wait(size_bytes)
-        except KvstoreError:
+        except ComponentError:
             self.check()
             raise
 

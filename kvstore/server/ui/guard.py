@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
+from kvstack.component.clock import Clock
+from kvstack.component.units import SECOND_NS
 from kvstore.errors import Code
-from kvstore.runtime.clock import Clock
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
-from kvstore.units import SECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 

@@ -33,22 +33,22 @@ class Sample:
 def take_sample(sources: MetricSources) -> Sample:
     """Read the counters (in the driver's thread)."""
     parts, calls, disk = sources.parts, sources.calls, sources.disk
-    counters, store = parts.counters, parts.store
+    counters, store = parts.counters, parts.state.store
     return Sample(
         at_ms=sources.clock.monotonic_ns() // 1_000_000,
         counters={
             "puts": counters.events - store.deleted_keys,
             "deletes": store.deleted_keys,
-            "ranges": counters.ranges + parts.applier.txns.range_count,
+            "ranges": counters.ranges + parts.state.applier.txns.range_count,
             "calls": sum(calls.started),
-            "watch events": parts.hub.events_sent,
+            "watch events": parts.state.hub.events_sent,
             "bytes in": calls.received_bytes,
             "bytes out": calls.sent_bytes,
             "log bytes": disk.wal.written_bytes,
         },
         sync_counts=list(disk.wal.sync_seconds.counts),
         commit_counts=list(disk.backend.commit_seconds.counts),
-        db_bytes=parts.backend.size_bytes(),
+        db_bytes=parts.state.backend.size_bytes(),
     )
 
 
@@ -116,10 +116,10 @@ def percentile_ms(counts: Sequence[int], bounds: Sequence[float], share: float) 
     if total == 0:
         return None
     rank, below = share * total, 0
-    for place, count in enumerate(counts):
+    for index, count in enumerate(counts):
         if count and below + count >= rank:
-            low = bounds[place - 1] if place else 0.0
-            high = bounds[min(place, len(bounds) - 1)]
+            low = bounds[index - 1] if index else 0.0
+            high = bounds[min(index, len(bounds) - 1)]
             return round((low + (high - low) * (rank - below) / count) * 1000, 3)
         below += count
     return round(bounds[-1] * 1000, 3)

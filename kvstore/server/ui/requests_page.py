@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from kvstack.component.units import MILLISECOND_NS
 from kvstore.server.metrics.calls import OpenCalls
 from kvstore.server.metrics.slow_requests import SlowRequest
-from kvstore.units import MILLISECOND_NS
 from kvstore.wire.rpc import METHODS
 
 PATH: Final = "/debug/requests"

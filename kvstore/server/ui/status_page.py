@@ -160,7 +160,7 @@ class StatusPage:
         if now_s < self._sizes_due_s:
             return
         self._sizes_due_s = now_s + SIZES_EVERY_S
-        store, offset = self._observer.sources.parts.store, self._sizes.next_offset()
+        store, offset = self._observer.sources.parts.state.store, self._sizes.next_offset()
         sampled = await self._gatherer.read(
             lambda: store.sample_sizes(ROUND_KEYS, offset), _TIMEOUT_S
         )

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from kvstore.histograms import NANOSECOND_S
+from kvstack.component.metrics.histograms import NANOSECOND_S
 from kvstore.raft.progress import ProgressKind
 from kvstore.server.metrics.own_families import prefix_text
 from kvstore.server.metrics.sources import MetricSources
@@ -11,7 +11,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.members import Member
 
 MEMBERS_MAX: Final = 64
-LAGS_SHOWN: Final = 20
+BACKLOGS_SHOWN: Final = 20
 PREFIXES_SHOWN: Final = 20
 
 Json = dict[str, Any]
@@ -20,7 +20,12 @@ Json = dict[str, Any]
 def take_view(sources: MetricSources) -> Json:
     """Return the member, its cluster, its database, watches and alarms."""
     parts = sources.parts
-    raft, store, backend, membership = parts.raft, parts.store, parts.backend, parts.membership
+    raft, store, backend, membership = (
+        parts.raft,
+        parts.state.store,
+        parts.state.backend,
+        parts.state.membership,
+    )
     return {
         "name": parts.limits.name,
         "member": f"{parts.member_id:x}",
@@ -34,22 +39,22 @@ def take_view(sources: MetricSources) -> Json:
         "term": raft.term,
         "committed": raft.committed,
         "applied": raft.applied,
-        "pending": len(parts.pending.by_index),
+        "pending": len(parts.replication.pending.by_index),
         "members": _members(sources),
         "alarms": [
             {"member": f"{member:x}", "alarm": _alarm_name(kind)}
-            for member, kind in parts.alarms.raised()
+            for member, kind in parts.state.alarms.raised()
         ],
         "db": {
             "size": backend.size_bytes(),
             "in_use": backend.size_in_use_bytes(),
-            "quota": max(parts.quota.limit_bytes, 0),
+            "quota": max(parts.state.quota.limit_bytes, 0),
             "keys": store.key_count,
             "revision": store.revision,
             "compacted": store.compacted,
             "defragmenting": backend.defragmenting(),
         },
-        "leases": len(parts.lessor),
+        "leases": len(parts.state.lessor),
         "open_calls": sources.calls.open_calls,
         "watch": _watches(sources),
         "stages_s": {
@@ -68,7 +73,7 @@ def take_view(sources: MetricSources) -> Json:
 
 
 def _members(sources: MetricSources) -> list[Json]:
-    members = sources.parts.membership.sorted_members()
+    members = sources.parts.state.membership.sorted_members()
     return [_member(sources, each) for each in members[:MEMBERS_MAX]]
 
 
@@ -100,7 +105,7 @@ def _member(sources: MetricSources, member: Member) -> Json:
 
 
 def _watches(sources: MetricSources) -> Json:
-    hub = sources.parts.hub
+    hub = sources.parts.state.hub
     stats = hub.stats()
     return {
         "streams": stats.streams,
@@ -110,13 +115,13 @@ def _watches(sources: MetricSources) -> Json:
         "unsent_bytes": stats.unsent_bytes,
         "slowest": [
             {
-                "stream": lag.stream_id,
-                "watchers": lag.watchers,
-                "unsynced": lag.unsynced,
-                "held": lag.paused,
-                "behind": lag.behind_revisions,
+                "stream": backlog.stream_id,
+                "watchers": backlog.watchers,
+                "unsynced": backlog.unsynced,
+                "held": backlog.paused,
+                "behind": backlog.behind_revisions,
             }
-            for lag in hub.slowest(LAGS_SHOWN)
+            for backlog in hub.slowest(BACKLOGS_SHOWN)
         ],
     }
 

@@ -227,7 +227,7 @@ def leaf_image(page_id: int, rows: Sequence[RowView], flag: int, overflow: int =
 
 
 def leaf_head_of(page_id: int, sizes: Sequence[int], flag: int, overflow: int) -> bytes:
-    """Return the header and the elements of a leaf page; sizes are key, value, key, value, …
+    """Return the header and the elements of a leaf page; sizes: key, value, key, value ….
 
     An element contains the distance from itself to its key.
     """

@@ -16,8 +16,11 @@ from typing import Final
 
 import lmdb
 
+from kvstack.component.errors import ComponentError
+from kvstore.backend import Table
 from kvstore.errors import DataDirError, DefragmentError, KvstoreError, StorageFatalError
 from kvstore.failpoints import hit
+from kvstore.storage.lmdb.ahead import AheadBlocks
 from kvstore.storage.lmdb.defragment import Defragmentation
 from kvstore.storage.lmdb.environment import MAP_SIZE_BYTES
 from kvstore.storage.lmdb.file_copy import BackgroundCall
@@ -33,6 +36,8 @@ from kvstore.storage.lmdb.tables import LmdbTables
 from kvstore.types import override
 
 JOURNAL_KEYS_MAX: Final = 1_000_000
+_COPY_ROWS: Final = 1000
+_COPY_BYTES: Final = 16 << 20  # between two commits
 
 
 class LmdbBackend(LmdbTables):
@@ -57,6 +62,7 @@ class LmdbBackend(LmdbTables):
         self._defragmentation: Defragmentation[LmdbTables] | None = None
         self._removal: BackgroundCall | None = None  # of the directory that was swapped out
         self._closed = False
+        self._ahead: AheadBlocks | None = None
         try:
             self._files.recover()
             super().__init__(self._files.live, map_size_bytes)
@@ -96,6 +102,34 @@ class LmdbBackend(LmdbTables):
         super().abandon()
         self._files.unlock()
 
+    # Space that is kept back (see `ahead`).
+
+    def keep_ahead(self) -> None:
+        """Keep space reserved beyond the used pages from now on; make_room tells of failures."""
+        self._ahead = AheadBlocks(self._files.live / "data.mdb")
+        self._ahead.extend(self._used_bytes)
+
+    def make_room(self) -> str:
+        """Try once more to reserve what is missing; return what still is, empty if nothing is."""
+        ahead = self._ahead
+        if ahead is None:
+            return ""
+        if ahead.shortage:
+            self._extend_ahead(ahead)
+        return ahead.shortage
+
+    def _extend_ahead(self, ahead: AheadBlocks) -> None:
+        if self._defragmentation is None:  # its copy may have been given what is missing
+            ahead.extend(self._used_bytes)
+
+    @override
+    def commit(self) -> None:
+        """Make everything written so far durable, then reserve what that took of the reserve."""
+        super().commit()
+        ahead = self._ahead
+        if ahead is not None and ahead.is_due(self._used_bytes) and not ahead.shortage:
+            self._extend_ahead(ahead)
+
     # Readers in other processes.
 
     def readers(self) -> list[ReaderSlot]:
@@ -130,11 +164,7 @@ class LmdbBackend(LmdbTables):
             raise DefragmentError("a defragmentation is under way already")
         self.commit()
         self._remove_leftovers()
-        needed_bytes, has_bytes = self._size_in_use_bytes, free_bytes(self._files.directory)
-        if needed_bytes > has_bytes:
-            raise DefragmentError(
-                f"the copy needs {needed_bytes} bytes, {self._files.directory} has {has_bytes}"
-            )
+        self._check_room(self._size_in_use_bytes)
         if (injected := hit("defragOpenFileError")) is not None:
             raise DefragmentError(str(injected))
         env = self._env
@@ -169,7 +199,7 @@ class LmdbBackend(LmdbTables):
                 hit("defragBeforeRename")
                 self._swap(tables)
                 return True
-        except (OSError, KvstoreError, lmdb.Error) as error:
+        except (OSError, ComponentError, lmdb.Error) as error:
             final = self._abandon_copy(error)
             raise final from (error if final is not error else None)
         self._follow(defragmentation)
@@ -198,10 +228,82 @@ class LmdbBackend(LmdbTables):
         except StorageFatalError as error:
             self._failed = error
             raise
-        self._env, self._dbs = tables.release()
         self._defragmentation = self._journal = None
-        self._begin()
+        self._adopt(tables)
         self._removal = BackgroundCall(lambda: self._remove_old(old), "defragment-remove")
+
+    def _adopt(self, tables: LmdbTables) -> None:
+        """Go on with the environment of tables, whose directory is the live one now."""
+        self._env, self._dbs = tables.release()
+        self._use_sums()
+        self._begin()
+        if self._ahead is not None:
+            self.keep_ahead()
+
+    # The older format, whose rows have no checksums.
+
+    def add_checksums(self) -> int:
+        """Copy the rows of an older format into a file of the current one; return how many.
+
+        0 if the rows have checksums already. It waits until the copy is synced and in use. Raises
+        DefragmentError if there is no space for the copy: the old file stays in use.
+        """
+        if self._has_checksums:
+            return 0
+        if self._failed is not None:
+            raise self._refusal()
+        if self._defragmentation is not None:
+            raise DefragmentError("a defragmentation is under way already")
+        self.commit()
+        self._remove_leftovers()
+        self._check_room(self._size_in_use_bytes)
+        try:
+            self._files.make_copy_directory()
+            rows = self._copy_rows()
+            self._swap(LmdbTables(self._files.copy, self._map_size_bytes))
+        except (OSError, ComponentError, lmdb.Error) as error:
+            final = self._abandon_copy(error)
+            raise final from (error if final is not error else None)
+        return rows
+
+    def _copy_rows(self) -> int:
+        """Write all rows into a new environment in the copy's directory, synced."""
+        count = uncommitted_bytes = 0
+        copy = LmdbTables(self._files.copy, self._map_size_bytes, sync=False)
+        try:
+            for table in Table:
+                start = b""
+                while rows := self.scan(table, start, None, _COPY_ROWS):
+                    copy.append(table, rows)
+                    start = rows[-1][0] + b"\0"
+                    count += len(rows)
+                    uncommitted_bytes += sum(len(value) for _, value in rows)
+                    if uncommitted_bytes >= _COPY_BYTES:
+                        copy.commit()
+                        uncommitted_bytes = 0
+            copy.commit()
+        except BaseException:
+            copy.abandon()
+            raise
+        copy.detach()()
+        return count
+
+    def _check_room(self, needed_bytes: int) -> None:
+        """Raise DefragmentError if a copy of so many bytes does not fit.
+
+        Where it fits only into the space that is kept back, most of that is given up for it.
+        """
+        has_bytes = free_bytes(self._files.directory)
+        if needed_bytes > has_bytes and self._ahead is not None:
+            try:
+                self._ahead.give_back(self._used_bytes)
+            except OSError as error:
+                raise DefragmentError(f"{self._files.live}: {error}") from error
+            has_bytes = free_bytes(self._files.directory)
+        if needed_bytes > has_bytes:
+            raise DefragmentError(
+                f"the copy needs {needed_bytes} bytes, {self._files.directory} has {has_bytes}"
+            )
 
     # A state received with a snapshot.
 
@@ -217,7 +319,7 @@ class LmdbBackend(LmdbTables):
             self._remove_leftovers()
             # Opened before the rename: an open environment survives it.
             tables = LmdbTables(path, self._map_size_bytes)
-        except KvstoreError as error:
+        except ComponentError as error:
             self._failed = StorageFatalError(f"{path} cannot take the state's place: {error}")
             raise self._failed from error
         old, _ = self.release()
@@ -226,8 +328,7 @@ class LmdbBackend(LmdbTables):
         except (OSError, StorageFatalError) as error:
             self._failed = StorageFatalError(f"{path} cannot take the state's place: {error}")
             raise self._failed from error
-        self._env, self._dbs = tables.release()
-        self._begin()
+        self._adopt(tables)
         self._removal = BackgroundCall(lambda: self._remove_old(old), "received-remove")
         return True
 

@@ -42,7 +42,7 @@ class BackgroundCall:
     def _run(self) -> None:
         try:
             self._call()
-        except Exception as error:  # the turn's thread asks for it
+        except Exception as error:  # noqa: BLE001 - the turn's thread asks for it
             self._error = error
 
 

@@ -9,6 +9,7 @@ import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +17,13 @@ import lmdb
 
 from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DataDirError
-from kvstore.storage.lmdb.environment import DAMAGE_ERRORS, TABLES_MAX
+from kvstore.storage.lmdb.damage import damaged_row
+from kvstore.storage.lmdb.environment import DAMAGE_ERRORS, TABLES_MAX, has_checksums, sums_of
+from kvstore.storage.row_sums import SUM_BYTES
 
 READER_ATTEMPTS_MAX: Final = 100
 READER_RETRY_S: Final = 0.01
+ROWS_PER_CHECK: Final = 64
 
 
 class ReaderSlot(NamedTuple):
@@ -58,6 +62,7 @@ class ReadSnapshot:
         try:
             self._dbs = [env.open_db(bucket, txn=txn, create=False) for bucket in BUCKETS]
             self.size_bytes = (env.info()["last_pgno"] + 1) * txn.stat()["psize"]
+            self.has_checksums = has_checksums(txn, path)
         except lmdb.Error as error:
             raise CorruptionError(f"{path / 'data.mdb'}: {error}") from error
 
@@ -66,20 +71,44 @@ class ReadSnapshot:
         try:
             cursor = self._txn.cursor(self._dbs[table])
             if cursor.set_range(start):
-                rows = cursor.iternext()
-                if self._has_views:
-                    rows = ((bytes(key), bytes(value)) for key, value in rows)
-                yield from rows
+                yield from self._checked(table, cursor.iternext())
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 
-    def views(self, table: Table) -> "Iterator[tuple[memoryview, memoryview]]":
+    def _checked(self, table: Table, rows: Iterator[Row]) -> Iterator[Row]:
+        sums = sums_of(has_sums=self.has_checksums)
+        while page := list(islice(rows, ROWS_PER_CHECK)):
+            if self._has_views:
+                page = [(bytes(key), bytes(value)) for key, value in page]
+            checked = sums.rows(page)
+            if checked is not None:
+                yield from checked
+                continue
+            for key, stored in page:
+                value = sums.value(key, stored)
+                if value is None:
+                    raise damaged_row(self._path / "data.mdb", table, key, stored)
+                yield key, value
+
+    def views(
+        self, table: Table, *, check: bool = True
+    ) -> "Iterator[tuple[memoryview, memoryview]]":
         """Yield all rows as views into the map, valid while this snapshot is open.
 
-        A value whose length is all that is asked for is not read. For a snapshot opened with views.
+        A value whose length is all that is asked for is not read if check is False. For a snapshot
+        opened with views.
         """
         try:
-            yield from self._txn.cursor(self._dbs[table])
+            rows = iter(self._txn.cursor(self._dbs[table]))
+            if not self.has_checksums:
+                yield from rows
+                return
+            value = sums_of(has_sums=True).value
+            for key, stored in rows:
+                if check and value(bytes(key), bytes(stored)) is None:
+                    path = self._path / "data.mdb"
+                    raise damaged_row(path, table, bytes(key), bytes(stored))
+                yield key, stored[:-SUM_BYTES]
         except lmdb.Error as error:
             raise CorruptionError(f"{self._path / 'data.mdb'}: {error}") from error
 

@@ -15,6 +15,8 @@ overwrites a page of the last commit, so a crash anywhere leaves exactly that co
 - **Sizes** are those of the last commit. A free page counts as size and not as in use. LMDB copies
   pages on write and cannot reuse those freed by the last two commits, so a few pages are always
   free: CHURN_PAGES of them are not counted.
+- **Checksums**: every row is stored with one and checked whenever it is read (`storage.row_sums`),
+  except in an environment of the older format. A damaged row is fatal; the error names it.
 - **Readers**: slots of dead processes are cleared every READER_CHECK_COMMITS commits.
 
 Replacing the whole state (defragmentation, a received snapshot) is in `backend`.
@@ -28,18 +30,22 @@ from typing import TYPE_CHECKING, Final
 
 import lmdb
 
+from kvstack.component.metrics.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
 from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, KvstoreError, StorageFatalError
 from kvstore.failpoints import hit
-from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
+from kvstore.storage.lmdb.damage import damaged_row
 from kvstore.storage.lmdb.environment import (
     DAMAGE_ERRORS,
+    has_checksums,
     open_environment,
     open_tables,
+    sums_of,
     sync_and_close,
 )
 from kvstore.storage.lmdb.files import free_bytes
 from kvstore.storage.row_limits import key_fits, key_refused
+from kvstore.storage.row_sums import RowSums, first_damaged
 
 if TYPE_CHECKING:
     from kvstore.storage.lmdb.journal import Journal
@@ -61,41 +67,84 @@ class LmdbTables:
         self._journal: Journal | None = None
         self._failed: KvstoreError | None = None
         self._pending_ops = 0
+        self._used_bytes = 0  # of the file: all pages ever used
         self._commits = 0
         self.commit_ns = 0
         self.commit_seconds = Histogram(DISK_BOUNDS)
+        self._fast_sums: RowSums | None = None
         self._map_is_pinned = False  # another thread reads through the map: it must not move
         self._env = open_environment(path, map_size_bytes, sync=sync)
         try:
             self._dbs = open_tables(self._env, path)
+            self._use_sums()
             self._map_size_bytes = max(map_size_bytes, self._env.info()["map_size"])
             self._begin()
         except BaseException:
             self._env.close()
             raise
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether the rows are stored with checksums: not in an environment of the older format."""
+        return self._has_checksums
+
+    def use_checksums_of(self, sums: RowSums) -> None:
+        """Use this implementation of the checksums, where there are any, instead of Python's."""
+        self._fast_sums = sums
+        self._use_sums()
+
+    def _use_sums(self) -> None:
+        """Use the checksums that the environment's mark names."""
+        with self._env.begin() as txn:
+            self._has_checksums = has_checksums(txn, self._path)
+        sums = sums_of(has_sums=self._has_checksums)
+        self._sums: RowSums = (self._fast_sums or sums) if self._has_checksums else sums
+
     def get(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of key, or None."""
         try:
-            return self._get(key, None, self._dbs[table])
+            stored = self._get(key, None, self._dbs[table])
         except lmdb.BadValsizeError:
             return None  # an empty key
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
+        if stored is None:
+            return None
+        value = self._sums.value(key, stored)
+        if value is None:
+            raise self._damaged(table, [key], [stored])
+        return value
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys, in their order; a missing key raises CorruptionError."""
+        keys, stored = self._stored(table, keys)
+        values = self._sums.values(keys, stored)
+        if values is None:
+            raise self._damaged(table, keys, stored)
+        return values
+
+    def get_fields(self, table: Table, keys: Sequence[bytes], head: bytes, tail: bytes) -> bytes:
+        """Return head, the values of keys as fields 2 of a message, and tail; see get_many."""
+        keys, stored = self._stored(table, keys)
+        fields = self._sums.fields(keys, stored, head, tail)
+        if fields is None:
+            raise self._damaged(table, keys, stored)
+        return fields
+
+    def _stored(self, table: Table, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Return keys and what is stored of them, checksums included."""
+        known: list[bytes] = keys if isinstance(keys, list) else list(keys)
         get, db = self._get, self._dbs[table]
         try:
-            values = [get(key, None, db) for key in keys]
-        except lmdb.BadValsizeError:
-            values = [self.get(table, key) for key in keys]
+            stored = [get(key, None, db) for key in known]
+        except lmdb.BadValsizeError:  # an empty key
+            stored = [get(key, None, db) if key else None for key in known]
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
-        if None in values:
-            missing = keys[values.index(None)]
+        if None in stored:
+            missing = known[stored.index(None)]
             raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} lacks row {missing!r}")
-        return values  # type: ignore[return-value]  # None was excluded above, without a copy
+        return known, stored  # type: ignore[return-value]  # None was excluded, without a copy
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Return up to limit rows with start <= key < end (end None: no bound), ascending."""
@@ -105,23 +154,38 @@ class LmdbTables:
             cursor = self._txn.cursor(self._dbs[table])
             if not cursor.set_range(start):
                 return []
-            rows = cursor.iternext()
-            return list(islice(rows, limit)) if end is None else _rows_before(rows, end, limit)
+            found = cursor.iternext()
+            stored = list(islice(found, limit)) if end is None else _rows_before(found, end, limit)
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
+        return self._checked(table, stored)
 
     def last(self, table: Table) -> Row | None:
         """Return the row with the greatest key, or None for an empty table."""
         try:
             cursor = self._txn.cursor(self._dbs[table])
-            return cursor.item() if cursor.last() else None
+            stored = [cursor.item()] if cursor.last() else []
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
+        return self._checked(table, stored)[0] if stored else None
+
+    def _checked(self, table: Table, stored: list[Row]) -> list[Row]:
+        rows = self._sums.rows(stored)
+        if rows is None:
+            raise self._damaged(table, [key for key, _ in stored], [each for _, each in stored])
+        return rows
+
+    def _damaged(self, table: Table, keys: list[bytes], stored: list[bytes]) -> KvstoreError:
+        """Refuse every further call; return the error that names the damaged row."""
+        at = first_damaged(keys, stored)
+        self._failed = damaged_row(self._path / "data.mdb", table, keys[at], stored[at])
+        return self._failed
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
         """Set the value of key; DataDirError for a key of a length no row can have."""
         try:
-            self._put(key, value, db=self._dbs[table])
+            ((_, stored),) = self._sums.seal([(key, value)])
+            self._put(key, stored, db=self._dbs[table])
         except lmdb.BadValsizeError:
             raise key_refused(table, key) from None
         except lmdb.Error as error:
@@ -141,7 +205,8 @@ class LmdbTables:
             self._journal.append(table, batch)
         self._pending_ops += len(batch)
         try:
-            _, added = self._txn.cursor(self._dbs[table]).putmulti(batch, append=True)
+            sealed = self._sums.seal(batch)
+            _, added = self._txn.cursor(self._dbs[table]).putmulti(sealed, append=True)
         except lmdb.BadValsizeError:
             bad = next(key for key, _ in batch if not key_fits(key))
             raise key_refused(table, bad) from None
@@ -239,7 +304,7 @@ class LmdbTables:
     def _begin(self) -> None:
         """Begin the next write transaction; the map grows here, while none is open."""
         try:
-            used_bytes = self._measure()
+            self._used_bytes = used_bytes = self._measure()
             if used_bytes * 2 > self._map_size_bytes and not self._map_is_pinned:
                 self._map_size_bytes = max(self._map_size_bytes * 2, used_bytes * 2)
                 self._env.set_mapsize(self._map_size_bytes)

@@ -19,7 +19,7 @@ from google_crc32c import extend
 
 from kvstore.errors import CorruptionError, StorageFatalError
 from kvstore.raft.model import Snapshot
-from kvstore.storage.files import Files, OsFiles, write_file
+from kvstore.storage.files import EXHAUSTED, Files, OsFiles, write_file
 from kvstore.wire.raft_codec import decode_snapshot, encode_snapshot
 from kvstore.wire.varint import WireError, read_field, varint
 
@@ -36,6 +36,10 @@ class SnapshotFile(NamedTuple):
     path: Path
     term: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+
+
+class NoDescriptorError(Exception):
+    """The process or the machine has no descriptor left for a file."""
 
 
 def encode_snapshot_file(snapshot: Snapshot) -> bytes:
@@ -65,7 +69,8 @@ def decode_snapshot_file(data: bytes) -> Snapshot:
 def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_FILES) -> Path:
     """Write a snapshot under its name, durably; return the path.
 
-    Raises ValueError for a snapshot at index 0, StorageFatalError if the disk fails.
+    Raises ValueError for a snapshot at index 0, StorageFatalError if the disk fails, and
+    NoDescriptorError if no file can be opened now: nothing is lost, and it may be tried again.
     """
     index, term = snapshot.metadata.index, snapshot.metadata.term
     if index == 0:
@@ -81,6 +86,8 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
         with suppress(OSError):  # the first error is the one to report
             files.remove(temporary)
         text = f"cannot write snapshot {path}: {error.strerror or error}"
+        if error.errno in EXHAUSTED:
+            raise NoDescriptorError(text) from error
         raise StorageFatalError(text) from error
     return path
 

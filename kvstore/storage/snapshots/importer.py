@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvstore.errors import KvstoreError
+from kvstack.component.errors import ComponentError
 from kvstore.storage.snapshots.arrival import PipeArrival
 from kvstore.storage.snapshots.received import prepare_received
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     member_dir, index, file = Path(arguments[0]), int(arguments[1]), Path(arguments[2])
     try:
         prepare_received(member_dir, index, file, PipeArrival(sys.stdin.fileno()))
-    except (KvstoreError, OSError) as error:
+    except (ComponentError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

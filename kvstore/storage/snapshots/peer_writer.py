@@ -22,11 +22,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
+from kvstack.component.errors import ComponentError
 from kvstore.backend import BUCKETS, Table
-from kvstore.errors import CorruptionError, KvstoreError
+from kvstore.errors import CorruptionError
 from kvstore.meta_rows import (
     CLUSTER_VERSION_KEY,
     CONF_STATE_KEY,
@@ -92,7 +94,9 @@ def _position_of(state: ReadSnapshot, member_dir: Path) -> bytes:
 
 
 def _scan(state: ReadSnapshot, table: Table) -> Scan:
-    return lambda: state.views(table)
+    """Return the scan of a table; the first time it is for sizes alone, so values are not read."""
+    checks = chain([False], repeat(True))
+    return lambda: state.views(table, check=next(checks))
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -108,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         write(Path(arguments[0]), Path(arguments[1]), sys.stdout.fileno())
-    except (KvstoreError, OSError) as error:
+    except (ComponentError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from kvstack.component.errors import ComponentError
 from kvstore.backend import BUCKETS, Row, Table
-from kvstore.errors import KvstoreError
 from kvstore.meta_rows import (
     CONF_STATE_KEY,
     CONSISTENT_INDEX_KEY,
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         result = write(Path(arguments[0]), Path(arguments[1]))
-    except (KvstoreError, OSError) as error:
+    except (ComponentError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(json.dumps(result) + "\n")

@@ -178,7 +178,7 @@ def read_varint32(data: bytes, at: int) -> tuple[int, int]:
 
 def _usual_head(kind: int, crc: int, size: int) -> bytes:
     """Return the head of a record whose crc takes five bytes, as of 15 in 16; b"" for others."""
-    if crc < _CRC_FIVE_BYTES or size >= SMALL_MAX or kind > SNAPSHOT or kind == CRC or kind == 0:
+    if crc < _CRC_FIVE_BYTES or size >= SMALL_MAX or kind > SNAPSHOT or kind in (CRC, 0):
         return b""
     return b"%b%b%b%b%b" % (
         _HEADS[kind], _CRC_MIDDLE[crc & 16383], _CRC_MIDDLE[crc >> 14 & 16383],

@@ -10,28 +10,29 @@ sync that fails is fatal: it is never retried (the kernel may have dropped the p
 refuses everything after it. The format is in `record`; `scan`, `replay` and `repair` say what is
 refused when a log is opened.
 
-A segment is preallocated with zeros, so that a sync need not write the length of the file. The
-next one is preallocated by the save that fills half of the current one. Reserving blocks takes
-well under a tenth of a millisecond where the file system supports it, too little for a background
-thread to be worth it, and a full disk is noticed while half a segment is left. If it fails then,
-`preallocation_error` says so and the cut tries once more.
+A segment is preallocated with zeros, so that a sync need not write the length of the file, nor any
+write need space that others may take. The next one is preallocated by the first save to the current
+one, so a full disk is noticed while a whole segment is left. Reserving blocks takes well under a
+tenth of a millisecond where the file system supports it, too little for a background thread to be
+worth it. If it fails, `preallocation_error` says so; `make_room` and the cut try again.
 
 Segments are locked as etcd locks them: from the one that holds the start snapshot to the last, so
 that neither a second process nor a purge touches what is needed.
 """
 
 import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple, NoReturn
 
+from kvstack.component.metrics.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
 from kvstore.errors import DataDirError, StorageFatalError
 from kvstore.failpoints import hit
-from kvstore.histograms import DISK_BOUNDS, NANOSECOND_S, Histogram
 from kvstore.raft.model import EMPTY_HARD_STATE, Entry, HardState
-from kvstore.storage.files import Files, OsFiles, write_all, write_file
+from kvstore.storage.files import EXHAUSTED, Files, OsFiles, write_all, write_file
 from kvstore.storage.wal.record import (
     INITIAL_SNAPSHOT,
     METADATA,
@@ -71,7 +72,7 @@ class Wal:
     """A log ready to append; made by `create` or `open`.
 
     Attributes to read: written_bytes, write_seconds, sync_count, sync_ns, sync_seconds,
-    last_sync_ns, tail_path, tail_offset, preallocation_error (text, or None).
+    last_sync_ns, tail_path, tail_offset, preallocation_error (text, or None). To set: keeps_next.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Wal:
         self._crc = 0
         self._hard_state = EMPTY_HARD_STATE
         self._unwritten_state: HardState | None = None  # written with the next save
+        self._tail_is_reserved = True  # up to segment_bytes
         self._begun_ns: int | None = None  # spent on the sync that start_save began, if it did
         self._last_index = 0
         self._refusal: str | None = None
@@ -102,6 +104,7 @@ class Wal:
         self.sync_seconds = Histogram(DISK_BOUNDS)
         self.write_seconds = Histogram(DISK_BOUNDS)
         self.preallocation_error: str | None = None
+        self.keeps_next = False
 
     @staticmethod
     def exists(directory: Path, files: Files = _OS_FILES) -> bool:
@@ -201,6 +204,37 @@ class Wal:
         self._last_index = max(self._last_index, snapshot.index)
         self._sync()
 
+    def make_room(self) -> str:
+        """Try once more to preallocate the next segment if that failed; return why it fails.
+
+        Empty if nothing is missing.
+        """
+        if self._refusal is not None:
+            return ""
+        if not self._tail_is_reserved:
+            with self._fatal(f"cannot preallocate {self.tail_path}"):
+                self._reserve_tail()
+        if self.preallocation_error is not None:
+            self.preallocation_error = None
+            self._preallocate()
+        return self._missing()
+
+    def _missing(self) -> str:
+        if not self._tail_is_reserved:
+            return f"cannot preallocate {self.tail_path}: {os.strerror(errno.ENOSPC)}"
+        return self.preallocation_error or ""
+
+    def _reserve_tail(self) -> None:
+        """Give the tail the blocks of a whole segment; it was cut short or copied without them."""
+        try:
+            self._files.allocate(self._handle, self._segment_bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self._tail_is_reserved = False
+        else:
+            self._tail_is_reserved = True
+
     def release_to(self, index: int) -> None:
         """Unlock the segments that hold nothing after index, so that they may be purged.
 
@@ -216,7 +250,8 @@ class Wal:
     def purge(self, max_wals: int) -> list[Path]:
         """Remove the oldest segments beyond max_wals (0: none) up to the first locked one.
 
-        Returns what was removed. Raises StorageFatalError if the disk fails.
+        Returns what was removed: nothing, or only some, if the process has no descriptor left.
+        Raises StorageFatalError if the disk fails.
         """
         removed: list[Path] = []
         if max_wals <= 0:
@@ -224,7 +259,7 @@ class Wal:
         files = self._files
         handles: list[int] = []
         try:
-            with self._fatal(f"cannot purge {self._directory}"):
+            with self._fatal(f"cannot purge {self._directory}", unless=EXHAUSTED):
                 for segment in list_segments(files, self._directory)[:-max_wals]:
                     handle = self._remove_unlocked(segment.path)
                     if handle is None:
@@ -252,6 +287,8 @@ class Wal:
     def close(self) -> None:
         """Sync, remove the preallocated segment and unlock all; a second call does nothing.
 
+        With keeps_next that segment stays for the next process, which may find the disk full.
+
         After a failure nothing is synced.
         """
         if not self._segments:
@@ -262,7 +299,7 @@ class Wal:
                     self._write(self._take_unwritten_state())
                 self._sync()
                 self._refusal = f"{self._directory}: the write-ahead log is closed"
-            if self._next is not None:
+            if self._next is not None and not self.keeps_next:
                 with self._fatal(f"cannot remove {self._next[0]}"):
                     self._files.remove(self._next[0])
         finally:
@@ -302,6 +339,7 @@ class Wal:
                 replay.repair = self._repair(segment, segment.fault)
             files.sync(self._handle)  # what was read may never have been synced
             files.sync_directory(self._directory)
+            self._reserve_tail()
         self._metadata = replay.metadata
         self._hard_state = replay.hard_state
         self._last_index = replay.last_index
@@ -312,10 +350,22 @@ class Wal:
         """Copy the tail as it is, then cut it at the fault."""
         files = self._files
         broken = self.tail_path.with_name(self.tail_path.name + BROKEN_SUFFIX)
-        write_file(files, broken, segment.data, segment.size_bytes)
+        try:
+            write_file(files, broken, segment.data, segment.size_bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self._remove_preallocated()
+            write_file(files, broken, segment.data, segment.size_bytes)
         files.sync_directory(self._directory)
         files.truncate(self._handle, fault.offset)
         return Repair(self.tail_path, fault.offset, fault.text, broken)
+
+    def _remove_preallocated(self) -> None:
+        """Remove what a process that was killed had preallocated: it holds nothing."""
+        for name in self._files.list_directory(self._directory):
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.remove(self._directory / name)
 
     def _append(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         """Write entries, then the state unless it is None or empty."""
@@ -340,7 +390,7 @@ class Wal:
             self._cut()
         else:
             self._sync()
-        if self.tail_offset * 2 >= self._segment_bytes and self._next is None:
+        if self._next is None:
             self._preallocate()
 
     def _cut(self) -> None:
@@ -372,7 +422,7 @@ class Wal:
 
     def _preallocate(self) -> None:
         if self.preallocation_error is not None:
-            return  # tried already; the cut tries again
+            return  # tried already; make_room and the cut try again
         path = self._next_path()
         try:
             self._next = path, self._allocate(path)
@@ -384,7 +434,7 @@ class Wal:
         return self._directory / f"{sequence % 2}{TEMPORARY_SUFFIX}"
 
     def _allocate(self, path: Path) -> int:
-        """Make a locked file of zeros; a file of this name is emptied first."""
+        """Make a locked file of zeros, of the blocks of a file of this name if there is one."""
         files = self._files
         handle = files.open(path, create=True)
         try:
@@ -398,6 +448,7 @@ class Wal:
         """Append to this segment from now on, from its start."""
         self._segments.append(_Segment(file, handle))
         self._handle = handle
+        self._tail_is_reserved = True
         self.tail_path = file.path
         self.tail_offset = 0
 
@@ -455,11 +506,13 @@ class Wal:
         hit("walAfterSync")
 
     @contextmanager
-    def _fatal(self, what: str) -> Iterator[None]:
+    def _fatal(self, what: str, unless: frozenset[int] = frozenset()) -> Iterator[None]:
+        """Make an error fatal; those whose numbers are in unless only end the block."""
         try:
             yield
         except OSError as error:
-            self._fail(what, error)
+            if error.errno not in unless:
+                self._fail(what, error)
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
         self._refusal = f"{what}: {error.strerror or error}"
@@ -490,7 +543,8 @@ def _refuse_foreign(directory: Path, files: Files) -> None:
 def _reserve(files: Files, handle: int, size_bytes: int) -> None:
     if not files.try_lock(handle):
         raise BlockingIOError(errno.EAGAIN, "locked by another process")
-    files.truncate(handle, 0)
+    if files.size_bytes(handle) != size_bytes or files.data_end(handle) != 0:
+        files.truncate(handle, 0)  # else a killed process left it, with blocks as good as new
     try:
         files.allocate(handle, size_bytes)
     except OSError:

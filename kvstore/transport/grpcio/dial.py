@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.transport.grpcio import grpc
 
 Option = tuple[str, int | str]

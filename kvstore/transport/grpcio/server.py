@@ -3,7 +3,7 @@
     GrpcTransport(addresses, served, options) ──► poll / flush / wake / stop (transport.base)
 
 It serves gRPC over HTTP/2 on TCP and unix sockets, in plaintext or with TLS. Calls gather in a
-mailbox while the driver thread is busy with a turn, and an outbox crosses to the loop with one
+mailbox while the driver thread is busy with a turn, and an outbox is handed to the loop with one
 call, so that a turn costs two thread switches however many calls it carries. The cost of each call
 is grpcio's.
 
@@ -21,11 +21,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.net import addresses
+from kvstack.component.net.addresses import is_secure
 from kvstore.batch import Inbox, Metadata, Outbox
 from kvstore.config.model import GRPC_OVERHEAD_BYTES
-from kvstore.config.values import is_secure
-from kvstore.errors import ConfigError, KvstoreError
-from kvstore.transport import addresses
+from kvstore.errors import KvstoreError
 from kvstore.transport.grpcio import INT32_MAX, grpc
 from kvstore.transport.grpcio import tls as grpc_tls
 from kvstore.transport.grpcio.calls import (
@@ -238,7 +239,7 @@ class GrpcTransport:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve(urls, served, started))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - raised by start() or the driver
             self._failure = failure
             if not started.done():
                 started.set_exception(failure)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.transport.grpcio import grpc
 from kvstore.transport.tls import TlsOptions
 

@@ -1,6 +1,8 @@
 """Which Events are written, under which names, and how often they are tried."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_correlation import EventCorrelator
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from tests.agents.support.cluster import ListLog
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run
@@ -29,8 +31,32 @@ def event(
         "reason": reason,
         "message": message,
         "count": 1,
+        "firstTimestamp": "t",
         "lastTimestamp": "t",
     }
+
+
+class Referable(Object):
+    """An object to which a weak reference is possible."""
+
+
+def test_events_that_were_written_are_not_kept() -> None:
+    correlator = EventCorrelator()
+    written = Referable(event(), firstTimestamp="then")
+    assert correlator.correlate(written, 0.0) == (written, False)
+    kept = weakref.ref(written)
+    del written
+    gc.collect()
+    assert kept() is None
+    again = correlator.correlate(
+        {**event(), "metadata": {"name": "web.2", "namespace": "default"}, "lastTimestamp": "now"},
+        1.0,
+    )
+    assert again is not None
+    assert again.is_patch
+    assert again.event["metadata"]["name"] == "web.1"
+    counted = [again.event[each] for each in ("firstTimestamp", "lastTimestamp", "count")]
+    assert counted == ["then", "now", 2]
 
 
 def test_the_same_event_is_counted() -> None:

@@ -1,5 +1,8 @@
 """The table of controllers against upstream's list: names, users, events, workers, back-off."""
 
+import dataclasses
+import subprocess
+import sys
 from ipaddress import ip_network
 from typing import Any
 
@@ -9,12 +12,13 @@ from kvstack.agents.controllers.options import NodeRanges, Options, SignerOption
 from kvstack.agents.controllers.table import (
     ABSENT,
     CONTROLLERS,
+    Entry,
     UnknownControllerError,
     check_names,
     controllers,
 )
 from kvstack.agents.reconcile.plan import Controller
-from kvstack.apiserver.server.certs.certificates import new_authority
+from kvstack.component.certs.certificates import new_authority
 
 # Name (without its suffix), service account, event component ("": none are recorded), workers.
 UPSTREAM = """
@@ -57,6 +61,7 @@ persistentvolume-binder          persistent-volume-binder           persistentvo
 persistentvolumeclaim-protection pvc-protection-controller          -                           1
 persistentvolume-protection      pv-protection-controller           -                           1
 volumeattributesclass-protection volumeattributesclass-protection-controller -                  1
+persistentvolume-attach-detach   attachdetach-controller            attachdetach-controller     1
 ephemeral-volume                 ephemeral-volume-controller        ephemeral_volume            5
 persistentvolume-expander        expand-controller                  volume_expand               10
 resourceclaim                    resource-claim-controller          resource_claim              50
@@ -131,7 +136,7 @@ def test_chosen_by_alias_or_sign() -> None:
     ]
     assert controllers(chosen="podgc,-podgc") == []
     everything = {each.identity.name for each in controllers()}
-    without = {each.identity.name for each in controllers(chosen="*,-ttl,-attachdetach")}
+    without = {each.identity.name for each in controllers(chosen="*,-ttl,-node-route-controller")}
     assert everything - without == {"ttl-controller"}
 
 
@@ -167,3 +172,31 @@ def test_how_long_failed_keys_wait(
     made: dict[str, Any], name: str, limits: tuple[float, float, bool, int | None]
 ) -> None:
     assert _limits(made[f"{name}-controller"]) == limits
+
+
+def test_only_modules_of_controllers_that_run_are_imported() -> None:
+    """With two of them, none of the others' modules are loaded."""
+    program = """
+import sys
+from kvstack.agents.controllers import table
+rooms = ("cluster", "network", "nodes", "storage", "workloads")
+prefixes = tuple(f"kvstack.agents.controllers.{room}" for room in rooms)
+def loaded():
+    return sorted(each.split(".", 3)[3] for each in sys.modules if each.startswith(prefixes))
+assert loaded() == [], loaded()
+table.controllers(chosen="namespace,ttl")
+print(*loaded())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    modules = {entry.factory.partition(":")[0] for entry in CONTROLLERS}
+    assert modules & set(done.stdout.split()) == {"cluster.namespaces", "nodes.ttl"}
+
+
+@pytest.mark.parametrize("entry", CONTROLLERS, ids=lambda entry: entry.name)
+def test_a_row_names_what_there_is(entry: Entry) -> None:
+    known = {each.name for each in dataclasses.fields(Options)}
+    named = {each for each in (*entry.takes, entry.needs) if each and ":" not in each}
+    assert named <= known
+    assert entry.make(Options()) is None or not entry.needs

@@ -1,5 +1,6 @@
 """`kvstack kubelet` as a program."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -9,7 +10,56 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kvstack.agents.kubelet.command import FlagError, split_flags
+from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from tests.agents.metrics.test_top import kubectl, shown
+from tests.agents.support.namespaces import has_namespaces
+from tests.support.network.ports import free_ports
+
 END_S = 20.0
+STOP_S = 60.0
+
+
+def test_when_pods_end_is_one_of_three() -> None:
+    with pytest.raises(FlagError, match="--end-pods soon: one of shutdown, always, never"):
+        split_flags(["--kubeconfig=/k", "--end-pods=soon"])
+    assert split_flags(["--kubeconfig=/k"])[0]["end-pods"] == "shutdown"
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+def test_pods_end_in_order_with_the_command_if_it_is_told_so(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    kind = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    config.write_text(yaml.safe_dump({**kind, "shutdownGracePeriod": "30s"}))
+    (port,) = free_ports(1)
+    with BackgroundCluster(tmp_path / "cluster", Settings(nodes=0)) as cluster:
+        file = cluster.kubeconfig
+        flags = (
+            *(f"--kubeconfig={file}", f"--config={config}", f"--root-dir={tmp_path / 'node'}"),
+            *(f"--cgroup-root=/{tmp_path.name}-end", f"--port={port}", "--healthz-port=0"),
+            *("--hostname-override=node-a", "--pod-network=host", "--host-image"),
+            "--end-pods=always",
+        )
+        with subprocess.Popen([sys.executable, "-m", "kvstack", "kubelet", *flags]) as process:
+            try:
+                script = "trap 'exit 3' TERM; while :; do sleep 0.05; done"
+                made = ("--image=host:latest", "--restart=Never", "--command", "--")
+                code, text = kubectl(file, "run", "web", *made, "sh", "-c", script)
+                assert code == 0, text
+                shown(lambda: kubectl(file, "get", "pod", "web"), r"^web +1/1 +Running")
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(STOP_S) == 0
+            finally:
+                process.kill()
+        code, text = kubectl(file, "get", "pod", "web", "-o", "json")
+        assert code == 0, text
+        status = json.loads(text)["status"]
+        assert (status["phase"], status["reason"]) == ("Failed", "Terminated")
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        code, text = kubectl(file, "get", "node", "node-a")
+        assert "NotReady" in text
 
 
 @pytest.mark.slow

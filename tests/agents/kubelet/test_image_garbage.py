@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kvstack.agents.kubelet.eviction.evictions import Measure
-from kvstack.agents.kubelet.image_garbage import ImageGarbage, ImageOptions
+from kvstack.agents.kubelet.images.image_garbage import ImageGarbage, ImageOptions
 from kvstack.agents.kubelet.runtime.runtime import Container, Image, Runtime
 from tests.agents.kubelet.test_parts import HandClock
 

@@ -1,32 +1,45 @@
 """A kubelet that runs processes, against an API server. It needs root and namespaces."""
 
 import asyncio
+import base64
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from kvstack.agents.client.built_in import (
+    CLUSTER_TRUST_BUNDLES,
     CONFIG_MAPS,
     EVENTS,
     NODES,
+    POD_CERTIFICATE_REQUESTS,
     PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
 )
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.kubelet import mount_table, node
+from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.kubelet import Kubelet
+from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.options import KubeletOptions
+from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.options import ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
+from kvstack.agents.kubelet.server import metrics
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+from kvstack.apimachinery.objects.text import pem
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.certs.certificates import new_authority
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 
@@ -39,10 +52,20 @@ pytestmark = [
 ]
 
 
+class FastClock(SystemClock):
+    """A clock that may be put forward."""
+
+    ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.ahead_s
+
+
 class Node:
     """A node with its runtime."""
 
     def __init__(self, cluster: TestCluster, directory: Path) -> None:
+        self.clock = FastClock()
         images = Images(directory / "images", has_host=True)
         root = directory / "node"
         root.mkdir(exist_ok=True)
@@ -52,20 +75,27 @@ class Node:
             cluster.clock,
             lambda uid: self.kubelet.container_ended(uid),
         )
-        self.kubelet = Kubelet(
-            cluster.admin,
+        self._cluster = cluster
+        self._machine = node.look(directory)
+        self.options = KubeletOptions(
+            "node-a",
+            "127.0.0.1",
+            root,
+            static=StaticSettings(directory / "manifests"),
+            static_every_s=0.2,
+        )
+        self.kubelet = self.new_kubelet()
+
+    def new_kubelet(self) -> Kubelet:
+        """Return a kubelet that knows nothing yet."""
+        return Kubelet(
+            self._cluster.admin,
             self.runtime,
-            node.look(directory),
-            cluster.clock,
+            self._machine,
+            self.clock,
             lambda: 0.5,
-            cluster.log,
-            KubeletOptions(
-                "node-a",
-                "127.0.0.1",
-                root,
-                static=StaticSettings(directory / "manifests"),
-                static_every_s=0.2,
-            ),
+            self._cluster.log,
+            self.options,
         )
 
     async def stop(self) -> None:
@@ -148,6 +178,19 @@ def test_a_pod_runs_to_its_end(tmp_path: Path) -> None:
         assert (ended["exitCode"], ended["reason"]) == (3, "Error")
         events = cluster.informers.of(EVENTS).store
         await eventually(lambda: {"Created", "Started"} <= {each["reason"] for each in events})
+
+    run(tmp_path, story)
+
+
+def test_labels_of_selinux_are_ignored_only_where_there_is_none(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        context = {"seLinuxOptions": {"level": "s0:c1,c2"}}
+        container = {"securityContext": context}
+        obj = pod("web", "true", container=container, securityContext=context)
+        await cluster.admin.create(PODS, "default", obj)
+        phase = "Failed" if selinux.is_enabled() else "Succeeded"
+        done = await reach(cluster, "web", phase)
+        assert (done["status"].get("reason") == "PodFeatureUnsupported") is selinux.is_enabled()
 
     run(tmp_path, story)
 
@@ -347,6 +390,12 @@ def test_probes_decide_on_readiness_and_life(tmp_path: Path) -> None:
         events = cluster.informers.of(EVENTS).store
         text = "Container c failed liveness probe, will be restarted"
         await eventually(lambda: text in {each["message"] for each in events})
+        page = metrics.probe_metrics(here.kubelet)
+        assert 'prober_probe_total{probe_type="Readiness",result="successful"' in page
+        assert 'prober_probe_duration_seconds_bucket{probe_type="Liveness"' in page
+        await cluster.admin.delete(PODS, "default", "probed", grace_s=0)
+        prober = here.kubelet.prober
+        await eventually(lambda: not prober.counts and not prober.durations)
 
     run(tmp_path, story)
 
@@ -382,7 +431,10 @@ def test_hooks_of_a_container(tmp_path: Path) -> None:
             "lifecycle": {"postStart": hook("begun"), "preStop": hook("ending")},
             "volumeMounts": [{"name": "v", "mountPath": "/shared"}],
         }
-        volumes = [{"name": "v", "hostPath": {"path": str(tmp_path)}}]
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o777)  # root of the pod is not root of the machine
+        volumes = [{"name": "v", "hostPath": {"path": str(shared)}}]
         obj = pod("hooked", script, policy="Always", container=container, volumes=volumes)
         await cluster.admin.create(PODS, "default", obj)
         await reach(cluster, "hooked", "Running")
@@ -395,7 +447,7 @@ def test_hooks_of_a_container(tmp_path: Path) -> None:
         await cluster.admin.delete(PODS, "default", "hooked", grace_s=20)
         store = cluster.informers.of(PODS).store
         await eventually(lambda: store.get("default/hooked") is None)
-        assert (tmp_path / "story").read_text() == "begun\nending\n"
+        assert (shared / "story").read_text() == "begun\nending\n"
 
     run(tmp_path, story)
 
@@ -425,8 +477,240 @@ def test_volumes_that_change_and_volumes_that_are_missing(tmp_path: Path) -> Non
 
         assert await inside("/m/a") == b"1"
         await admin.update(CONFIG_MAPS, {**made, "data": {"a": "2"}})
-        await here.kubelet.renew_volumes(here.kubelet.pod("default", "web") or {})
+        place = here.kubelet.pod_directory(web["metadata"]["uid"])
+        file = place / "volumes/kubernetes.io~configmap/m/a"
+        await eventually(lambda: file.read_text() == "2")  # long before a minute is over
         assert await inside("/m/a") == b"2"
+        # One that is deleted is shown on, and one that comes again is shown anew.
+        await admin.delete(CONFIG_MAPS, "default", "late")
+        await admin.create(CONFIG_MAPS, "default", {**found, "data": {"a": "3"}})
+        await eventually(lambda: file.read_text() == "3")
+
+    run(tmp_path, story)
+
+
+def test_objects_are_watched_as_long_as_pods_show_them(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        admin = cluster.admin
+        for name, more in (("plain", {}), ("fixed", {"immutable": True})):
+            found = {"metadata": {"name": name}, "data": {"a": "1"}, **more}
+            await admin.create(CONFIG_MAPS, "default", found)
+        volumes = [{"name": each, "configMap": {"name": each}} for each in ("plain", "fixed")]
+        for name in ("one", "two"):
+            obj = pod(name, "exec sleep 1000", policy="Always", volumes=volumes)
+            await admin.create(PODS, "default", obj)
+        for name in ("one", "two"):
+            await reach(cluster, name, "Running")
+
+        def watches() -> list[str]:
+            names = (each.get_name() for each in asyncio.all_tasks())
+            return [each for each in names if each.startswith("watch of ConfigMap/")]
+
+        await eventually(lambda: watches() == ["watch of ConfigMap/default/plain"])
+        await admin.delete(PODS, "default", "one", grace_s=0)
+        store = cluster.informers.of(PODS).store
+        await eventually(lambda: store.get("default/one") is None)
+        assert watches() == ["watch of ConfigMap/default/plain"]
+        await admin.delete(PODS, "default", "two", grace_s=0)
+        await eventually(lambda: not watches())
+
+    run(tmp_path, story)
+
+
+def trust_bundle(name: str, pem: bytes, **labels: str) -> Object:
+    signer = name.rpartition(":")[0].replace(":", "/")
+    spec = {"trustBundle": pem.decode(), **({"signerName": signer} if signer else {})}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def test_volumes_show_trust_bundles(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        admin = cluster.admin
+        one, two = (new_authority(name, here.clock.now_s()).cert for name in ("one", "two"))
+        for made in (
+            trust_bundle("roots", b"a comment\n" + one),
+            trust_bundle("example.com:x:a", one, live="yes"),
+            trust_bundle("example.com:x:b", two, live="yes"),
+            trust_bundle("example.com:x:c", two, live="no"),
+        ):
+            await admin.create(CLUSTER_TRUST_BUNDLES, "", made)
+        selector = {"matchLabels": {"live": "yes"}}
+        signed = {"signerName": "example.com/x", "labelSelector": selector}
+        sources = [
+            {"name": "roots", "path": "named"},
+            {**signed, "path": "selected"},
+            {"signerName": "example.com/x", "path": "none", "optional": True},
+            {"name": "later", "path": "later"},
+        ]
+        projected = {"sources": [{"clusterTrustBundle": each} for each in sources]}
+        volumes = [{"name": "p", "projected": projected}]
+        obj = pod("web", "exec sleep 1000", policy="Always", volumes=volumes)
+        await admin.create(PODS, "default", obj)
+        events = cluster.informers.of(EVENTS).store
+        text = 'no ClusterTrustBundle "later" was found'
+        await eventually(lambda: any(text in each["message"] for each in events))
+        await admin.create(CLUSTER_TRUST_BUNDLES, "", trust_bundle("later", two))
+        web = await reach(cluster, "web", "Running")
+        place = here.kubelet.pod_directory(web["metadata"]["uid"])
+        place /= "volumes/kubernetes.io~projected/p"
+        assert (place / "named").read_bytes() == one
+        assert set(pem_blocks((place / "selected").read_bytes())) == set(pem_blocks(one + two))
+        assert (place / "none").read_bytes() == b""
+        assert (place / "later").read_bytes() == two
+        found = await admin.get(CLUSTER_TRUST_BUNDLES, "", "later")
+        found["spec"]["trustBundle"] = one.decode()
+        await admin.update(CLUSTER_TRUST_BUNDLES, found)
+        await eventually(lambda: (place / "later").read_bytes() == one)
+
+    run(tmp_path, story)
+
+
+def pem_blocks(data: bytes) -> list[bytes]:
+    return [each.content for each in pem.blocks(data)]
+
+
+class Signer:
+    """Answers requests for certificates of pods."""
+
+    NAME = "example.com/pods"
+
+    def __init__(self, cluster: TestCluster) -> None:
+        self.cluster = cluster
+        self.key = ec.generate_private_key(ec.SECP256R1())
+
+    async def requests(self) -> list[Object]:
+        found: list[Object] = await self.cluster.admin.list_all(POD_CERTIFICATE_REQUESTS)
+        return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
+
+    async def unanswered(self) -> Object:
+        while True:
+            for each in await self.requests():
+                if not (each.get("status") or {}).get("conditions"):
+                    return each
+            await asyncio.sleep(0.02)
+
+    async def sign(self, request: Object) -> None:
+        stub = x509.load_der_x509_csr(base64.b64decode(request["spec"]["stubPKCS10Request"]))
+        begin = datetime.now(UTC).replace(microsecond=0)
+        end = begin + timedelta(hours=24)
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "pod")])
+        leaf = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(stub.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(end)
+            .sign(self.key, hashes.SHA256())
+        )
+        times = {"notBefore": begin, "notAfter": end, "beginRefreshAt": begin + REFRESH}
+        status = {
+            "certificateChain": leaf.public_bytes(serialization.Encoding.PEM).decode(),
+            **{name: f"{each:%Y-%m-%dT%H:%M:%SZ}" for name, each in times.items()},
+        }
+        await self.answer(request, "Issued", **status)
+
+    async def answer(self, request: Object, kind: str, **status: Any) -> None:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        condition = {"type": kind, "status": "True", "reason": "Because", "message": "of this"}
+        status["conditions"] = [{**condition, "lastTransitionTime": now}]
+        await self.cluster.admin.update(
+            POD_CERTIFICATE_REQUESTS, {**request, "status": status}, subresource="status"
+        )
+
+
+REFRESH = timedelta(minutes=15)
+
+
+def certified(name: str, **source: Any) -> Object:
+    asked = {"signerName": Signer.NAME, "keyType": "ECDSAP256", **source}
+    volumes = [{"name": "p", "projected": {"sources": [{"podCertificate": asked}]}}]
+    return pod(name, "exec sleep 1000", policy="Always", volumes=volumes)
+
+
+def test_volumes_show_certificates_that_a_signer_gives(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        signer = Signer(cluster)
+        paths = {"credentialBundlePath": "all", "keyPath": "key", "certificateChainPath": "chain"}
+        obj = certified("web", userAnnotations={"example.com/a": "b"}, **paths)
+        await cluster.admin.create(PODS, "default", obj)
+        request = await asyncio.wait_for(signer.unanswered(), 20)
+        spec = request["spec"]
+        assert (spec["podName"], spec["nodeName"]) == ("web", "node-a")
+        assert spec["unverifiedUserAnnotations"] == {"example.com/a": "b"}
+        await signer.sign(request)
+        web = await reach(cluster, "web", "Running")
+        place = here.kubelet.pod_directory(web["metadata"]["uid"])
+        place /= "volumes/kubernetes.io~projected/p"
+        first = (place / "all").read_bytes()
+        assert first == (place / "key").read_bytes() + (place / "chain").read_bytes()
+        assert is_pair(first)
+        # The next one has another key, and until it is signed the first one stays.
+        here.clock.ahead_s += REFRESH.total_seconds() + 1.0
+        await here.kubelet.renew_volumes(here.kubelet.pod("default", "web") or {})
+        second = await asyncio.wait_for(signer.unanswered(), 20)
+        assert second["spec"]["stubPKCS10Request"] != spec["stubPKCS10Request"]
+        assert (place / "all").read_bytes() == first
+        here.clock.ahead_s = 0.0  # or the next one would be due at once, too
+        await signer.sign(second)
+        await eventually(lambda: (place / "all").read_bytes() != first)
+        assert is_pair((place / "all").read_bytes())
+        assert len(await signer.requests()) == 2
+
+    run(tmp_path, story)
+
+
+def is_pair(bundle: bytes) -> bool:
+    """Whether a key stands before the certificate of its public half."""
+    key, leaf = pem_blocks(bundle)
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    own = serialization.load_der_private_key(key, None).public_key().public_bytes(*form)
+    return own == x509.load_der_x509_certificate(leaf).public_key().public_bytes(*form)
+
+
+def test_certificates_that_are_refused_are_told(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        signer = Signer(cluster)
+        events = cluster.informers.of(EVENTS).store
+        await cluster.admin.create(PODS, "default", certified("web", keyPath="key"))
+        for kind in ("Failed", "Denied"):
+            request = await asyncio.wait_for(signer.unanswered(), 40)
+            await signer.answer(request, kind)
+            text = f"{kind}: Because: of this"
+            await eventually(lambda text=text: any(text in each["message"] for each in events))
+            here.clock.ahead_s += 11.0  # as long as another request waits
+        assert len(await signer.requests()) == 2
+        assert here.kubelet.pod("default", "web") is not None
+
+    run(tmp_path, story)
+
+
+def test_volumes_follow_labels_and_annotations_of_their_pod(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster, here: Node) -> None:
+        items = [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "note", "fieldRef": {"fieldPath": "metadata.annotations['note']"}},
+        ]
+        volumes = [
+            {"name": "d", "downwardAPI": {"items": items}},
+            {"name": "p", "projected": {"sources": [{"downwardAPI": {"items": items}}]}},
+        ]
+        obj = pod("web", "exec sleep 1000", policy="Always", volumes=volumes)
+        obj["metadata"] |= {"labels": {"a": "1"}, "annotations": {"note": "before"}}
+        await cluster.admin.create(PODS, "default", obj)
+        web = await reach(cluster, "web", "Running")
+        root = here.kubelet.pod_directory(web["metadata"]["uid"]) / "volumes"
+        places = [root / "kubernetes.io~downward-api/d", root / "kubernetes.io~projected/p"]
+
+        def shown() -> set[tuple[str, str]]:
+            return {((each / "labels").read_text(), (each / "note").read_text()) for each in places}
+
+        assert shown() == {('a="1"', "before")}
+        body = b'{"metadata": {"labels": {"a": "2"}, "annotations": {"note": "after"}}}'
+        path = PODS.path("default", "web")
+        await cluster.admin.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
+        await eventually(lambda: shown() == {('a="2"', "after")}, within_s=20.0)
 
     run(tmp_path, story)
 
@@ -489,9 +773,9 @@ def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) ->
         "    await runtime.open()\n"
         "    sandbox = Sandbox('uid-' + ends, 'p', 'n', 'h', str(root / 'logs'))\n"
         "    await runtime.make_sandbox(sandbox)\n"
-        "    wanted = Wanted(sandbox, 'c', 0, 'host', command=['sleep', '1000'])\n"
+        "    config = ContainerConfig(sandbox, 'c', 0, 'host', command=['sleep', '1000'])\n"
         "    await runtime.make_sandbox(sandbox)\n"
-        "    await runtime.start(wanted)\n"
+        "    await runtime.start(config)\n"
         "    print('started', flush=True)\n"
         "    await asyncio.sleep(1000)\n"
         "asyncio.run(main(*sys.argv[1:]))\n"

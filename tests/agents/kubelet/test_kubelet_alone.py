@@ -11,13 +11,13 @@ import orjson
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import EVENTS, NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.kubelet import node
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.kubelet import Kubelet
-from kvstack.agents.kubelet.node_status import StatusOptions
+from kvstack.agents.kubelet.node import node
+from kvstack.agents.kubelet.node.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 
 Object = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kvstack.agents.kubelet import command, node
+from kvstack.agents.kubelet import command
 from kvstack.agents.kubelet.configuration import (
     DEFAULTS,
     ConfigurationFileError,
@@ -22,10 +22,10 @@ from kvstack.agents.kubelet.configuration import (
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Shortage
 from kvstack.agents.kubelet.eviction.measures import memory_of
-from kvstack.agents.kubelet.image_manager import ImageManager, credentials_of, is_image_name
-from kvstack.agents.kubelet.node_status import changed
-from kvstack.agents.kubelet.pod_sync import why_stopped
-from kvstack.agents.kubelet.prober import Prober
+from kvstack.agents.kubelet.images.image_manager import ImageManager, credentials_of, is_image_name
+from kvstack.agents.kubelet.lifecycle.prober import Prober
+from kvstack.agents.kubelet.node import node
+from kvstack.agents.kubelet.node.node_status import changed
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.agents.kubelet.static.static_pods import (
     StaticPodError,
@@ -35,8 +35,8 @@ from kvstack.agents.kubelet.static.static_pods import (
     is_mirror_of,
     mirror_of,
 )
-from kvstack.apiserver.objects.status import ApiError
-from tests.agents.kubelet.pods.test_worker import ALWAYS, container, init, pod
+from kvstack.apimachinery.objects.status import ApiError
+from tests.agents.kubelet.pods.test_worker import container, pod
 
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
@@ -114,6 +114,9 @@ def test_a_configuration_and_flags_over_it() -> None:
     assert DEFAULTS["maxPods"] == 110
 
 
+PERIOD = {"priority": 0, "shutdownGracePeriodSeconds": 5}
+
+
 @pytest.mark.parametrize(
     ("obj", "flags", "text"),
     [
@@ -138,6 +141,20 @@ def test_a_configuration_and_flags_over_it() -> None:
             {},
             "crashLoopBackOff.maxContainerRestartPeriod: 10m: from 1s to 300s",
         ),
+        ({"shutdownGracePeriod": "500ms"}, {}, "500ms must be either zero or otherwise >= 1 sec"),
+        (
+            {"shutdownGracePeriod": "5s", "shutdownGracePeriodCriticalPods": "6s"},
+            {},
+            "shutdownGracePeriodCriticalPods 6s must be <= shutdownGracePeriod 5s",
+        ),
+        (
+            {"shutdownGracePeriod": "5s", "shutdownGracePeriodByPodPriority": [PERIOD]},
+            {},
+            "cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod",
+        ),
+        ({"shutdownGracePeriodByPodPriority": [PERIOD, {"priority": 1}]}, {}, r"\[1\]: {'prior"),
+        ({"shutdownGracePeriodByPodPriority": {"a": 1}}, {}, "'a': 1}: a list"),
+        ({"shutdownGracePeriodByPodPriority": [{**PERIOD, "priority": "1"}]}, {}, "numbers"),
     ],
 )
 def test_configurations_that_cannot_be_meant(obj: Object, flags: Object, text: str) -> None:
@@ -151,9 +168,27 @@ def test_flags_of_the_command() -> None:
     )
     assert (own["kubeconfig"], own["host-image"], own["node-labels"]) == ("/k", "true", "a=b")
     assert (flags, taken) == ({"max-pods": "5"}, ["--v"])
-    for arguments, text in (([], "--kubeconfig"), (["--kubeconfig=/k", "--no"], "unknown flag")):
+    for arguments, text in (
+        ([], "--kubeconfig"),
+        (["--kubeconfig=/k", "--no"], "unknown flag"),
+        (["--kubeconfig=/k", "--host-root-namespaces=A"], "--host-root-namespaces A: a lowercase"),
+        (["--kubeconfig=/k", "--cluster-cidr=10.7.0.1/16"], "--cluster-cidr 10.7.0.1/16: .* host"),
+    ):
         with pytest.raises(command.FlagError, match=text):
             command.split_flags(arguments)
+
+
+def test_what_pods_of_the_machines_files_may_be_and_do_not_see() -> None:
+    own, flags, _ = command.split_flags(
+        ["--kubeconfig=/k", "--host-root-namespaces=a,b", "--cert-dir=/pki"]
+    )
+    options = command.node_options(own, with_flags(read_configuration({}), flags))
+    assert options.host_root_namespaces == ("a", "b")
+    assert options.hidden == [Path("/k")]
+    assert options.pki == Path("/pki")
+    own, flags, _ = command.split_flags(["--kubeconfig=/k"])
+    options = command.node_options(own, with_flags(read_configuration({}), flags))
+    assert options.host_root_namespaces == ()
 
 
 def test_the_settings_of_a_node(tmp_path: Path) -> None:
@@ -167,12 +202,14 @@ def test_the_settings_of_a_node(tmp_path: Path) -> None:
             f"--resolv-conf={names}",
             "--kube-reserved=cpu=500m",
             "--system-reserved=cpu=250m,memory=1Gi",
+            "--cluster-cidr=fd00::/48,10.7.0.0/16",
         ]
     )
     options = command.node_options(own, with_flags(read_configuration({}), flags))
     kubelet = options.kubelet
     assert kubelet is not None
     assert (kubelet.name, kubelet.ip, options.ends_with_node) == ("me", "10.0.0.9", False)
+    assert str(options.cluster_range) == "10.7.0.0/16"
     assert kubelet.names.servers == ["1.2.3.4"]
     assert kubelet.names.searches == ["a", "b"]
     machine = node.Machine("amd64", 4, 4 << 20, 100, "", "", "", "", "")
@@ -505,33 +542,6 @@ def test_who_offends() -> None:
         "offending_containers_usage": "2Mi",
         "starved_resource": "memory",
     }
-
-
-# Why containers are stopped.
-
-
-@pytest.mark.parametrize(
-    ("obj", "name", "kind", "text"),
-    [
-        (pod(), "a", "liveness", "Container a failed liveness probe, will be restarted"),
-        (pod(), "a", "startup", "Container a failed startup probe, will be restarted"),
-        (pod(policy="Never"), "a", "liveness", "Container a failed liveness probe"),
-        (pod(init("s", **ALWAYS)), "s", "liveness", "Init container s failed liveness probe"),
-        (pod(), "a", "", ""),
-    ],
-)
-def test_why_containers_are_stopped(obj: Object, name: str, kind: str, text: str) -> None:
-    found = container(name)
-    spec = obj["spec"]
-    (wanted,) = [
-        each for each in (*spec["initContainers"], *spec["containers"]) if each["name"] == name
-    ]
-    results = {(found.id, kind): False}
-    assert why_stopped(obj, wanted, found, results) == text
-    found.spec_image = "other"
-    if not kind:
-        text = "Container a definition changed, will be restarted"
-        assert why_stopped(obj, wanted, found, results) == text
 
 
 class Commands:

@@ -4,7 +4,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from kvstack.agents.kubelet.pod_addresses import NoAddressError, PodAddresses
+from kvstack.agents.kubelet.runtime.pod_addresses import NoAddressError, PodAddresses
 
 
 def test_addresses_are_of_the_node_and_given_in_turn() -> None:

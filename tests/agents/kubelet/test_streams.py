@@ -18,16 +18,17 @@ from typing_extensions import override
 from kvstack.agents.client.built_in import NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions
 from kvstack.agents.kubelet.server.log_stream import selection_of
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import User
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.server.settings.options import Options
-from kvstack.apiserver.streams.http_answer import read_head
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.apiserver.streams.spdy.frames import Codec
-from kvstack.apiserver.streams.spdy.pipes import SocketPipe
 from kvstack.apiserver.streams.spdy.session import Session, Stream
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile
+from kvstack.component.http.dialling import dial
+from kvstack.component.http.request_head import head_lines
+from kvstack.component.http.single import ask_on
 from tests.agents.kubelet.test_kubelet import pod, pytestmark, reach
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.network.tcp_listener import TcpListener
@@ -204,17 +205,20 @@ async def open_spdy(cluster: TestCluster, path: str, protocol: str) -> Session:
     """Upgrade a connection to the API server to SPDY/3.1, as older clients do."""
     base = urlsplit(cluster.server.urls[0])
     token = cluster.server.local.token_for(User("admin", groups=("system:masters",)))
-    reader, writer = await asyncio.open_connection(base.hostname, base.port)
-    head = (
-        f"POST /api/v1/namespaces/default/pods/{path} HTTP/1.1\r\nHost: {base.netloc}\r\n"
-        f"Authorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
-        f"X-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n"
+    lines = head_lines(
+        (
+            ("Authorization", f"Bearer {token}"),
+            ("Connection", "Upgrade"),
+            ("Upgrade", "SPDY/3.1"),
+            ("X-Stream-Protocol-Version", protocol),
+        )
     )
-    writer.write(head.encode())
-    answer = await read_head(reader)
-    assert answer.code == 101
+    sock = await dial([(base.hostname or "", base.port or 0)])
+    target = f"/api/v1/namespaces/default/pods/{path}"
+    answer = await ask_on(sock, "POST", target, base.netloc, lines, is_upgrade=True)
+    assert answer.is_upgraded
     assert answer.header("x-stream-protocol-version") == protocol
-    return Session(SocketPipe(reader, writer), is_client=True)
+    return Session(answer, is_client=True)
 
 
 async def all_of(stream: Stream) -> bytes:
@@ -362,7 +366,15 @@ def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
         assert [each["podRef"]["name"] for each in summary["pods"]] == ["web"]
         assert b'kubelet_node_name{node="node-a"} 1\n' in await page("metrics")
         assert b"node_cpu_usage_seconds_total" in await page("metrics/resource")
-        assert b"machine_cpu_cores" in await page("metrics/cadvisor")
+        cadvisor = (await page("metrics/cadvisor")).decode()
+        assert "machine_cpu_cores" in cadvisor
+        if summary["pods"][0]["containers"]:  # where there are control groups
+            assert summary["pods"][0]["process_stats"]["process_count"] > 0
+            assert summary["node"]["systemContainers"][0]["memory"]["workingSetBytes"] > 0
+            of_pod = [each for each in cadvisor.splitlines() if 'pod="web"' in each]
+            sums = [each for each in of_pod if each.startswith("container_memory_working_set")]
+            assert sorted('container=""' in each for each in sums) == [False, True]
+            assert any(each.startswith("container_spec_cpu_shares") for each in of_pod)
         pods = json.loads(await page("pods"))
         assert [each["metadata"]["name"] for each in pods["items"]] == ["web"]
         running = json.loads(await page("runningpods/"))

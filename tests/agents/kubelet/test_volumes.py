@@ -1,17 +1,24 @@
 """Volumes on the disk of a node, and in its memory."""
 
+import ctypes
 import os
 import stat
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvstack.agents.kubelet import mount_table
-from kvstack.agents.kubelet.log_links import LogLinks
+from kvstack.agents.kubelet.disk import mount_table
+from kvstack.agents.kubelet.disk.removal import remove_tree
+from kvstack.agents.kubelet.disk.tree_walk import entries_below
+from kvstack.agents.kubelet.logs.log_links import LogLinks
+from kvstack.agents.kubelet.logs.pod_logs import PodLogs
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.files import File
+from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.volumes import directories
 from tests.agents.kubelet.pods.test_worker import container, pod
 from tests.agents.support.namespaces import has_namespaces
@@ -155,6 +162,87 @@ def test_files_of_variables_are_read_from_volumes(tmp_path: Path) -> None:
     for path in ("large", "out", "../x"):
         with pytest.raises(ConfigurationError):
             read(path)
+    os.mkfifo(volume / "pipe")
+    assert read("pipe") == {("v", "pipe"): None}
+
+
+def sub_paths(volume: Path, path: str) -> Path:
+    mount = {"name": "v", "mountPath": "/v", "subPath": path}
+    (found,) = directories.mounts(pod(), {"volumeMounts": [mount]}, {"v": (volume, False)}, {}, {})
+    assert found.is_below
+    return Path(found.source)
+
+
+def test_places_in_volumes(tmp_path: Path) -> None:
+    volume, outside = tmp_path / "v", tmp_path / "outside"
+    for each in (volume / "real", outside):
+        each.mkdir(parents=True)
+    volume.chmod(0o777)
+    (volume / "link").symlink_to("real")
+    (volume / "named").symlink_to(volume / "real")
+    (volume / "out").symlink_to(outside)
+    assert sub_paths(volume, "real/a/b") == volume / "real" / "a" / "b"
+    assert stat.S_IMODE((volume / "real" / "a").stat().st_mode) == 0o777
+    assert sub_paths(volume, "link/c") == volume / "real" / "c"
+    assert sub_paths(volume, "named/d") == volume / "real" / "d"
+    (volume / "loop").symlink_to("loop")
+    for path in ("out", "out/x", "loop/x", "../outside", "/x"):
+        with pytest.raises(ConfigurationError, match="lead"):
+            sub_paths(volume, path)
+    assert not list(outside.iterdir())
+
+
+@contextmanager
+def exchanging(one: Path, other: Path) -> Iterator[None]:
+    """Exchange two names all the time, as a container of the volume may."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "renameat2"):
+        pytest.skip("this C library has no renameat2")
+    ends = threading.Event()
+
+    def swap() -> None:
+        while not ends.is_set():
+            assert libc.renameat2(-100, bytes(one), -100, bytes(other), 2) == 0
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        swapping.join()
+
+
+def test_races_in_volumes_are_lost(tmp_path: Path) -> None:
+    """A link that takes the place of a file or directory meanwhile is not followed."""
+    volume, outside = tmp_path / "v", tmp_path / "outside"
+    for each in (volume / "a", outside):
+        each.mkdir(parents=True)
+    (outside / "env").write_text("SECRET=1")
+    (outside / "env").chmod(0o600)
+    (volume / "a" / "env").write_text("A=1")
+    (volume / "link").symlink_to(outside)
+    texts = set()
+    reference = {"volumeName": "v", "path": "a/env", "key": "A"}
+    obj = {"env": [{"name": "X", "valueFrom": {"fileKeyRef": reference}}]}
+    with exchanging(volume / "a", volume / "link"):
+        for number in range(300):
+            try:
+                sub_paths(volume, f"a/{number}")
+            except ConfigurationError as error:
+                assert "leads out" in str(error)  # noqa: PT017
+            try:
+                found = directories.env_files(obj, {"v": (volume, False)})
+                texts.add(found["v", "a/env"])
+            except ConfigurationError as error:
+                assert "leads out" in str(error)  # noqa: PT017
+            directories.give_to_group(volume, 4711, "Always")
+    assert texts <= {"A=1", None}
+    assert [each.name for each in outside.iterdir()] == ["env"]
+    for each in (outside, outside / "env"):
+        assert each.stat().st_gid != 4711
+    assert stat.S_IMODE((outside / "env").stat().st_mode) == 0o600
+    assert 4711 in {each.lstat().st_gid for each in volume.iterdir()}
 
 
 def test_logs_are_linked_to_by_their_containers(tmp_path: Path) -> None:
@@ -175,3 +263,92 @@ def test_logs_are_linked_to_by_their_containers(tmp_path: Path) -> None:
     links.make(pod(), found)
     (link,) = (tmp_path / "containers").iterdir()
     assert len(link.name) == 255
+
+
+def test_only_the_nodes_own_logs_are_removed(tmp_path: Path) -> None:
+    logs = tmp_path / "pods"
+    one, other = PodLogs(tmp_path / "one"), PodLogs(tmp_path / "other")
+    for owner, name in ((one, "n_a_1"), (one, "n_b_2"), (other, "n_c_3")):
+        (logs / name / "c").mkdir(parents=True)
+        (logs / name / "c" / "0.log").touch()
+        owner.claim(logs / name)
+        owner.claim(logs / name)
+    (logs / "n_d_4").mkdir()  # of a kubelet of somebody else
+    one.remove_others(logs, {"2"})
+    assert {each.name for each in logs.iterdir()} == {"n_b_2", "n_c_3", "n_d_4"}
+    one.remove_others(logs, ())
+    assert {each.name for each in logs.iterdir()} == {"n_c_3", "n_d_4"}
+    assert not list((tmp_path / "one").iterdir())
+    PodLogs(tmp_path / "none").remove_others(logs, ())
+
+
+DEPTH = 3000
+"""Deeper than Python calls, and than descriptors may be open."""
+
+
+def nest(top: Path, target: Path) -> None:
+    """Make directories in directories, some with a link to a target."""
+    held = os.open(top, os.O_RDONLY)
+    for number in range(DEPTH):
+        os.mkdir("d", dir_fd=held)
+        if number % 1000 == 1:
+            os.symlink(target, "link", dir_fd=held)
+        below = os.open("d", os.O_RDONLY, dir_fd=held)
+        os.close(held)
+        held = below
+    os.close(held)
+
+
+def test_a_directory_is_walked_however_deep_it_is(tmp_path: Path) -> None:
+    outside, top = tmp_path / "outside", tmp_path / "top"
+    for each in (outside, top):
+        each.mkdir()
+    (outside / "kept").write_bytes(bytes(1 << 20))
+    nest(top, outside)
+    found = size_of(top)
+    assert found.inodes == DEPTH + DEPTH // 1000
+    assert found.bytes < 1 << 25
+    assert size_of(outside).bytes >= 1 << 20
+    directories.give_to_group(top, os.getgid(), "Always")
+    assert (top / "d" / "d").stat().st_mode & stat.S_ISGID
+    assert not outside.stat().st_mode & stat.S_ISGID
+    remove_tree(top)
+
+
+def test_a_walk_notices_that_a_directory_was_moved(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "else").mkdir()
+    held = os.open(tmp_path / "a", os.O_RDONLY)
+    seen = []
+
+    def walk() -> None:
+        for _, name, _ in entries_below(held):
+            seen.append(name)
+            if name == "b":
+                (tmp_path / "a" / "b" / "c").mkdir()
+            if name == "c":
+                (tmp_path / "a" / "b").rename(tmp_path / "else" / "b")
+
+    with pytest.raises(OSError, match="moved while it was walked"):
+        walk()
+    os.close(held)
+    assert seen == ["b", "c"]
+
+
+def test_a_directory_is_removed_however_deep_it_is(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "link").symlink_to(outside)
+    for number in range(2500):
+        (top / f"file-{number}").touch()
+    nest(top, outside)
+    remove_tree(top)
+    assert not top.exists()
+    assert (outside / "kept").exists()
+    remove_tree(top)
+    (tmp_path / "link").symlink_to(outside)
+    remove_tree(tmp_path / "link")
+    assert [each.name for each in tmp_path.iterdir()] == ["outside"]

@@ -11,13 +11,13 @@ from kvstack.agents.manager.configuration import FIELDS, shown
 from kvstack.agents.manager.flags import SIGNERS, TABLE, WORKERS
 from kvstack.agents.manager.process import limiter_of, main
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
-from kvstack.apiserver.server.settings.command_line import (
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import (
     default_value,
     help_text,
     read_command_line,
 )
-from kvstack.apiserver.server.settings.flag_table import Effect, Flag
-from kvstore.errors import ConfigError
+from kvstack.component.flags.flag_table import Effect, Flag
 
 KUBEADM = """
 --allocate-node-cidrs=true --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf

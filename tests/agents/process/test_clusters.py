@@ -7,7 +7,7 @@ import pytest
 from kvstack.agents.client import kubeconfig
 from kvstack.agents.client.kubeconfig import KubeconfigError
 from kvstack.agents.process.settings import cluster_of
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
 from kvstack.agents.process.settings import PageSettings
-from kvstack.apiserver.server.certs.certificates import Profile, issue, new_authority
+from kvstack.component.certs.certificates import Profile, issue, new_authority
 
 Object = dict[str, Any]
 

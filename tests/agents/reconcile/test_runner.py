@@ -25,7 +25,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.agents.reconcile.runner import Runner, Surroundings
+from kvstack.agents.reconcile.runner import Environment, Runner
 from tests.agents.support.cluster import ListLog
 from tests.agents.support.scripted import Answered, Request, Scripted
 from tests.apiserver.support.virtual_time import run
@@ -81,7 +81,7 @@ class Bench:
         self.runner = Runner(
             controller,
             api,
-            Surroundings(self, self.clock, lambda: 0.5, self.log),  # type: ignore[arg-type]
+            Environment(self, self.clock, lambda: 0.5, self.log),  # type: ignore[arg-type]
         )
         self.maps = self.of(CONFIG_MAPS)
         self.maps.replace([], "1")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.configuration import (
     DEFAULT,
-    ConfigurationError,
     read_configuration,
 )
 from kvstack.agents.scheduler.scheduling import Turn, enough, heap_root, schedule
@@ -34,6 +34,7 @@ def places(count: int, pods: int, profile: Any) -> list[int]:
         meta = {"name": f"p{number}", "namespace": "d", "uid": str(number)}
         pod = PodInfo({"metadata": meta, "spec": {"containers": [container]}})
         decision = schedule(pod, cluster, profile, turn)
+        turn = decision.turn
         assert decision.node is not None
         cluster.add_pod(pod, decision.node)
         found.append(int(decision.node[1:]))

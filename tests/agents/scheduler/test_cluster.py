@@ -11,7 +11,7 @@ from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.node_order import interleaved
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, selector_of
-from kvstack.apiserver.objects import labels as selectors
+from kvstack.apimachinery.objects import labels as selectors
 
 Object = dict[str, Any]
 MATCH = PodMatch(

@@ -9,21 +9,21 @@ from kvstack.agents.client.leader_election import LeaseName
 from kvstack.agents.scheduler.configuration import Configuration, read_configuration
 from kvstack.agents.scheduler.live import process
 from kvstack.agents.scheduler.live.command_line import (
-    TABLE,
+    COMMAND,
     Flags,
     read_flags,
-    read_given,
     with_election,
 )
+from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.agents.scheduler.live.metrics import Metrics, Sizes
-from kvstack.apiserver.server.settings.command_line import default_value, help_text
-from kvstack.apiserver.server.settings.flag_table import Effect
-from kvstore.errors import ConfigError
-from kvstore.server.metrics.exposition import render
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import default_value, help_text, read_command_line
+from kvstack.component.flags.flag_table import Effect
+from kvstack.component.metrics.exposition import render
 
 
 def flags_of(*arguments: str) -> Flags:
-    return read_flags(read_given(arguments))
+    return read_flags(read_command_line(arguments, COMMAND, TABLE))
 
 
 def test_flags_are_kube_schedulers() -> None:
@@ -155,8 +155,8 @@ def _told(configuration: Configuration) -> object:
             profile.name,
             [plugin.name for plugin in profile.filters],
             [(plugin.name, weight) for plugin, weight in profile.scorers],
-            profile.preempts,
-            profile.min_candidates_percentage,
+            [plugin.name for plugin in profile.post_filters],
+            [plugin.name for plugin in profile.pre_binds],
         )
         for profile in configuration.profiles.values()
     ]

@@ -1,17 +1,22 @@
 """Which devices claims get, on which nodes, and what is told where they get none."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.configuration import DEFAULT, read_configuration
+from kvstack.agents.scheduler.cycle import Code
 from kvstack.agents.scheduler.devices.allocator import Allocator, NodeError
 from kvstack.agents.scheduler.devices.requests import DeviceError
-from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for, to_deallocate
-from kvstack.agents.scheduler.profile import ConfigurationError
+from kvstack.agents.scheduler.handle import PluginError, PostFilterResult
+from kvstack.agents.scheduler.plugin import Unplaced
+from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for
 from kvstack.agents.scheduler.scheduling import Decision, Turn, schedule
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from tests.agents.scheduler.handles import FakeHandle
 
 Object = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -59,6 +64,13 @@ def cluster(*slices: Object, nodes: int = 2, rules: tuple[Object, ...] = ()) -> 
         made.devices.slices[each["metadata"]["name"]] = each
     made.devices.taint_rules.update({str(place): each for place, each in enumerate(rules)})
     return made
+
+
+def post_filtered(decision: Decision, handle: FakeHandle) -> PostFilterResult:
+    """Return what the plugin does about a pod that no node takes."""
+    (plugin,) = (each for each in PROFILE.post_filters if each.name == "DynamicResources")
+    unplaced = Unplaced(decision.cycle, decision.diagnosis, PROFILE.filters)
+    return asyncio.run(plugin.post_filter(handle, unplaced))
 
 
 def found(world: Cluster, *claims: Object, slot: int = 0) -> list[list[str]] | None:
@@ -382,11 +394,23 @@ def test_a_claim_with_devices_keeps_its_pod_where_they_are_seen() -> None:
         "0/3 nodes are available: 1 node(s) were unschedulable,"
         " 2 resourceclaim not available on the node."
     )
-    freed = to_deallocate(decision.cycle)
-    assert freed is not None
-    assert freed[0]["metadata"]["name"] == "c"
+    handle = FakeHandle(world)
+    made = post_filtered(decision, handle)
+    assert made.text == "deallocation of ResourceClaim completed"
+    assert made.code is Code.UNSCHEDULABLE
+    (freed,) = handle.updated
+    assert freed["metadata"]["name"] == "c"
+    assert freed["status"] == {}
     here["status"]["reservedFor"] = [{"resource": "pods", "name": "other", "uid": "uid-other"}]
-    assert to_deallocate(decide(world, here).cycle) is None
+    assert post_filtered(decide(world, here), handle) == PostFilterResult(Code.UNSCHEDULABLE)
+    assert len(handle.updated) == 1
+
+
+def test_a_plugin_that_was_never_asked_has_the_real_schedulers_error() -> None:
+    decision = decide(cluster(), claim("c", wants()))
+    decision.cycle.states.clear()  # a plugin before this one ended the search
+    with pytest.raises(PluginError, match=r"^not found$"):
+        post_filtered(decision, FakeHandle(cluster()))
 
 
 @pytest.mark.parametrize(
@@ -414,11 +438,10 @@ def test_devices_that_take_too_long_are_not_available(
     }
     world = cluster(slice_of("n0", device("d0")))
     world.devices.set_claim("web/c", {**claim("c", wants()), "status": {"allocation": allocation}})
-    world.devices.now_s = 1_700_000_000.0 + age_s
     entry = {"name": "DynamicResources", "args": args}
     profile = read_configuration({"profiles": [{"pluginConfig": [entry]}]}).profiles[PROFILE.name]
-    assert profile.binding_timeout_s == (5.0 if args else 600.0)
-    decision = schedule(pod("c"), world, profile, Turn())
+    now_s = 1_700_000_000.0 + age_s
+    decision = schedule(pod("c"), world, profile, Turn(), now_s=now_s)
     assert (decision.node is None) is is_late
 
 

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from kvstack.agents.client.built_in import NODES, PODS, PRIORITY_CLASSES
 from kvstack.agents.scheduler import extenders
+from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.configuration import read_configuration
 from kvstack.agents.scheduler.cycle import Code, Reason
 from kvstack.agents.scheduler.extenders import Extender, ExtenderError
-from kvstack.agents.scheduler.preemption import Candidate
-from kvstack.agents.scheduler.profile import ConfigurationError
+from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from tests.agents.scheduler.test_live import add_node, add_pod, scheduling, until

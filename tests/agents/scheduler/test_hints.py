@@ -16,7 +16,7 @@ from kvstack.agents.scheduler.events.changes import (
     POD_SCALE_DOWN,
     Change,
 )
-from kvstack.agents.scheduler.events.hints import may_help
+from kvstack.agents.scheduler.hints import may_help
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 

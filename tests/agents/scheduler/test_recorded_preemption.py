@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.scheduler.preemption import preempt
+from kvstack.agents.scheduler.plugin import Unplaced
+from kvstack.agents.scheduler.preemption import Limits, preempt
 from kvstack.agents.scheduler.scheduling import Turn, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from tests.agents.scheduler import worlds
@@ -26,7 +27,8 @@ def test_preemption_is_as_recorded(world: Object) -> None:
     if decision.node is not None:
         assert results[0]["condition"] is None
         return
-    found = preempt(decision, profile, NOW_S, 0)
+    unplaced = Unplaced(decision.cycle, decision.diagnosis, profile.filters)
+    found = preempt(unplaced, Limits(), NOW_S, 0)
     assert {uid: cluster.node_of(uid) for uid in cluster.pods} == before
     wanted = [(each["condition"]["message"], each["nominated"] or "") for each in results]
     assert (decision.diagnosis.message(found.text), found.node) in wanted

@@ -1,19 +1,14 @@
 """What is written on volumes and claims when a pod is placed is as with the real scheduler."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.scheduler.live.binder import Binder
-from kvstack.agents.scheduler.plugins.volume_binding import plan_for
+from kvstack.agents.scheduler.plugins.volume_binding import VolumeBinding
 from kvstack.agents.scheduler.scheduling import Turn, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from tests.agents.scheduler import worlds
-
-if TYPE_CHECKING:
-    from kvstack.agents.client.api import Api
 
 Object = dict[str, Any]
 
@@ -32,13 +27,9 @@ def test_volumes_are_bound_as_recorded(world: Object, case: Object) -> None:
     pod = PodInfo(worlds.stored(case["pending"], "pending"))
     decision = schedule(pod, cluster, profile, Turn())
     chosen = case["result"]["chosen"]
-    plan = plan_for(decision.cycle, cluster.slots[chosen])
-    assert plan is not None
-    nobody: Any = None
-    api: Api = nobody  # nothing is written yet
-    binder = Binder(api, cluster.storage, SystemClock(), 1.0)
+    (plugin,) = (each for each in profile.reserves if each.name == VolumeBinding.name)
     before = (dict(cluster.storage.volumes), dict(cluster.storage.claims))
-    changed = binder.assume(plan, chosen)
+    changed = plugin.reserve(decision.cycle, cluster.slots[chosen])
     wanted = {
         (each["resource"], each["name"]): {
             "annotations": each.get("annotations"),
@@ -50,7 +41,7 @@ def test_volumes_are_bound_as_recorded(world: Object, case: Object) -> None:
     for _, new in changed:
         kept = cluster.storage.claims if "namespace" in new["metadata"] else cluster.storage.volumes
         assert kept[key_of(new)] is new
-    binder.forget(changed)
+    plugin.unreserve(cluster, changed)
     assert (cluster.storage.volumes, cluster.storage.claims) == before
 
 

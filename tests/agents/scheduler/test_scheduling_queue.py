@@ -2,14 +2,16 @@
 
 from typing import Any
 
+from kvstack.agents.scheduler.configuration import DEFAULT
 from kvstack.agents.scheduler.events.changes import (
     NODE_ADD,
     NODE_LABEL,
     POD_DELETE,
     Change,
 )
-from kvstack.agents.scheduler.events.hints import may_help
+from kvstack.agents.scheduler.hints import may_help
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
+from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 
 NO_CHANGE = Change(None, None)
@@ -31,6 +33,11 @@ def popped(queue: SchedulingQueue, now_s: float) -> Waiting:
     waiting = queue.pop(now_s)
     assert waiting is not None
     return waiting
+
+
+def gating_queue() -> SchedulingQueue:
+    profile, cluster = DEFAULT.profiles["default-scheduler"], Cluster()
+    return SchedulingQueue(gate_of=lambda pod: profile.gate_of(pod, cluster))
 
 
 def refused(queue: SchedulingQueue, now_s: float, plugin: str = "NodeResourcesFit") -> Waiting:
@@ -106,7 +113,7 @@ def test_what_happened_before_an_attempt_does_not_count() -> None:
 
 
 def test_gated_pods_wait_until_their_gates_are_gone() -> None:
-    queue = SchedulingQueue()
+    queue = gating_queue()
     queue.add(pod("a", schedulingGates=[{"name": "later"}]), 1.0)
     assert queue.sizes()["gated"] == 1
     assert not queue.happened(NODE_ADD, ROOM, 2.0)
@@ -152,7 +159,7 @@ def test_which_changes_of_claims_help() -> None:
     wanted = pod("a", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
     own = {"metadata": {"name": "gpu", "namespace": "default"}}
     other = {"metadata": {"name": "other", "namespace": "default"}}
-    allocated = {"status": {"allocation": {"devices": {}}}}
+    allocated: Any = {"status": {"allocation": {"devices": {}}}}
 
     def helps(old: Any, new: Any) -> bool:
         return may_help("DynamicResources", "ResourceClaimUpdate", wanted, Change(old, new))
@@ -168,7 +175,7 @@ def test_which_changes_of_claims_help() -> None:
 
 
 def test_the_queue_counts_why_pods_come_to_which_place() -> None:
-    queue = SchedulingQueue()
+    queue = gating_queue()
     queue.add(pod("a"), 10.0)
     queue.add(pod("b", schedulingGates=[{"name": "g"}]), 10.0)
     refused(queue, 10.0)

@@ -106,7 +106,7 @@ def test_a_series_is_told_at_its_second_time_and_when_it_is_over() -> None:
 
 
 def test_a_series_that_is_over_is_told_when_the_next_one_begins() -> None:
-    # Looked for every six minutes, from 200 on: at 560 it is not over, at 651 it is.
+    # Looked for every six minutes: at 360 it is not over, at 651 it is.
     told = times_told(0, 100, 200, 290, 651)
     assert [(method, count) for method, count, _ in told[2:]] == [("PATCH", 4), ("POST", 1)]
     assert told[2][2] == told[3][2] == 651
@@ -139,6 +139,23 @@ def test_a_series_whose_event_is_gone_begins_a_new_one() -> None:
     asked = in_virtual_time(story())
     assert [method for method, _ in asked] == ["POST", "PATCH", "POST"]
     assert asked[2][1]["series"]["count"] == 2
+
+
+def test_events_that_are_not_repeated_are_forgotten() -> None:
+    async def story() -> tuple[int, int]:
+        api = Api(Scripted(lambda request: Answered(201, request.body)))
+        recorder = SeriesRecorder(api, "default-scheduler", "here", SimClock(), ListLog())
+        for number in range(10):
+            pod = {**POD, "metadata": {"name": f"p{number}", "namespace": "web"}}
+            recorder.record(pod, "Normal", "Scheduled", "Binding", "note")
+        await asyncio.sleep(300)
+        before = len(recorder)
+        await asyncio.sleep(421)
+        after = len(recorder)
+        await recorder.close()
+        return before, after
+
+    assert in_virtual_time(story()) == (10, 0)
 
 
 def test_two_at_once_are_one_after_another() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kvstack.agents.standalone import envtest
-from kvstack.apiserver.server.certs.certificates import Pair, Profile, issue, new_authority, new_key
+from kvstack.component.certs.certificates import Pair, Profile, issue, new_authority, new_key
 from tests.support.servers import free_ports
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object = dict[str, Any]
 

@@ -32,8 +32,8 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import micro_time_text
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.load import load
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.load import load
 from tests.agents.stories.normal_form import Names, compare_objects, normal_object
 from tests.agents.stories.player import Player
 from tests.agents.support.cluster import TestCluster

@@ -7,12 +7,12 @@ async with TestCluster(log) as cluster:
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,18 +29,19 @@ from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.reconcile.local_users import LocalUsers
 from kvstack.agents.reconcile.manager import Manager
 from kvstack.agents.reconcile.plan import Controller
-from kvstack.agents.reconcile.runner import Surroundings
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
-from kvstack.apiserver.policy.attributes import User
+from kvstack.agents.reconcile.runner import Environment
+from kvstack.apimachinery.attributes import User
+from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.server.certs.cert_files import CertFiles
 from kvstack.apiserver.server.settings.options import (
     AuthenticationOptions,
     Options,
     ServiceAccountOptions,
     ServingOptions,
 )
+from kvstack.component.certs.cert_files import CertFiles
 from kvstore import embed
+from tests.support.waiting import eventually as eventually
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 _ACCOUNT_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system")
@@ -148,9 +149,9 @@ class TestCluster:
             name = f"system:serviceaccount:kube-system:{account}"
             return local.token_for(User(name, groups=(*_ACCOUNT_GROUPS, _AUTHENTICATED)))
 
-        surroundings = Surroundings(self.informers, self.clock, self._random.random, self.log)
+        environment = Environment(self.informers, self.clock, self._random.random, self.log)
         users = LocalUsers(local.transport, token_of, "kvstack")
-        manager = Manager(controllers, users, surroundings)
+        manager = Manager(controllers, users, environment)
         self._managers.append(manager)
         await manager.start()
         return manager
@@ -198,18 +199,3 @@ def _authority() -> tuple[bytes, bytes]:
             serialization.NoEncryption(),
         ),
     )
-
-
-async def eventually(
-    condition: Callable[[], Any], *, within_s: float = 60.0, every_s: float = 0.02
-) -> Any:
-    """Wait until a condition holds; return what it returns."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if loop.time() > deadline:
-            raise AssertionError(f"not so within {within_s} s")
-        await asyncio.sleep(every_s)

@@ -1,20 +1,20 @@
 """Carries plans out without a server: a view made of objects, and answers given by hand."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.reconcile.plan import Action, Again, Outcome, Plan, Retry, SlowStart
 from kvstack.agents.reconcile.store_view import StoreView
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 
 Object = dict[str, Any]
 Answer = Object | Exception | None
 
 
 def view_of(
-    objects: dict[ResourceType, Iterable[Object]],
+    objects: Mapping[ResourceType, Iterable[Object]],
     indexes: Iterable[Any] = (),
 ) -> StoreView:
     """Return a view of these objects; indexes: those of a controller."""

@@ -25,7 +25,7 @@ from kvstack.agents.reconcile.plan import (
     Update,
 )
 from kvstack.agents.reconcile.store_view import StoreView
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from kvstack.agents.client.kubeconfig import Cluster, load
 from kvstore.transport import native
 from tests.agents.topology.images import base_images
 from tests.agents.topology.trouble import faults_after, one_of_each
-from tests.support.compose import COMPOSE, ROOT, read_compose
+from tests.support.compose import COMPOSE, ROOT, read_compose, restarts
 from tests.support.network.ports import free_ports
 
 pytestmark = [
@@ -36,7 +36,7 @@ pytestmark = [
 PORTS: Final = ("PORT1", "PORT2", "PORT3", "API_PORT")
 COMMAND_S: Final = 1200.0
 AGAIN_S: Final = 60.0
-LASTING: Final = [name for name, each in read_compose()["services"].items() if each.get("restart")]
+LASTING: Final = [name for name, each in read_compose()["services"].items() if restarts(each)]
 
 
 def docker(
@@ -129,7 +129,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Conta
     python, rust = base_images(docker, directory)
     ports = free_ports(len(PORTS))
     environment = {
-        "KVSTORE_IMAGE": "kvstack-test",
+        "KVSTACK_IMAGE": "kvstack-test",
         "PYTHON_IMAGE": python,
         "RUST_IMAGE": rust,
         **{name: str(port) for name, port in zip(PORTS, ports, strict=True)},

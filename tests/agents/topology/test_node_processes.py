@@ -69,7 +69,10 @@ def kubelet(name: str, directory: Path) -> Service:
         ],
         "restart": "unless-stopped",
         "volumes": ["certs:/certs:ro"],
-        "depends_on": {"lb": {"condition": "service_healthy"}},
+        "depends_on": {
+            "lb": {"condition": "service_healthy"},
+            "authorization": {"condition": "service_completed_successfully"},
+        },
     }
 
 

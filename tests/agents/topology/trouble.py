@@ -11,7 +11,7 @@ from typing import Final
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
 from tests.agents.topology.workload import Churn, Programs
-from tests.support.compose import Topology
+from tests.support.compose import Topology, restarts
 
 SETTLE_S: Final = 180.0
 ALIASES: Final = {"api": "lb"}  # both API servers have this name
@@ -72,12 +72,12 @@ def one_of_each(names: list[str], chance: random.Random) -> list[str]:
 
 def lasting(topology: Topology) -> list[str]:
     """Return the services that are started again when they end."""
-    return [name for name, each in topology.services.items() if each.get("restart")]
+    return [name for name, each in topology.services.items() if restarts(each)]
 
 
 def admin(topology: Topology) -> Cluster:
     """Return how the administrator reaches a cluster."""
-    cluster = load(topology.path("apiserver1", "/certs/kubernetes/admin.conf"))
+    cluster = load(topology.path("certs", "/certs/kubernetes/admin.conf"))
     assert cluster.server == topology.url(_PUBLISHED)
     return cluster
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxySettings
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile, issue
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile, issue
+from kvstack.component.clock import SystemClock
 from kvstore import embed
-from kvstore.runtime.clock import SystemClock
 from tests.apiserver.server.in_process import World, options
 from tests.support.http.hanging_up import hang_up
 

@@ -13,16 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.plugins.optional.deny_service_external_ips import (
     DenyServiceExternalIPs,
 )
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import SERVICES
-from kvstack.apiserver.policy.attributes import User
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_objects
-from kvstack.apiserver.schema.resource import Kind
 from tests.apiserver.advisories.target import BOB, Target
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -12,7 +12,7 @@ from pathlib import Path
 import hpack
 import pytest
 
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstack.component.line_log.line_logger import LineLogger
 from tests.apiserver.advisories.target import ADMIN, BOB, Target, parsed
 from tests.support.certificates import Authority
 from tests.support.http.hanging_up import hang_up

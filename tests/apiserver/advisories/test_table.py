@@ -93,7 +93,7 @@ TABLE = (
     Advisory(
         "CVE-2021-3121",
         "a malformed message of protobuf ended the server",
-        "tests.apiserver.schema.test_protobuf:test_any_bytes_are_read_or_refused",
+        "tests.apimachinery.schema.test_protobuf:test_any_bytes_are_read_or_refused",
     ),
     Advisory(
         "CVE-2021-25735",

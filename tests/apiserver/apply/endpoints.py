@@ -1,7 +1,7 @@
 """The endpoints of built-in kinds, with the fields that writes to them never own."""
 
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apply.endpoint import Endpoint
-from kvstack.apiserver.schema.resource import Resource
 
 SPEC_BESIDE_STATUS = frozenset(
     [

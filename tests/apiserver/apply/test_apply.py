@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet
 from kvstack.apiserver.apply.managed_fields import Entry
 from kvstack.apiserver.apply.structure import Obj
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.types import Type
 from tests.apiserver.apply.types import APP, INT, META, STRING, field, map_of, struct
 
 MAIN = Endpoint(APP, "v1", "App", reset_fields=(("status",),))

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.apply.comparison import Comparison, compare, is_same, reaches_untyped
 from kvstack.apiserver.apply.field_set import FieldSet
 from kvstack.apiserver.apply.structure import ItemError
-from kvstack.apiserver.schema.load import load
 from tests.apiserver.apply.types import (
     ANY,
     APP,

@@ -1,6 +1,6 @@
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import Endpoint, Versions
 from kvstack.apiserver.apply.structure import Obj
-from kvstack.apiserver.schema.types import Type
 from tests.apiserver.apply.types import APP, STRING, struct
 
 OTHER = struct(apiVersion=STRING, old=STRING)

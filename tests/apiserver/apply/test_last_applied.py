@@ -3,6 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.last_applied import (
@@ -12,7 +13,6 @@ from kvstack.apiserver.apply.last_applied import (
     with_annotation,
 )
 from kvstack.apiserver.apply.structure import Obj
-from kvstack.apiserver.objects.status import ApiError
 from tests.apiserver.apply.types import APP
 
 MAIN = Endpoint(APP, "v1", "App")

@@ -5,6 +5,7 @@ import copy
 import pytest
 from hypothesis import given, settings
 
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.apply import pruning
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.comparison import compare
@@ -27,7 +28,6 @@ from kvstack.apiserver.apply.removal import extract, remove
 from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import STRIPPED, on_create, on_update
 from kvstack.apiserver.apply.validation import mismatches
-from kvstack.apiserver.objects.status import ApiError
 from tests.apiserver.apply.types import APP
 from tests.apiserver.apply.values import APPS
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.apply.scale import parent_entries, scale_entries
 from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import on_create, on_update
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.decode import normalize
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Resource
+from tests.apimachinery.schema.recordings import lines
 from tests.apiserver.apply.endpoints import endpoint_of
-from tests.apiserver.schema.recordings import lines
 
 TABLE = load()
 

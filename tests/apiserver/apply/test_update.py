@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet
 from kvstack.apiserver.apply.managed_fields import Entry
 from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import on_create, on_update
-from kvstack.apiserver.schema.types import Type
 from tests.apiserver.apply.types import ANY, APP, INT, META, STRING, field, struct
 
 MAIN = Endpoint(APP, "v1", "App", reset_fields=(("status",),))

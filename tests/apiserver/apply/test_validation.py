@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.validation import mismatches, summary
-from kvstack.apiserver.schema.types import Shape, Type
 from tests.apiserver.apply.types import (
     ANY,
     APP,

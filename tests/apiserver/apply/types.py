@@ -1,6 +1,6 @@
 """Types made by hand: short names for the shapes that matter to ownership."""
 
-from kvstack.apiserver.schema.types import NO_DEFAULT, Field, Shape, Type
+from kvstack.apimachinery.schema.types import NO_DEFAULT, Field, Shape, Type
 
 STRING = Type(Shape.STRING)
 INT = Type(Shape.INT64)

@@ -91,7 +91,7 @@ class Client:
                         raise
                     self.turn()
                     time.sleep(PAUSE_S)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             self.failure = error
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+from kvstack.apimachinery.objects.text.go_patterns import compile_pattern
 from kvstack.apiserver.http.browsers import BrowserRules
-from kvstack.apiserver.objects.text.go_patterns import compile_pattern
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.verbs.environment import Environment
+from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
 
@@ -14,7 +14,7 @@ MAPS = "/api/v1/namespaces/a/configmaps"
 def give_out(monkeypatch: pytest.MonkeyPatch, *suffixes: str) -> None:
     """Let these be the next suffixes."""
     left = iter(suffixes)
-    monkeypatch.setattr(Environment, "name_suffix", lambda _self: next(left))
+    monkeypatch.setattr(Identifiers, "name_suffix", lambda _self: next(left))
 
 
 async def make(api: Api) -> tuple[int, dict[str, Any]]:

@@ -57,6 +57,19 @@ def test_what_is_not(accept: str, text: str) -> None:
     assert caught.value.text.startswith(text)
 
 
+@pytest.mark.parametrize("accept", [YAML, f"{YAML},{JSON}", f"{JSON};q=0.5,{YAML}", f"{YAML},*/*"])
+def test_who_prefers_what_cannot_be_streamed_is_refused(accept: str) -> None:
+    """YAML is negotiated like the others, but a watch cannot be written in it."""
+    with pytest.raises(NotAcceptableError) as caught:
+        negotiate(accept, STREAM)
+    assert caught.value.text == (
+        "only the following media types are accepted: application/json;stream=watch,"
+        " application/vnd.kubernetes.protobuf;stream=watch"
+    )
+    assert negotiate(f"{JSON},{YAML}", STREAM).media_type == JSON
+    assert negotiate("*/*", STREAM).media_type == JSON
+
+
 @given(st.text(max_size=60))
 def test_any_header(accept: str) -> None:
     """It is answered or refused."""
@@ -95,6 +108,7 @@ def test_warnings_are_told_once_and_cut_if_they_are_many() -> None:
         ("GET", "/api/v1/namespaces/a/pods/x/status/y", "", 404),
         ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x", "", 404),
         ("GET", "/at/7/api/v1/pods", "list", 0),
+        ("GET", "//api/v1/pods", "", 0),
     ],
 )
 def test_routes(method: str, target: str, verb: str, code: int) -> None:

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from kvstack.apiserver.http import encoding
 from kvstack.apiserver.registry.compaction import Compaction
-from kvstack.apiserver.verbs.environment import SUFFIXES, Settings
+from kvstack.apiserver.verbs.environment import Settings
+from kvstack.apiserver.verbs.writing.identifiers import SUFFIXES, Identifiers
 from kvstore.client.errors import OutcomeUnknownError, UnavailableError
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
@@ -95,7 +96,7 @@ def test_generated_names_are_tried_again() -> None:
     """When somebody has them."""
 
     async def story(api: Api) -> None:
-        api.env.random = Suffixes(1)
+        api.env.identifiers = Identifiers(Suffixes(1))
         body = {"metadata": {"generateName": "x-"}}
         names = [(await api.ask("POST", MAPS, body)).json["metadata"]["name"] for _ in range(2)]
         assert names == ["x-kbbbb", "x-lbbbb"]
@@ -222,10 +223,100 @@ def test_representations() -> None:
     told(story)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
-def test_lists_are_joined_whatever_the_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        (f"{MAPS}/nobody", 404),
+        ("/apis", 200),
+        ("/api", 200),
+        ("/apis/apps", 200),
+        ("/apis/apps/v1", 200),
+        ("/api/v1/bogus", 404),
+    ],
+)
+def test_errors_and_discovery_are_indented_if_that_is_asked(target: str, code: int) -> None:
+    """As objects are: by the parameter, by Accept, or for a person's tool."""
+
+    async def story(api: Api) -> None:
+        compact = await api.ask("GET", target)
+        assert compact.status == code
+        assert compact.body == orjson.dumps(compact.json) + b"\n"
+        for query, headers in (
+            ("?pretty=1", {}),
+            ("?pretty=true", {}),
+            ("", {"accept": "application/json;pretty=1"}),
+            ("?pretty=", {"user-agent": "curl/8.5"}),
+        ):
+            pretty = await api.ask("GET", target + query, **headers)
+            assert pretty.body.startswith(b'{\n  "kind"'), (query, headers)
+            assert (pretty.status, pretty.json) == (code, compact.json)
+        for query in ("?pretty=0", "?pretty=bogus"):
+            plain = await api.ask("GET", target + query, **{"user-agent": "curl/8.5"})
+            assert plain.body == compact.body
+        yaml = await api.ask("GET", f"{target}?pretty=1", accept="application/yaml")
+        assert not yaml.body.startswith(b"{")
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        "/api/v1/namespaces/a/pods/x/eviction",
+    ],
+)
+def test_what_can_only_be_created_is_no_table(target: str) -> None:
+    """Upstream has no columns for reviews, bindings and evictions."""
+
+    async def story(api: Api) -> None:
+        answer = await api.ask(
+            "POST", target, {}, accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+        )
+        assert answer.status == 406
+        assert answer.json["reason"] == "NotAcceptable"
+        assert answer.json["message"].startswith("only the following media types are accepted: ")
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "code"),
+    [
+        ("GET", "/version", 200),
+        ("GET", "/version/", 200),
+        ("HEAD", "/version", 405),
+        ("GET", "/openapi/v2", 200),
+        ("GET", "/openapi/v2/", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/api/", 200),
+        ("GET", "//api/v1/nodes", 404),
+        ("GET", "//apis/apps/v1/deployments", 404),
+        ("GET", "/api/v1/nodes", 200),
+    ],
+)
+def test_paths_and_methods_that_upstream_does_not_route(
+    method: str, target: str, code: int
+) -> None:
+    """Only what upstream routes by go-restful takes a slash at the end, and no HEAD."""
+
+    async def story(api: Api) -> None:
+        answer = await api.ask(method, target)
+        assert answer.status == code
+        if code == 404:
+            assert answer.body == b"404 page not found\n"
+
+    told(story)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 500, 1_000, 1 << 20])
+def test_lists_are_joined_whatever_the_pieces(
+    piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All objects, each once, in valid JSON; the objects that are kept are as before."""
-    monkeypatch.setattr(encoding, "CHUNK_RECORDS", chunk)
+    monkeypatch.setattr(encoding, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(encoding, "PIECE_BYTES", piece_bytes)
 
     async def story(api: Api) -> None:
         for name in ("x", "y", "z"):
@@ -432,5 +523,31 @@ def test_a_list_that_is_asked_for_again_is_the_same_to_the_byte() -> None:
         ] == ["y"]
         table = await api.ask("GET", MAPS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
         assert len(table.json["rows"]) == 1
+
+    told(story)
+
+
+@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe", "startupProbe"])
+@pytest.mark.parametrize("given", [{}, {"service": None}])
+def test_a_grpc_probe_without_a_service_has_an_empty_one(
+    probe: str, given: dict[str, object]
+) -> None:
+    """Of a pod and of a template, whatever comes of decoding; clients read a null as a crash."""
+    container = {"name": "c", "image": "i", probe: {"grpc": {"port": 9090, **given}}}
+    pod = {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    deployment = {
+        "metadata": {"name": "x"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pod},
+    }
+
+    async def story(api: Api) -> None:
+        made = await api.ask("POST", "/api/v1/namespaces/a/pods", pod)
+        assert made.status == 201, made.json
+        (found,) = made.json["spec"]["containers"]
+        assert found[probe]["grpc"] == {"port": 9090, "service": ""}
+        made = await api.ask("POST", "/apis/apps/v1/namespaces/a/deployments", deployment)
+        assert made.status == 201, made.json
+        (found,) = made.json["spec"]["template"]["spec"]["containers"]
+        assert found[probe]["grpc"] == {"port": 9090, "service": ""}
 
     told(story)

@@ -6,6 +6,14 @@ refusals(NODES, {"metadata": {"name": "n"}, …})  → ["metadata.taints[0].key:
 from copy import deepcopy
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apiserver.kinds.access import FULL_ACCESS
+from kvstack.apiserver.kinds.expressions import (
+    AdmissionExpression,
+    Problem,
+    RuleFindings,
+    SchemaRule,
+)
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 
 NOW: Final = "2026-01-02T03:04:05Z"
@@ -13,9 +21,41 @@ SECONDS: Final = 1767323045
 """`NOW` in seconds since 1970."""
 
 
+class UncheckedExpressions:
+    """Takes every expression, for tests of other rules."""
+
+    def check(self, expression: AdmissionExpression) -> Problem | None:
+        """Return nothing."""
+        return None
+
+    def check_rule(self, rule: SchemaRule) -> RuleFindings:
+        """Return that nothing is wrong."""
+        return RuleFindings()
+
+    def check_default(
+        self,
+        schema: dict[str, Any],
+        value: Any,
+        path: str,
+        *,
+        is_resource: bool,
+    ) -> list[FieldError]:
+        """Return nothing."""
+        return []
+
+
+UNCHECKED: Final = UncheckedExpressions()
+
+
 def context_of(**members: Any) -> Context:
     """Return a context at `NOW` in the namespace `ns`."""
-    given: dict[str, Any] = {"now": NOW, "namespace": "ns", "new_uid": lambda: "some-uid"}
+    given: dict[str, Any] = {
+        "now": NOW,
+        "namespace": "ns",
+        "new_uid": lambda: "some-uid",
+        "access": FULL_ACCESS,
+        "expressions": UNCHECKED,
+    }
     return Context(**(given | members))
 
 

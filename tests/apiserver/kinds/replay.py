@@ -24,21 +24,22 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from kvstack.apimachinery.objects import json_patch, merge_patch, metadata, status
+from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain, name_is_path_segment
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema import strategic_merge
+from kvstack.apimachinery.schema.decode import DecodeError, decode_as_given, normalize
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apimachinery.schema.stored_form import without_empty
+from kvstack.apimachinery.schema.types import Type
+from kvstack.apiserver.kinds.access import FULL_ACCESS
 from kvstack.apiserver.kinds.expressions_in_cel import CEL
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.objects import json_patch, merge_patch, metadata, status
-from kvstack.apiserver.objects.field_errors import FieldError
-from kvstack.apiserver.objects.groups import GroupKind
-from kvstack.apiserver.objects.names import name_is_dns_subdomain, name_is_path_segment
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema import strategic_merge
-from kvstack.apiserver.schema.decode import DecodeError, decode_as_given, normalize
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Resource
-from kvstack.apiserver.schema.stored_form import without_empty
-from kvstack.apiserver.schema.types import Type
-from kvstack.apiserver.verbs.checking import distinct
+from kvstack.apiserver.verbs.writing.completion import distinct
 
 RECORDED: Final = Path(__file__).parent.parent / "recorded"
 TABLE: Final = load()
@@ -126,6 +127,7 @@ class Request(NamedTuple):
             user_uid="admin",
             groups=("system:masters", "system:authenticated"),
             is_dry_run="dryRun" in self.target.query,
+            access=FULL_ACCESS,
             expressions=CEL,
         )
 

@@ -7,8 +7,8 @@ from collections.abc import Container
 from functools import partial
 from typing import Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
-from kvstack.apiserver.kinds.allocation.node_ports import DEFAULT_RANGE, bitmap
+from kvstack.apiserver.allocators.cluster_ips import address_range
+from kvstack.apiserver.allocators.node_ports import DEFAULT_RANGE, bitmap
 from kvstack.apiserver.kinds.network.services.allocation import (
     Pools,
     allocate_create,

@@ -7,12 +7,12 @@ from typing import Any, Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.decode import DecodeError, decode, normalize
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.kinds.network.services.allocation import allocate_create, allocate_update
 from kvstack.apiserver.kinds.strategy import Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.decode import DecodeError, decode, normalize
-from kvstack.apiserver.schema.resource import Resource
 from tests.apiserver.kinds.hooks import SECONDS, context_of
 from tests.apiserver.kinds.replay import recorded, target_of
 from tests.apiserver.kinds.service_acts import pools_of

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.table import strategy_of
-from kvstack.apiserver.schema.decode import normalize
-from kvstack.apiserver.schema.resource import Resource
 from tests.apiserver.kinds.replay import TABLE, recorded, target_of
 
 LATER_SECONDS: Final = 1795374000

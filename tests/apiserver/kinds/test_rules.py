@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apiserver.kinds import rules
 from kvstack.apiserver.kinds.file_paths import absolute_path, descending_path, local_path
 from kvstack.apiserver.kinds.rules import Rule
-from kvstack.apiserver.objects.names import check_dns_label
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.objects.field_errors import FieldError
+    from kvstack.apimachinery.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 LABEL = rules.formatted("a", check_dns_label)

@@ -17,7 +17,7 @@ from kvstack.apiserver.kinds.signer_names import (
 )
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.objects.field_errors import FieldError
+    from kvstack.apimachinery.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 CORE = "io.k8s.api.core.v1."

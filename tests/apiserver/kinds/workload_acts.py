@@ -3,8 +3,8 @@
 from copy import deepcopy
 from typing import Any, Final
 
+from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
-from kvstack.apiserver.schema.decode import normalize
 from tests.apiserver.kinds.replay import TABLE, Acts, Reply, Request, patched
 
 _SCALE: Final = TABLE.types["io.k8s.api.autoscaling.v1.Scale"]

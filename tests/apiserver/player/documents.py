@@ -4,7 +4,8 @@
     body_of({"base64": …})   → ("protobuf", [(field number, value), …]), guessed without a schema
     body_of({"text": …})     → ("text", text)
 
-Left out: descriptions of columns of Tables, ages, which second a managed field was written in.
+Left out: descriptions of types and of columns of Tables, ages, which second a managed field was
+written in.
 """
 
 import base64
@@ -12,12 +13,14 @@ import binascii
 import json
 import re
 import struct
-from typing import Any, TypeAlias
+from importlib.util import find_spec
+from typing import Any, Final, TypeAlias
 
 import yaml
 
 Tree: TypeAlias = list[tuple[int, Any]]
 
+HAS_DESCRIPTIONS: Final = find_spec("kubernetes_validate") is not None
 ENVELOPE = b"k8s\0"
 PLACEHOLDER = "SERVER-IP:SERVER-PORT"
 ADDRESS = "000.0.0.0:00000"  # as long as the recorded address: lengths within protobuf stay right
@@ -268,3 +271,21 @@ def without_descriptions(value: Any) -> Any:
             if not (key == "description" and isinstance(each, str))
         }
     return [without_descriptions(each) for each in value] if isinstance(value, list) else value
+
+
+def openapi_structure(value: Any) -> Any:
+    """Return an OpenAPI document without descriptions.
+
+    A reference with a description beside it is an allOf of that one. Where the package with the
+    descriptions is not installed, it is a plain reference, and is here.
+    """
+    bare = without_descriptions(value)
+    return bare if HAS_DESCRIPTIONS else _with_plain_references(bare)
+
+
+def _with_plain_references(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"allOf"} and len(value["allOf"]) == 1:
+            return value["allOf"][0]
+        return {key: _with_plain_references(each) for key, each in value.items()}
+    return [_with_plain_references(each) for each in value] if isinstance(value, list) else value

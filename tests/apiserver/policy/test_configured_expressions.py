@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apiserver.policy.authentication.configuration import Means, read_authentication
 from kvstack.apiserver.policy.authentication.jwt.mapping import user_of
 from kvstack.apiserver.policy.authentication.jwt.settings import ExpressionError

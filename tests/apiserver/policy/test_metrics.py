@@ -1,5 +1,6 @@
 """What metrics tell of authentication and authorization."""
 
+from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.policy.metrics import (
     AuthorizationWebhookMetrics,
     PolicyMetrics,
@@ -7,8 +8,7 @@ from kvstack.apiserver.policy.metrics import (
     TokenMetrics,
     decision_readings,
 )
-from kvstack.apiserver.policy.ports import Decision
-from kvstore.server.metrics.exposition import render
+from kvstack.component.metrics.exposition import render
 
 
 def page(*families: object) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.remote.connection import Connection, RemoteError
 from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
 from tests.apiserver.support.web import Answer, web
@@ -47,9 +47,10 @@ def test_where_a_kubeconfig_leads() -> None:
     ("cluster", "user", "told"),
     [
         ({}, {"exec": {"command": "x"}}, '"exec" is not supported'),
-        ({}, {"client-key": "k"}, "belong together"),
+        ({}, {"client-key": "k"}, "must be given together"),
         ({"server": "h"}, {}, "is no URL"),
         ({"server": "file:///x"}, {}, "is no URL"),
+        ({"proxy-url": "https://p"}, {}, "only proxies with a URL of http://"),
         ({"certificate-authority-data": "*"}, {}, "certificate-authority-data"),
         ({"insecure-skip-tls-verify": "yes"}, {}, "must be of type boolean"),
     ],

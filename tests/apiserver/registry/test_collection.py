@@ -5,15 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.registry.codec import Codec
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.keys import KeyPlaces
+from kvstack.apiserver.registry.keys import KeyPrefixes
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
-from kvstack.apiserver.registry.window import Change, ForgottenError, Window
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.registry.window import (
+    CHANGE_BYTES,
+    RECORD_BYTES,
+    SMALL_BYTES,
+    Change,
+    ForgottenError,
+    Window,
+)
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.virtual_time import LoopClock
@@ -90,6 +97,21 @@ def test_sorted_keys(steps: list[tuple[str, bool]]) -> None:
         assert keys.count(start, end) == len(wanted)
 
 
+def test_keys_and_labels_of_one_object_are_held_once() -> None:
+    found = collection()
+    key = "a/web"
+    for revision in (1, 2):
+        labels = {"app": "web"}
+        body = b'"metadata":{}}'
+        again = "".join(list(key))
+        found.apply([(revision, again, Record(again, revision, HEAD, body, -1, labels))])
+    first, second = found.window.after(0)
+    assert first.record is not None
+    assert second.record is not None
+    assert second.record.labels is first.record.labels
+    assert second.record.key is second.key is first.record.key
+
+
 def test_windows_forget_the_oldest() -> None:
     """Changes of one revision together."""
     window = Window(0, changes_max=3)
@@ -105,8 +127,8 @@ def test_windows_forget_the_oldest() -> None:
 
 
 def test_windows_are_bounded_in_bytes() -> None:
-    """By what only they hold."""
-    window = Window(0, bytes_max=100)
+    """By what only they hold, the objects around the bodies included."""
+    window = Window(0, bytes_max=2 * (CHANGE_BYTES + RECORD_BYTES) + 100)
     large = Record("k", 1, HEAD, b"x" * 60, -1)
     window.add([Change(1, "k", None, large)])
     assert window.since == 0
@@ -114,9 +136,46 @@ def test_windows_are_bounded_in_bytes() -> None:
     assert window.since == 1
 
 
+def test_windows_forget_what_is_old_but_for_a_little() -> None:
+    """Changes of one revision together; whoever asks for what is gone is told so."""
+    window, size = Window(0), CHANGE_BYTES + RECORD_BYTES + 1
+    for revision in range(1, 1001):
+        old = Record("k", revision, HEAD, b"}", -1)
+        window.add([Change(revision, "k", None, old), Change(revision, "l", None, old)])
+    window.forget(500)
+    assert (window.since, len(window)) == (500, 1000)
+    window.forget(1000)
+    assert 0 < len(window) * size <= SMALL_BYTES < (len(window) + 2) * size
+    assert len(window.after(window.since)) == len(window)
+    with pytest.raises(ForgottenError):
+        window.after(500)
+    few = Window(0)
+    few.add([Change(1, "k", Record("k", 1, HEAD, b"}", -1), None)])
+    few.forget(1)
+    assert (few.since, len(few)) == (0, 1)
+
+
+def test_windows_keep_no_other_forms_of_what_was_replaced() -> None:
+    """They are not counted: four forms of each object would be as large as four windows."""
+    window = Window(0)
+    old, new = Record("k", 1, HEAD, b"}", -1), Record("k", 2, HEAD, b"}", -1)
+    old.encodings, new.encodings = {"protobuf": b"1"}, {"protobuf": b"2"}
+    window.add([Change(2, "k", new, old)])
+    kept: list[object] = [old.encodings, new.encodings]
+    assert kept == [None, {"protobuf": b"2"}]
+
+
+def test_many_small_changes_are_bounded_too() -> None:
+    """A body of one byte costs as much as its record does."""
+    window = Window(0, changes_max=10**9, bytes_max=1 << 20)
+    for revision in range(1, 5001):
+        window.add([Change(revision, "k", None, Record("k", revision, HEAD, b"}", -1))])
+    assert len(window) == (1 << 20) // (CHANGE_BYTES + RECORD_BYTES + 1)
+
+
 def test_keys_of_resources() -> None:
     """Prefixes of one and two segments; what is of no resource."""
-    places = KeyPlaces("/registry/", ["pods", "services/specs", "services/endpoints"])
+    prefixes = KeyPrefixes("/registry/", ["pods", "services/specs", "services/endpoints"])
     for key, expected in (
         (b"/registry/pods/a/web", ("pods", "a/web")),
         (b"/registry/services/specs/a/web", ("services/specs", "a/web")),
@@ -125,10 +184,10 @@ def test_keys_of_resources() -> None:
         (b"/registry/pods/", None),
         (b"/registry/pods/a/\xff", ("pods", "a/\ufffd")),
     ):
-        assert places.split(key) == expected
-    assert places.key("pods", "a/web") == b"/registry/pods/a/web"
-    places.remove("pods")
-    assert places.split(b"/registry/pods/a/web") is None
+        assert prefixes.split(key) == expected
+    assert prefixes.key("pods", "a/web") == b"/registry/pods/a/web"
+    prefixes.remove("pods")
+    assert prefixes.split(b"/registry/pods/a/web") is None
 
 
 def test_stored_bytes_have_no_version_and_answers_do() -> None:

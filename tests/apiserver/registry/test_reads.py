@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kvstack.apiserver.objects import fields, labels
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import fields, labels
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry import continue_token
+from kvstack.apiserver.registry.compaction import Compaction
 from kvstack.apiserver.registry.reads import EXACT, NOT_OLDER_THAN, ListOptions, Page
 from kvstack.apiserver.registry.selection import Selection
 from kvstore.client.errors import UnavailableError
@@ -272,13 +273,96 @@ def test_pages_of_a_selection_have_no_count() -> None:
     told(story)
 
 
-def test_what_cannot_be_read_spoils_lists() -> None:
-    """An object of another program's making: 500 that names it."""
+def test_what_was_compacted_is_not_read_from_memory_either() -> None:
+    """Continue tokens and exact lists expire with the store's history; the oldest state stays."""
 
     async def story(world: World) -> None:
+        for name in ("x", "y", "z"):
+            await world.create(name)
+        first = await listed(world, limit=1)
+        other = await world.create("later", namespace="b")
+        compaction = Compaction(
+            world.store,
+            world.registry.times,
+            world.clock,
+            on_compacted=world.registry.watch_cache.note_compaction,
+        )
+        await compaction.round()
+        oldest = world.store.revision
+        page = await listed(world, limit=1, continue_token=first.continue_token)
+        assert (names(page), page.revision) == (["a/y"], first.revision)
+        await compaction.round()
+        assert world.store.compacted == oldest > other.revision
+        await world.settle()
+        error = await refused(listed(world, limit=1, continue_token=first.continue_token))
+        assert (error.code, error.reason) == (410, "Expired")
+        token = error.status["metadata"]["continue"]
+        rest = await listed(world, limit=2, continue_token=token)
+        assert names(rest) == ["a/y", "a/z"]
+        error = await refused(listed(world, revision=first.revision, match=EXACT))
+        assert (error.code, error.reason) == (410, "Expired")
+        at_oldest = await listed(world, revision=oldest, match=EXACT)
+        assert names(at_oldest) == ["a/x", "a/y", "a/z", "b/later"]
+
+    told(story)
+
+
+def test_what_cannot_be_read_spoils_lists() -> None:
+    """Objects of another program's making: a StorageReadError with a cause for each."""
+
+    async def story(world: World) -> None:
+        await world.create("good")
         await world.store.put(b"/registry/configmaps/a/bad", b"\x00\x01")
+        await world.store.put(b"/registry/configmaps/a/worse", b"{")
+        revision = world.store.revision - 1
         error = await refused(listed(world))
-        assert error.code == 500
-        assert "configmaps/a/bad" in error.status["message"]
+        assert (error.code, error.reason) == (500, "StorageReadError")
+        details = error.status["details"]
+        assert (details["name"], details["kind"]) == ("list", "configmaps")
+        first, second = details["causes"]
+        assert (first["reason"], first["field"]) == (
+            "UnexpectedServerResponse",
+            "/registry/configmaps/a/bad",
+        )
+        assert first["message"].startswith(
+            "StorageError: corrupt object, Code: 7, Key: /registry/configmaps/a/bad,"
+            " ResourceVersion: 0, AdditionalErrorMsg: object not decodable"
+            f" revision={revision}: "
+        )
+        assert second["field"] == "/registry/configmaps/a/worse"
+        assert error.status["message"] == (
+            "failed to read one or more configmaps from the storage: "
+            f"{first['message']} (and 1 more)"
+        )
+        past = await refused(listed(world, revision=revision, match=EXACT))
+        assert len(past.status["details"]["causes"]) >= 1
+
+    told(story)
+
+
+def test_a_list_without_what_cannot_be_read_is_answered() -> None:
+    """Only lists whose range has an unreadable object fail."""
+
+    async def story(world: World) -> None:
+        await world.create("good", namespace="b")
+        await world.store.put(b"/registry/configmaps/a/bad", b"\x00\x01")
+        assert names(await listed(world, Selection("b/"))) == ["b/good"]
+        assert (await refused(listed(world, IN_A))).reason == "StorageReadError"
+
+    told(story)
+
+
+def test_the_error_of_a_list_names_a_hundred_objects() -> None:
+    """Then it says that there are more."""
+
+    async def story(world: World) -> None:
+        for number in range(120):
+            await world.store.put(b"/registry/configmaps/a/bad%03d" % number, b"\x00\x01")
+        causes = (await refused(listed(world))).status["details"]["causes"]
+        assert len(causes) == 101
+        assert causes[-1] == {
+            "reason": "FieldValueTooMany",
+            "message": "too many errors, the list is truncated",
+        }
 
     told(story)

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from tests.apiserver.support.registries import world
 from tests.apiserver.support.virtual_time import run
 

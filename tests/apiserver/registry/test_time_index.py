@@ -30,9 +30,9 @@ def told(story: Callable[[World], Awaitable[None]]) -> None:
 
 async def stranger(world: World) -> TimeIndex:
     """Return the index of a server that has taken no notes of its own."""
-    found = TimeIndex(world.store, world.registry.copy, world.clock, world.log)
-    world.registry.copy.on_load.pop()
-    world.registry.copy.on_change.pop()
+    found = TimeIndex(world.store, world.registry.watch_cache, world.clock, world.log)
+    world.registry.watch_cache.on_load.pop()
+    world.registry.watch_cache.on_change.pop()
     return found
 
 
@@ -147,7 +147,7 @@ def test_a_gap_between_servers_has_the_state_before_it() -> None:
             await asyncio.sleep(MINUTE_S)
             gap_ms = first.clock.unix_ms()
             await first.create("y")
-            second = TimeIndex(first.store, first.registry.copy, first.clock, first.log)
+            second = TimeIndex(first.store, first.registry.watch_cache, first.clock, first.log)
             second._loaded(first.store.revision)
             taking = asyncio.create_task(second.run())
             await asyncio.sleep(MINUTE_S)
@@ -164,8 +164,14 @@ def test_rounds_of_compaction() -> None:
 
     async def story(world: World) -> None:
         def server() -> Compaction:
-            return Compaction(world.store, world.registry.times, world.clock)
+            return Compaction(
+                world.store,
+                world.registry.times,
+                world.clock,
+                on_compacted=lambda revision: told_of.append(revision),
+            )
 
+        told_of: list[int] = []
         one, two = server(), server()
         await world.create("x")
         await one.round()
@@ -175,8 +181,10 @@ def test_rounds_of_compaction() -> None:
         await world.create("y")
         await one.round()
         assert world.store.compacted == marked
+        assert told_of == [0, marked]
         await two.round()
         assert world.store.compacted == marked
+        assert told_of == [0, marked, marked]  # who has lost knows it, too
         kv = (await world.store.get(compaction.KEY)).kv
         assert kv is not None
         assert (kv.version, kv.value) == (2, str(marked).encode())

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.view import Change, View
 from tests.apiserver.registry.test_collection import collection

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.leases import OBJECTS_MAX
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Also, Raced

@@ -16,20 +16,20 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile, issue
 from kvstack.apiserver.server.settings.options import (
     AuthenticationOptions,
     Options,
     ServiceAccountOptions,
     ServingOptions,
 )
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile, issue
+from kvstack.component.clock import SystemClock
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore import embed
 from kvstore.client import Store
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.line_logger import LineLogger
 from tests.support.http.hanging_up import hang_up
 
 WAIT_S = 60.0

@@ -14,7 +14,7 @@ from kvstack.apiserver.server.settings.authentication_options import (
     TokenWebhookOptions,
 )
 from kvstack.apiserver.server.settings.options import Options
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from tests.apiserver.policy.authentication.issuer import Issuer
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.web import Answer, Served, web

@@ -10,9 +10,9 @@ import pytest
 from kvstack.apiserver.server.authorizers import AuthorizerParts, Authorizers
 from kvstack.apiserver.server.settings.authorization_options import AuthorizationOptions
 from kvstack.apiserver.server.settings.options import Options
-from kvstore.errors import ConfigError
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstack.component.clock import SystemClock
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import LineLogger
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.web import Answer, web
 

@@ -10,9 +10,8 @@ from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, SigningKey, public_keys
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import (
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import (
     AUTHORITY_DAYS,
     LEAF_DAYS,
     Pair,
@@ -24,7 +23,8 @@ from kvstack.apiserver.server.certs.certificates import (
     new_key,
     reason_to_renew,
 )
-from kvstore.errors import ConfigError
+from kvstack.component.certs.service_account_keys import KeyRing, SigningKey, public_keys
+from kvstack.component.errors import ConfigError
 from tests.apiserver.server.fixed_clock import FixedClock
 
 NOW_S = 1_800_000_000
@@ -140,7 +140,7 @@ def test_what_is_half_there_is_told(tmp_path: Path) -> None:
         files.pair("admin", "ca", ADMIN, NOW_S)
     files.authority("ca", "kubernetes", NOW_S)
     files.key_file("ca").unlink()
-    with pytest.raises(ConfigError, match=r"ca\.crt is there without its key"):
+    with pytest.raises(ConfigError, match=r"ca\.crt exists without its key"):
         files.authority("ca", "kubernetes", NOW_S)
 
 

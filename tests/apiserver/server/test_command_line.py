@@ -2,17 +2,17 @@
 
 import pytest
 
-from kvstack.apiserver.server.settings.command_line import (
+from kvstack.apiserver.server.settings.flags import BY_NAME, TABLE
+from kvstack.component.flags.command_line import (
     Given,
     UsageError,
     read_command_line,
     shown_value,
 )
-from kvstack.apiserver.server.settings.flags import BY_NAME
 
 
 def read(*arguments: str) -> Given:
-    return read_command_line(arguments, "kube-apiserver")
+    return read_command_line(arguments, "kube-apiserver", TABLE)
 
 
 def test_ways_to_give_a_value() -> None:
@@ -100,7 +100,7 @@ def test_help_ends_the_reading() -> None:
         ),
         (
             ["--request-timeout=1"],
-            'invalid argument "1" for "--request-timeout" flag: time: invalid duration "1"',
+            'invalid argument "1" for "--request-timeout" flag: time: missing unit in duration "1"',
         ),
         (
             ["--bind-address=x"],

@@ -24,7 +24,7 @@ async def _component(directory: Path, answer: bytes) -> AsyncIterator[int]:
     context.load_cert_chain(*Authority(directory).issue("component"))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /healthz HTTP/1.0\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /healthz HTTP/1.1\r\n")
         writer.write(answer)
 
     async with TcpListener(serve, tls=context) as server:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from kvstack.apiserver.server.settings.command_line import (
+from kvstack.apiserver.server.settings.flags import BY_NAME, FLAGS, SHORT, TABLE, Effect, Flag, Kind
+from kvstack.apiserver.server.settings.options import GATES_FILE, options_of
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import (
     default_value,
     help_text,
     read_command_line,
 )
-from kvstack.apiserver.server.settings.flags import BY_NAME, FLAGS, SHORT, Effect, Flag, Kind
-from kvstack.apiserver.server.settings.options import GATES_FILE, options_of
-from kvstore.errors import ConfigError
 
 OWN = {"history"}
 UPSTREAM_COUNT = 177
@@ -57,7 +57,7 @@ def test_every_default_can_be_read(flag: Flag) -> None:
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda each: each.name)
 def test_what_a_flag_does_is_told(flag: Flag) -> None:
     assert bool(flag.help) == (flag.effect is not Effect.IGNORED)
-    assert f"--{flag.name}\n" in help_text("x", "y")
+    assert f"--{flag.name}\n" in help_text("x", "y", TABLE)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_a_flag_does_is_told(flag: Flag) -> None:
     ids=lambda each: each.name,
 )
 def test_a_flag_whose_absence_would_be_unsafe_ends_the_start(flag: Flag) -> None:
-    given = read_command_line([*NEEDED, f"--{flag.name}=/some/value"], "kvstack apiserver")
+    given = read_command_line([*NEEDED, f"--{flag.name}=/some/value"], "kvstack apiserver", TABLE)
     with pytest.raises(ConfigError, match=f"--{flag.name} is not supported here"):
         options_of(given)
 
@@ -91,12 +91,12 @@ _VALUES = {
 )
 def test_a_flag_without_effect_is_accepted_and_told(flag: Flag) -> None:
     text = flag.default or _VALUES[flag.kind]
-    given = read_command_line([*NEEDED, f"--{flag.name}={text}"], "kvstack apiserver")
+    given = read_command_line([*NEEDED, f"--{flag.name}={text}"], "kvstack apiserver", TABLE)
     assert options_of(given).without_effect == (flag.name,)
 
 
 def test_a_launcher_of_kubeadm_is_taken_as_it_is() -> None:
-    options = options_of(read_command_line(KUBEADM.split(), "kvstack apiserver"))
+    options = options_of(read_command_line(KUBEADM.split(), "kvstack apiserver", TABLE))
     assert options.store.servers == ("https://127.0.0.1:2379",)
     assert options.authorization_modes == ("Node", "RBAC")
     assert options.service_ranges[0].cidr == "10.96.0.0/12"

@@ -14,7 +14,7 @@ from kvstack.apiserver.registry.encryption.kms import HEALTHY_S
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from kvstack.apiserver.server.settings.options import EncryptionOptions
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from tests.apiserver.registry.encryption.plugin import Plugin, listening
 from tests.apiserver.server.in_process import World, options, run
 

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.server.upkeep import loop
 from kvstack.apiserver.server.upkeep.loop import Job, Jobs
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstack.component.line_log.line_logger import LineLogger
 
 LOG = LineLogger([], "fatal")
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from kvstack.apiserver.server.settings.command_line import read_command_line
+from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import NamedPair, Options, StoreOptions, options_of
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import read_command_line
 
 NEEDED = [
     "--etcd-servers=http://127.0.0.1:2379",
@@ -15,7 +16,7 @@ NEEDED = [
 
 
 def options(*arguments: str) -> Options:
-    return options_of(read_command_line([*NEEDED, *arguments], "kvstack apiserver"))
+    return options_of(read_command_line([*NEEDED, *arguments], "kvstack apiserver", TABLE))
 
 
 def refusal(*arguments: str) -> str:
@@ -26,7 +27,7 @@ def refusal(*arguments: str) -> str:
 
 def test_all_that_is_missing_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        options_of(read_command_line([], "kvstack apiserver"))
+        options_of(read_command_line([], "kvstack apiserver", TABLE))
     assert str(caught.value) == (
         "[--etcd-servers must be specified, service-account-issuer is a required flag, either"
         " `--service-account-key-file` or `--service-account-signing-endpoint` must be set,"
@@ -96,7 +97,10 @@ def test_the_prefix_of_keys_has_a_slash_at_both_ends() -> None:
             ["--etcd-compaction-interval=-1s"],
             "--etcd-compaction-interval can not be negative value",
         ),
-        (["--tls-cert-file=x"], "--tls-cert-file and --tls-private-key-file belong together"),
+        (
+            ["--tls-cert-file=x"],
+            "--tls-cert-file and --tls-private-key-file must be given together",
+        ),
         (
             ["--tls-min-version=VersionTLS10"],
             "--tls-min-version VersionTLS10: VersionTLS12 and VersionTLS13 are supported",
@@ -197,5 +201,5 @@ def test_an_issuer_of_tokens() -> None:
 )
 def test_what_guards_the_server_is_checked(flags: list[str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        options_of(read_command_line([*NEEDED, *flags], "kvstack apiserver"))
+        options_of(read_command_line([*NEEDED, *flags], "kvstack apiserver", TABLE))
     assert told in str(caught.value)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kvstack.apiserver.server.program import is_done_before
+from kvstack.component.process.program import is_done_before
 
 
 def test_work_that_is_done_before_the_end() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvstack.apiserver.schema.load import load
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.server.served import served_rows
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 
 
 def served(**config: str) -> set[str]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.apiserver.server.certs.certificates import Pair, Profile, issue, new_authority
 from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
 from kvstack.apiserver.server.settings.options import ServingOptions
+from kvstack.component.certs.certificates import Pair, Profile, issue, new_authority
 from tests.apiserver.server.fixed_clock import FixedClock
 from tests.support.node.group import ListLog
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.policy.authentication.front_proxy import FrontProxySettings
-from kvstack.apiserver.server.certs.cert_files import CertFiles
 from kvstack.apiserver.server.settings.options import AuthenticationOptions
-from kvstore.runtime.clock import SystemClock
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.clock import SystemClock
 from tests.apiserver.server.in_process import World, options, run
 
 pytestmark = pytest.mark.slow

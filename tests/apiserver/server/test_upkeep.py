@@ -2,22 +2,26 @@
 
 import dataclasses
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from kvstack.apiserver.kinds.allocation.node_ports import bitmap, decode_bitmap, encode_bitmap
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.allocators.node_ports import bitmap, decode_bitmap, encode_bitmap
+from kvstack.apiserver.registry.window import SMALL_BYTES
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.upkeep.identity_lease import lease_name
+from kvstack.apiserver.server.upkeep.unused import KEPT_S, PERIOD_S
 from kvstore.client.values import prefix_end
 from tests.apiserver.server.in_process import World, options, run
 
 pytestmark = pytest.mark.slow
 
 PORTS_KEY = b"/registry/ranges/servicenodeports"
+CONFIG_MAPS = GroupResource("", "configmaps")
 SERVICES = GroupResource("", "services")
 ADDRESSES = GroupResource("networking.k8s.io", "ipaddresses")
 FLOW = "flowcontrol.apiserver.k8s.io"
@@ -49,6 +53,28 @@ async def remove(server: ApiServer, resource: GroupResource, namespace: str, nam
     assert record is not None
     await server.registry.writes.delete(collection, record)
     await server.registry.live.catch_up()
+
+
+def test_what_nobody_asks_for_again_is_given_up(tmp_path: Path) -> None:
+    async def main(world: World, server: ApiServer) -> None:
+        router, window = server.site.router, server.registry.collection(CONFIG_MAPS).window
+        gone, used = (router.route("GET", f"/api/v1/pods?limit={each}") for each in (1, 2))
+        body = orjson.dumps({"metadata": {"name": "x"}, "data": {"y": "z" * (SMALL_BYTES // 2)}})
+        path, ask = "/api/v1/namespaces/default/configmaps", partial(world.ask, token="admin-token")
+        for _ in range(4):
+            assert (await ask(server, "POST", path, body=body))[0] == 201
+            assert (await ask(server, "DELETE", f"{path}/x"))[0] == 200
+        await server.registry.live.catch_up()
+        before = len(window)
+        for _ in range(round(KEPT_S / PERIOD_S)):
+            await again(server, "unused memory")
+            assert router.route("GET", "/api/v1/pods?limit=2") is used
+        assert len(window) == before, "not before it is old"
+        await again(server, "unused memory")
+        assert len(window) < before
+        assert router.route("GET", "/api/v1/pods?limit=1") is not gone
+
+    in_world(tmp_path, main)
 
 
 def test_objects_that_are_gone_are_made_again(tmp_path: Path) -> None:
@@ -270,7 +296,7 @@ def test_ranges_that_are_not_those_of_the_flags_are_left_and_told(tmp_path: Path
     async def body(world: World) -> None:
         first = await world.start()
         await first.stop()
-        from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+        from kvstack.apiserver.allocators.cluster_ips import address_range
 
         other = dataclasses.replace(
             options(tmp_path), service_ranges=(address_range("10.1.0.0/16"),)

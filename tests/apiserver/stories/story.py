@@ -38,6 +38,7 @@ STEP_TIMEOUT_S = 120.0
 BEFORE_DURING_S = 2.0  # a watch is there by then
 BETWEEN_S = 0.7
 AFTER_DURING_S = 1.0
+_SLOWEST_TIMES = 3
 TOKENS = {"admin": "admin-token", "alice": "alice-token", "bob": "bob-token", "none": ""}
 
 
@@ -126,6 +127,7 @@ class _Told:
             path.write_text(text, encoding="utf-8")
         (folder / "kubeconfig").write_text(json.dumps(_kubeconfig(stage.server)))
         (self.port,) = free_ports(1)
+        self._slowest_s = 0.0
         self.environment = {
             "PATH": f"{stage.programs}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),
@@ -146,18 +148,26 @@ class _Told:
         """Run a step and those during it; its own output comes first."""
         time.sleep(step.get("pause", 0))
         if "during" not in step:
+            begin_s = time.monotonic()
             with self._started(step) as process:
-                return [self._output(process, step.get("stdin"))]
+                found = self._output(process, step.get("stdin"))
+            self._slowest_s = max(self._slowest_s, time.monotonic() - begin_s)
+            return [found]
         with self._started(step) as process:
-            time.sleep(BEFORE_DURING_S * self.stage.patience)
+            self._wait(BEFORE_DURING_S)
             inner = []
             for number, each in enumerate(step["during"]):
-                time.sleep(BETWEEN_S * self.stage.patience if number else 0)
+                if number:
+                    self._wait(BETWEEN_S)
                 inner += self.run(each)
-            time.sleep(AFTER_DURING_S * self.stage.patience)
+            self._wait(AFTER_DURING_S)
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             return [self._output(process, None), *inner]
+
+    def _wait(self, usual_s: float) -> None:
+        """Give a running command time: more where commands so far took long, on a busy machine."""
+        time.sleep(max(usual_s * self.stage.patience, _SLOWEST_TIMES * self._slowest_s))
 
     @contextmanager
     def _started(self, step: Step) -> Iterator[subprocess.Popen[str]]:

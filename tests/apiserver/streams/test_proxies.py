@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.streams.backends import Backends, DialError
+from kvstack.apiserver.streams.backends import Backend, Backends, DialError
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from tests.apiserver.server.in_process import World, options, run
 from tests.support.http.hanging_up import hang_up
@@ -35,7 +35,7 @@ ANSWERS = {
 }
 
 
-class Backend:
+class EchoBackend:
     """An HTTP server that says what it was asked; it switches protocols when asked to."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Backend:
 class Story:
     """A server, a node, a pod and a Service, all of which lead to one backend."""
 
-    def __init__(self, world: World, server: ApiServer, backend: Backend) -> None:
+    def __init__(self, world: World, server: ApiServer, backend: EchoBackend) -> None:
         self.world = world
         self.server = server
         self.backend = backend
@@ -116,7 +116,7 @@ class Story:
 async def story(world: World, *, to_loopback: bool = True) -> AsyncIterator[Story]:
     """Prepare a server with what leads to a backend."""
     given = dataclasses.replace(options(world.directory), proxies_to_loopback=to_loopback)
-    told = Story(world, await world.start(given), Backend())
+    told = Story(world, await world.start(given), EchoBackend())
     async with TcpListener(told.backend.serve, "0.0.0.0") as backend:
         port = told.backend.port = backend.port
         addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
@@ -320,10 +320,11 @@ def test_a_name_that_was_checked_is_not_looked_up_again() -> None:
             port = server.port
             backends = Backends(KubeletTls())
             with pytest.raises(DialError):
-                await backends.connect("nowhere.invalid", port, None)
-            reader, writer = await backends.connect("nowhere.invalid", port, None, "127.0.0.1")
-            assert await reader.read() == b"hello"
-            await hang_up(writer)
+                await backends.connect(Backend("nowhere.invalid", port, None))
+            known = Backend("nowhere.invalid", port, None, "127.0.0.1")
+            with await backends.connect(known) as sock:
+                loop = asyncio.get_running_loop()
+                assert await loop.sock_recv(sock, 100) == b"hello"
 
     asyncio.run(main())
 

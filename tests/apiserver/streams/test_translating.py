@@ -1,6 +1,8 @@
 """Kubelets that do not speak WebSockets of clients: this server translates."""
 
+import asyncio
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,15 +13,15 @@ import pytest
 
 from kvstack.agents.kubelet.server import upgrades, wires
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.server.certs.cert_files import CertFiles
-from kvstack.apiserver.server.certs.certificates import Profile
 from kvstack.apiserver.streams.channels import INPUT, OUTPUT, SIZE, Wants
 from kvstack.apiserver.streams.spdy.session import Session
+from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.certs.certificates import Profile
+from kvstack.component.clock import SystemClock
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import KeyPair, Listener, ServerTls
 from kvstore.http.serving.request import Request
 from kvstore.http.serving.server import HttpServer
-from kvstore.runtime.clock import SystemClock
 from tests.apiserver.server.in_process import World, options, run
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -33,11 +35,30 @@ class OldKubelet:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
         self.sizes: list[bytes] = []
+        self.log_closed = asyncio.Event()
 
     async def serve(self, request: Request, answer: Answer) -> None:
+        """Answer a request; one that cannot be agreed on is refused."""
+        try:
+            await self._serve(request, answer)
+        except upgrades.UpgradeError as error:
+            answer.send(error.code, error.headers, error.text.encode())
+
+    async def _serve(self, request: Request, answer: Answer) -> None:
         self.seen.append((request.method, request.header("upgrade")))
         path, _, query = request.target.partition("?")
-        if path.endswith("/gone"):
+        if path.startswith("/containerLogs"):
+            answer.start(200, [])
+            await answer.write(b"one\n")
+            if "follow=true" in query:
+                try:
+                    await answer.closing()
+                finally:
+                    self.log_closed.set()
+                return
+            await answer.write(b"two\n")
+            answer.finish()
+        elif path.endswith("/gone"):
             answer.send(404, [], b"container not found")
         elif path.startswith("/portForward"):
             session, _ = upgrades.spdy(request, answer, (upgrades.PORT_FORWARD,))
@@ -194,6 +215,74 @@ def test_a_port(tmp_path: Path) -> None:
             assert await data.read() == b"port 80"
             await session.close()
             assert told.kubelet.seen == [("POST", "SPDY/3.1")]
+
+    run(tmp_path, main)
+
+
+@pytest.mark.parametrize("protocol", ["binary.k8s.io", "base64.binary.k8s.io"])
+def test_a_log_over_a_websocket(tmp_path: Path, protocol: str) -> None:
+    """Messages, the first of them empty, and an orderly end."""
+
+    async def main(world: World) -> None:
+        async with (
+            story(world) as told,
+            told.socket("log?container=c", protocol) as socket,
+        ):
+            messages = [each async for each in socket]
+            assert not messages[0].data
+            if protocol == "binary.k8s.io":
+                assert b"".join(each.data for each in messages) == b"one\ntwo\n"
+            else:
+                assert {each.type for each in messages} == {aiohttp.WSMsgType.TEXT}
+                assert b"".join(b64decode(each.data) for each in messages) == b"one\ntwo\n"
+            assert socket.close_code == 1000
+
+    run(tmp_path, main)
+
+
+def test_a_log_is_closed_when_the_client_closes_its_websocket(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        async with story(world) as told:
+            async with told.socket("log?container=c&follow=true", "binary.k8s.io") as socket:
+                assert await socket.receive_bytes() == b""
+                assert await socket.receive_bytes() == b"one\n"
+            async with asyncio.timeout(10):
+                await told.kubelet.log_closed.wait()
+
+    run(tmp_path, main)
+
+
+def test_a_log_in_an_unknown_protocol_is_refused(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        async with story(world) as told:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                async with told.socket("log?container=c", "v4.channel.k8s.io"):
+                    pass
+            assert caught.value.status == 403
+
+    run(tmp_path, main)
+
+
+def test_a_kubelets_refusal_keeps_its_headers(tmp_path: Path) -> None:
+    """A client learns from them which protocols the kubelet speaks."""
+
+    async def main(world: World) -> None:
+        async with story(world) as told:
+            url = f"https://127.0.0.1:{told.server.port}{PODS}/p/exec?container=c&command=x"
+            headers = {
+                "Authorization": "Bearer admin-token",
+                "Connection": "Upgrade",
+                "Upgrade": "SPDY/3.1",
+                "X-Stream-Protocol-Version": "v9.channel.k8s.io",
+            }
+            async with (
+                aiohttp.ClientSession(headers=headers) as session,
+                session.post(url, ssl=world.context()) as answer,
+            ):
+                assert answer.status == 403
+                accepted = answer.headers.getall("X-Accepted-Stream-Protocol-Versions")
+                assert tuple(accepted) == upgrades.SPDY_COMMANDS
+                assert "unable to negotiate protocol" in await answer.text()
 
     run(tmp_path, main)
 

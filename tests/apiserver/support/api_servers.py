@@ -131,7 +131,7 @@ class ApiServer:
 
     def start(self, *, wait: bool = True) -> "ApiServer":
         """Start the process; wait until it is ready."""
-        named = ("KVSTORE_", "PYTHON")
+        named = ("KVSTORE_", "KVSTACK_CHECK_", "PYTHON")
         environment = {k: v for k, v in os.environ.items() if k.startswith(named)}
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.schema.load import load
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.apiserver.support.virtual_time import LoopClock
 
@@ -77,7 +77,7 @@ class World(NamedTuple):
 
     async def settle(self) -> None:
         """Let the copy catch up."""
-        await self.registry.copy.latest(3)
+        await self.registry.watch_cache.latest(3)
 
 
 def config_map(name: str, namespace: str = "a", **more: Any) -> dict[str, Any]:
@@ -95,5 +95,5 @@ async def world(*, is_loaded: bool = True) -> AsyncIterator[World]:
     async with Registry(store, table, rows, clock, log) as registry:
         found = World(store, registry, clock, log)
         if is_loaded:
-            await registry.copy.reach(1, 1)
+            await registry.watch_cache.reach(1, 1)
         yield found

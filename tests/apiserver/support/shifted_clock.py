@@ -12,15 +12,15 @@ import mmap
 import struct
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kvstack.apiserver.server import process
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.server.settings.command_line import read_command_line
-from kvstack.apiserver.server.settings.options import Options, options_of
-from kvstore.logger import Logger
-from kvstore.runtime.clock import SystemClock
-from kvstore.runtime.log.line_logger import open_logger
+from kvstack.apiserver.server.settings.options import Options
+from kvstack.component.clock import SystemClock
+from kvstack.component.logger import Logger
+from kvstack.component.process.program import stop_event
 
 _FORM = struct.Struct("<q")
 
@@ -71,8 +71,8 @@ class ShiftedClock(SystemClock):
         return self.unix_ms() // 1000
 
 
-async def _serve(options: Options, log: Logger, clock: ShiftedClock) -> None:
-    stop = process.stop_event()
+async def _serve(clock: ShiftedClock, options: Options, log: Logger) -> None:
+    stop = stop_event()
     async with process.open_store(options.store, log) as store:
         server = ApiServer(store, options, log, clock=clock)
         await server.start()
@@ -84,9 +84,7 @@ async def _serve(options: Options, log: Logger, clock: ShiftedClock) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Serve with the clock of the first argument; the others are flags."""
     clock = ShiftedClock(Shift(Path(arguments[0])))
-    options = options_of(read_command_line(arguments[1:], process.COMMAND))
-    log = open_logger(("default",), "info", "json")
-    return process.run(lambda: _serve(options, log, clock), log)
+    return process.main(arguments[1:], partial(_serve, clock))
 
 
 if __name__ == "__main__":

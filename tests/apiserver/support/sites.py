@@ -14,14 +14,16 @@ from typing import Any
 
 import orjson
 
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.http.auditing import Auditing
-from kvstack.apiserver.http.in_flight import InFlight
+from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.policy.flow_control.control import FlowControl
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.resource import Resource
+from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.environment import Environment, Settings
+from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from kvstore.http.serving.answer import Answer
 from kvstore.http.serving.listeners import ListenerLimits
 from kvstore.http.serving.local_transport import LocalHead
@@ -48,7 +50,7 @@ class Running:
     task: asyncio.Task[None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Kept:
     """An answer as it went out; it is the transport of itself."""
 
@@ -58,6 +60,11 @@ class Kept:
     is_over: bool = False
     unsent_bytes: int = 0
     """What the transport says of how much waits."""
+    is_unread: bool = False
+    """Whether what is sent stays unsent until `read`."""
+    is_cut: bool = False
+    shares_bytes: bool = True
+    writable_below: int = -1
     answer: Answer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,10 +83,12 @@ class Kept:
         self.status, self.headers = status, list(headers)
         if body is not None:
             self.body, self.is_over = b"".join((body, *rest)), True
+            self.unsent_bytes += len(self.body) if self.is_unread else 0
 
     def write(self, call: int, data: bytes) -> int:
         """Take a part of the body."""
         self.body += data
+        self.unsent_bytes += len(data) if self.is_unread else 0
         return self.unsent_bytes
 
     def end(self, call: int, *, is_whole: bool) -> None:
@@ -87,8 +96,29 @@ class Kept:
         self.is_over = True
 
     def notify_writable(self, call: int, unsent_bytes_max: int) -> bool:
-        """Say that there is room."""
-        return True
+        """Say whether there is room; if not, `read` makes it."""
+        if not self.is_unread or self.unsent_bytes <= unsent_bytes_max:
+            return True
+        self.writable_below = unsent_bytes_max
+        return False
+
+    def read(self) -> int:
+        """Take what is unsent, as a client that reads again; return how much that was."""
+        count, self.unsent_bytes = self.unsent_bytes, 0
+        if self.writable_below >= 0:
+            self.writable_below = -1
+            self.answer.on_writable()
+        return count
+
+    def unsent(self, calls: list[int]) -> list[int]:
+        """Say how much is unsent."""
+        return [self.unsent_bytes for _ in calls]
+
+    def cut(self, call: int) -> None:
+        """End at once."""
+        self.is_cut = True
+        self.unsent_bytes = 0
+        asyncio.get_running_loop().call_soon(self.answer.on_disconnect)
 
     def take(self, call: int, size: int) -> None:
         """Know that a body is read."""
@@ -135,10 +165,17 @@ class Api:
         return kept
 
     def begin(
-        self, method: str, target: str, body: object = None, *, token: str = ADMIN, **headers: str
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        token: str = ADMIN,
+        is_unread: bool = False,
+        **headers: str,
     ) -> tuple[Kept, asyncio.Task[None]]:
         """Begin with a request; return its answer, and what handles it."""
-        kept = Kept()
+        kept = Kept(is_unread=is_unread)
         request = self.request(method, target, body, token, headers)
         task = asyncio.ensure_future(self.site.api(request, kept.answer))
         kept.answer.waiting = Running(task)
@@ -175,14 +212,6 @@ async def site(
     seats: of priority and fairness; 0: there is none.
     """
     async with world() as found:
-        env = Environment(
-            found.registry,
-            NoAdmission(),
-            AdministratorsOnly(),
-            found.clock,
-            Random(1),
-            settings or Settings(),
-        )
         table = load()
         rows = [
             each
@@ -191,11 +220,21 @@ async def site(
             and "beta" not in each.version
             and (each.storage is None or _is_known(found, each))
         ]
+        random = Random(1)
+        env = Environment(
+            found.registry,
+            Endpoints(rows, found.registry),
+            AdministratorsOnly(),
+            found.clock,
+            random,
+            Identifiers(random),
+            settings or Settings(),
+        )
+        env.admission = NoAdmission()
         in_flight = InFlight(found.clock, reads_max=reads_max, writes_max=writes_max)
         made = Site(
             env,
             table,
-            rows,
             Tokens(),
             found.log,
             in_flight=in_flight,

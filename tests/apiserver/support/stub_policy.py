@@ -2,18 +2,18 @@
 
 from collections.abc import Awaitable
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.admission.request import AdmissionRequest
-from kvstack.apiserver.policy.attributes import (
+from kvstack.apimachinery.attributes import (
     ANONYMOUS,
     AUTHENTICATED,
     UNAUTHENTICATED,
     Attributes,
     User,
 )
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.credentials import Credentials
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.policy.interfaces import Decision
 
 USERS = {
     "Bearer admin-token": User("admin", groups=("system:masters", AUTHENTICATED)),

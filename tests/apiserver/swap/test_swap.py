@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvstack.apiserver.schema.load import load
-from kvstack.apiserver.schema.protobuf.codec import from_protobuf
-from kvstack.apiserver.schema.protobuf.envelope import MAGIC, unwrap
-from kvstack.apiserver.schema.resource import Kind
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.protobuf.codec import from_protobuf
+from kvstack.apimachinery.schema.protobuf.envelope import MAGIC, unwrap
+from kvstack.apimachinery.schema.resource import Kind
 from kvstore.wire import rpc
 from tests.apiserver.support.api_servers import ApiServer, SharedFiles, serving
 from tests.apiserver.support.requests import Connection, RefusedError

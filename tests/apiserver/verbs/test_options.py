@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects.request_info import Query, parse_query
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.request_info import Query, parse_query
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.options import DeleteOptions, WriteOptions
 

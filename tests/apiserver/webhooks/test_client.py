@@ -1,14 +1,17 @@
 """The client of webhooks against servers that fail in every way."""
 
 import asyncio
+import base64
+import ssl
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.client import Answer, CallError, WebhookClient
-from kvstack.apiserver.webhooks.places import Place, place_of, service_of
+from kvstack.apiserver.webhooks.client_config import ClientConfig, read_client_config, service_of
 from kvstack.apiserver.webhooks.services import ENDPOINTS, SERVICES, SLICES, ServiceError, Services
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.support.hook_server import HookServer
@@ -24,8 +27,8 @@ def hooks() -> Iterator[HookServer]:
         yield server
 
 
-def place(hooks: HookServer, path: str, host: str = "127.0.0.1") -> Place:
-    return Place(f"https://{host}:{hooks.port}{path}", b64decode(hooks.ca))
+def client_config(hooks: HookServer, path: str, host: str = "127.0.0.1") -> ClientConfig:
+    return ClientConfig(f"https://{host}:{hooks.port}{path}", b64decode(hooks.ca))
 
 
 def service(name: str, port: int = 443, **spec: Any) -> Obj:
@@ -56,12 +59,12 @@ def run(main: Callable[[WebhookClient], Awaitable[None]], view: FakeView | None 
     asyncio.run(body())
 
 
-async def ask(client: WebhookClient, where: Place, **more: Any) -> Answer:
+async def ask(client: WebhookClient, where: ClientConfig, **more: Any) -> Answer:
     body = b'{"request":{"uid":"u"}}'
     return await client.post(where, "?timeout=1s", body, **{"timeout_s": TIMEOUT_S, **more})
 
 
-async def refusal(client: WebhookClient, where: Place, **more: Any) -> str:
+async def refusal(client: WebhookClient, where: ClientConfig, **more: Any) -> str:
     with pytest.raises(CallError) as raised:
         await ask(client, where, **more)
     return str(raised.value)
@@ -94,7 +97,7 @@ def test_statuses_are_told_as_go_tells_them(hooks: HookServer) -> None:
             "/words": 'an error on the server ("boom") has prevented the request from succeeding',
         }
         for path, text in told.items():
-            assert await refusal(client, place(hooks, path)) == text
+            assert await refusal(client, client_config(hooks, path)) == text
 
     run(main)
 
@@ -113,10 +116,12 @@ def test_what_takes_too_long_or_is_too_large_is_given_up() -> None:
     async def main(client: WebhookClient) -> None:
         async with TcpListener(hang) as server:
             url = f"http://{server.endpoint}/slow"
-            told = await refusal(client, Place(url), timeout_s=0.5)
+            told = await refusal(client, ClientConfig(url), timeout_s=0.5)
             assert told == f'Post "{url}?timeout=1s": context deadline exceeded'
         async with TcpListener(flood) as server:
-            told = await refusal(client, Place(f"http://{server.endpoint}/"), bytes_max=1_000_000)
+            told = await refusal(
+                client, ClientConfig(f"http://{server.endpoint}/"), bytes_max=1_000_000
+            )
             assert told == "the answer has more than 1000000 bytes"
 
     run(main)
@@ -136,7 +141,7 @@ def test_connections_are_kept_and_replaced() -> None:
 
     async def main(client: WebhookClient) -> None:
         async with TcpListener(answer) as server:
-            where = Place(f"http://{server.endpoint}/")
+            where = ClientConfig(f"http://{server.endpoint}/")
             for _ in range(3):
                 assert (await ask(client, where)).body == b"{}"
             assert connections == 3
@@ -162,38 +167,95 @@ def test_what_is_no_answer_is_an_error(answer: bytes, told: str) -> None:
 
     async def main(client: WebhookClient) -> None:
         async with TcpListener(serve) as server:
-            assert told in await refusal(client, Place(f"http://{server.endpoint}/"))
+            assert told in await refusal(client, ClientConfig(f"http://{server.endpoint}/"))
 
     run(main)
 
 
 def test_whom_is_not_believed_and_why(hooks: HookServer) -> None:
     async def main(client: WebhookClient) -> None:
-        stranger = place(hooks, "/x")._replace(ca=b"")
+        stranger = client_config(hooks, "/x")._replace(ca=b"")
         unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
         assert (await refusal(client, stranger)).endswith(unknown)
-        named = place(hooks, "/x", "localhost")
+        named = client_config(hooks, "/x", "localhost")
         assert "not valid for any names, but wanted to match localhost" in await refusal(
             client, named
         )
-        closed = Place(f"https://{hooks.closed_port}/x", b64decode(hooks.ca))
+        closed = ClientConfig(f"https://{hooks.closed_port}/x", b64decode(hooks.ca))
         assert (await refusal(client, closed)).endswith(
             f"dial tcp {hooks.closed_port}: connect: connection refused"
         )
-        broken = place(hooks, "/x")._replace(ca=b"-----BEGIN nothing")
+        broken = client_config(hooks, "/x")._replace(ca=b"-----BEGIN nothing")
         assert "unable to load root certificates" in await refusal(client, broken)
 
     run(main)
+
+
+def _broken(text: bytes) -> bytes:
+    """Return a certificate that is none, in PEM."""
+    body = base64.b64encode(text)
+    return b"-----BEGIN CERTIFICATE-----\n" + body + b"\n-----END CERTIFICATE-----\n"
+
+
+def test_a_bundle_with_a_certificate_and_other_things_is_trusted(hooks: HookServer) -> None:
+    hooks.answers["/fine"] = {"status": 200, "text": "{}"}
+    good = b64decode(hooks.ca)
+
+    async def main(client: WebhookClient) -> None:
+        for bundle in (
+            "# autorité é\n".encode() + good,
+            b"\xff\xfe\n" + good,
+            _broken(b"no certificate") + good,
+            good + _broken(b"no certificate"),
+            good + b"-----BEGIN CERTIFICATE-----\ncut",
+        ):
+            assert (
+                await ask(client, client_config(hooks, "/fine")._replace(ca=bundle))
+            ).code == 200
+
+    run(main)
+
+
+def test_a_bundle_without_any_certificate_is_an_error_of_the_call(hooks: HookServer) -> None:
+    der = ssl.PEM_cert_to_DER_cert(b64decode(hooks.ca).decode())
+    told = "unable to load root certificates: "
+    no_block = f"{told}unable to parse bytes as PEM block"
+
+    async def main(client: WebhookClient) -> None:
+        for bundle, text in (
+            (der, no_block),
+            (b64decode("aaaa"), no_block),
+            ("é".encode(), no_block),
+            (_broken(b"x"), f"{told}failed to parse certificate: x509: malformed certificate"),
+        ):
+            assert await refusal(client, client_config(hooks, "/x")._replace(ca=bundle)) == text
+
+    run(main)
+
+
+def test_a_service_that_goes_between_two_tries_is_no_other_error() -> None:
+    error = ssl.SSLCertVerificationError("hostname mismatch")
+    error.verify_code = 62
+    view = FakeView()  # the Service was there when it was dialled
+
+    async def main() -> None:
+        told = await faults.dial_text(error, "hook.a.svc", 443, Services(view))
+        assert told == (
+            "tls: failed to verify certificate: x509: certificate is not valid for any names, but"
+            " wanted to match hook.a.svc"
+        )
+
+    asyncio.run(main())
 
 
 def test_another_bundle_counts_at_once(hooks: HookServer) -> None:
     hooks.answers["/fine"] = {"status": 200, "text": "{}"}
 
     async def main(client: WebhookClient) -> None:
-        assert (await ask(client, place(hooks, "/fine"))).code == 200
+        assert (await ask(client, client_config(hooks, "/fine"))).code == 200
         with pytest.raises(CallError):
-            await ask(client, place(hooks, "/fine")._replace(ca=b""))
-        assert (await ask(client, place(hooks, "/fine"))).code == 200
+            await ask(client, client_config(hooks, "/fine")._replace(ca=b""))
+        assert (await ask(client, client_config(hooks, "/fine"))).code == 200
 
     run(main)
 
@@ -237,9 +299,9 @@ def test_a_service_is_dialled_by_its_name_in_the_cluster() -> None:
         async with TcpListener(answer) as server:
             view.put(SERVICES, service("hook", 80))
             view.put(SLICES, slice_of("hook", "127.0.0.1", server.port))
-            found = await ask(client, Place("http://hook.a.svc:80/"))
+            found = await ask(client, ClientConfig("http://hook.a.svc:80/"))
             assert found.body == b"Host: hook.a.svc"
-            told = await refusal(client, Place("http://none.a.svc:80/"))
+            told = await refusal(client, ClientConfig("http://none.a.svc:80/"))
             assert told == 'Post "http://none.a.svc:80/?timeout=1s": service "none" not found'
 
     run(main, view)
@@ -247,11 +309,11 @@ def test_a_service_is_dialled_by_its_name_in_the_cluster() -> None:
 
 def test_places() -> None:
     client = {"service": {"namespace": "a", "name": "hook", "path": "v"}, "caBundle": "eA=="}
-    assert place_of(client) == Place("https://hook.a.svc:443/v", b"x")
-    assert place_of({"url": "https://e.com/x"}) == Place("https://e.com/x")
-    assert place_of({"url": "https://[::1]:8443"}) == Place("https://[::1]:8443/")
+    assert read_client_config(client) == ClientConfig("https://hook.a.svc:443/v", b"x")
+    assert read_client_config({"url": "https://e.com/x"}) == ClientConfig("https://e.com/x")
+    assert read_client_config({"url": "https://[::1]:8443"}) == ClientConfig("https://[::1]:8443/")
     with pytest.raises(ValueError, match="either service or URL"):
-        place_of({})
+        read_client_config({})
     assert service_of("hook.a.svc") == ("a", "hook")
     assert service_of("hook.a.b.svc") is None
     assert service_of("e.com") is None
@@ -259,8 +321,12 @@ def test_places() -> None:
 
 def test_paths_are_asked_for_in_their_shortest_form() -> None:
     # envtest writes an address and a path that begins with a slash with another slash between.
-    assert place_of({"url": "https://e.com:1//mutate-v1"}) == Place("https://e.com:1/mutate-v1")
-    assert place_of({"url": "https://e.com/a/../b/./c/"}) == Place("https://e.com/b/c")
-    assert place_of({"url": "https://e.com/a%20b"}) == Place("https://e.com/a%20b")
+    assert read_client_config({"url": "https://e.com:1//mutate-v1"}) == ClientConfig(
+        "https://e.com:1/mutate-v1"
+    )
+    assert read_client_config({"url": "https://e.com/a/../b/./c/"}) == ClientConfig(
+        "https://e.com/b/c"
+    )
+    assert read_client_config({"url": "https://e.com/a%20b"}) == ClientConfig("https://e.com/a%20b")
     service = {"namespace": "a", "name": "hook", "path": "//v//w/"}
-    assert place_of({"service": service}) == Place("https://hook.a.svc:443/v/w")
+    assert read_client_config({"service": service}) == ClientConfig("https://hook.a.svc:443/v/w")

@@ -21,11 +21,11 @@ def ours(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Answer]]:
     """What each case is answered here, asked in order."""
-    extra: list[str] = []
+    extra = ["--cors=*"]  # etcd's default, which has to be given here
     port = 0
     if request.param == "own server":
         (port,) = servers.free_ports(1)
-        extra = [f"--listen-client-http-urls=http://127.0.0.1:{port}", "--transport=grpcio"]
+        extra += [f"--listen-client-http-urls=http://127.0.0.1:{port}", "--transport=grpcio"]
     elif not native.is_available():
         pytest.skip("the native transport is not built")
     data_dir = tmp_path_factory.mktemp("pages") / "ours"
@@ -43,7 +43,7 @@ def test_as_etcd_3_5(ours: dict[str, Answer], tmp_path: Path) -> None:
     with servers.running(servers.etcd(tmp_path / "etcd")) as server:
         theirs = {case.name: answer(server.client_port, case) for case in CASES if case.in_3_5}
     differing = {
-        name: (theirs[name], ours[name])
+        name: (each, ours[name])
         for name, each in theirs.items()
         if each.status != ours[name].status or (each.status == 200 and each.body != ours[name].body)
     }

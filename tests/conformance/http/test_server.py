@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.http.serving.answer import Answer, State
 from kvstore.http.serving.listeners import Listener, ListenerLimits
 from kvstore.http.serving.request import BodyTooLargeError, Request

@@ -10,7 +10,7 @@ from kvstore.http.serving.answer import UNSENT_BYTES_MAX, Answer, State
 from kvstore.http.serving.listeners import ListenerLimits
 from kvstore.http.serving.request import ClientGoneError, Request
 from tests.support.http.clients import H1Client, H2Client, Stream, TornError
-from tests.support.http.serving import SERVERS, WAYS, Way, run, serving, until
+from tests.support.http.serving import SERVERS, WAIT_S, WAYS, Way, run, serving, until
 
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 EVERY_SERVER = pytest.mark.parametrize("way", SERVERS)
@@ -267,7 +267,7 @@ def test_an_answer_far_behind_is_torn_off(way: Way) -> None:
             way.connect(under.url, auto_credit=False) as client,
         ):
             stream = await client.open("GET", "/")
-            await asyncio.wait_for(over.wait(), 10)
+            await asyncio.wait_for(over.wait(), WAIT_S)
             with pytest.raises((TornError, TimeoutError)):
                 async with asyncio.timeout(2):
                     [_ async for _ in stream.pieces()]
@@ -334,7 +334,7 @@ def test_bytes_that_come_with_the_request_belong_to_the_upgrade(way: Way) -> Non
             client.writer.write(head + b"early")
             answer = b""
             while not answer.endswith(b"early"):
-                answer += await asyncio.wait_for(client.reader.read(1000), 10)
+                answer += await asyncio.wait_for(client.reader.read(1000), WAIT_S)
             assert answer.startswith(b"HTTP/1.1 101 ")
 
     run(scenario())
@@ -577,14 +577,14 @@ def test_a_drain_answers_what_was_asked_and_takes_nothing_new(way: Way) -> None:
                     async with way.connect(under.url) as late:
                         await late.ask("GET", "/")
                 if isinstance(idle, H1Client):
-                    assert await asyncio.wait_for(idle.reader.read(), 10) == b""
+                    assert await asyncio.wait_for(idle.reader.read(), WAIT_S) == b""
                 release.set()
                 reply = await whole.reply()
                 assert (reply.status, reply.body) == (200, b"answered")
                 if way.protocol == "h1":
                     assert reply.header("connection") == "close"
                 assert (await streamed.reply()).body == b"first last"
-                await asyncio.wait_for(drained, 10)
+                await asyncio.wait_for(drained, WAIT_S)
                 assert server.open_count == 1
                 await asyncio.sleep(0.05)
                 assert watching.data == b"" if not isinstance(watching, H1Client) else True  # type: ignore[attr-defined]
@@ -627,7 +627,7 @@ def test_a_stop_ends_endless_answers_in_order_and_waits_for_the_others(way: Way)
                 assert b"".join([p async for p in sleeping.pieces()]) == b"begun"
                 assert (await late.reply()).body == b"late"
             await stopping
-            assert time.monotonic() - begin < 10
+            assert time.monotonic() - begin < 15  # it had 20, and did not need them
             await under.server.stop()  # again is nothing
             await under.server.serve()
 
@@ -659,7 +659,7 @@ def test_a_stop_without_time_cuts_off(way: Way) -> None:
             await until(lambda: under.server.open_count == 2)
             begin = time.monotonic()
             await under.server.stop()
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < 30  # the handlers sleep for 60
             assert sorted(outcomes) == ["/asked", "/begun"]
             assert (await asked.reply()).status == 503
             with pytest.raises(TornError):

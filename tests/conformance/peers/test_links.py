@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
-from kvstore.peers import outbound_stream
 from kvstore.peers.questions import ask_once
+from kvstore.peers.streams import outbound_stream
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from kvstore.transport import native

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.peers import questions
 from kvstore.peers import tls as peer_tls
-from kvstore.peers.crl import revoked_serials
+from kvstore.peers.certificates.crl import revoked_serials
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import ask_once
 from kvstore.peers.tls import PeerTls

@@ -68,7 +68,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             self.fault = error
 
     def work(self) -> None:

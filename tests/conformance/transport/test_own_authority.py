@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.batch import Outbox
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.transport.tls import TlsOptions
-from kvstore.transport.tls_errors import go_error_text
 from tests.support.certificates import openssl
 from tests.support.http.serving import NEEDS_NATIVE
 

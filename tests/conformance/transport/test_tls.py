@@ -18,8 +18,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore.batch import Inbox, Outbox
-from kvstore.errors import ConfigError
 from kvstore.transport import native
 from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 from kvstore.transport.native import NativeOptions, NativeTransport

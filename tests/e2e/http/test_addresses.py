@@ -130,7 +130,8 @@ def test_all_of_it_on_the_client_port(tmp_path: Path) -> None:
             found, _, body = ask(port, "POST", "/v3/kv/put", f'{{"key":"eA==","value":"{value}"}}')
             assert (found, json.loads(body)["message"]) == (status, text)
         with Wire(port) as wire:
-            head = f"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: {3 * limit}\r\n\r\n"
+            head = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\n"
+            head += f"Content-Length: {3 * limit}\r\n\r\n"
             wire.send(head.encode())
             assert wire.until(b"\r\n").startswith(b"HTTP/1.1 413 ")
 
@@ -307,3 +308,36 @@ def test_requests_are_shown_at_debug_level(tmp_path: Path, transport: str) -> No
         server.extra[-1] = "--log-level=info"
         server.restart()
         assert ask(port, "GET", "/debug/requests")[0] == 404
+
+
+EVIL = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
+
+
+@pytest.mark.parametrize("own_server", [False, True], ids=["client port", "own server"])
+def test_web_pages_do_not_reach_the_gateway(tmp_path: Path, own_server: bool) -> None:  # noqa: FBT001
+    """Of another origin, or of a name that was pointed at loopback (DNS rebinding)."""
+    if not own_server and not native.is_available():
+        pytest.skip("the native transport is not built")
+    (port,) = servers.free_ports(1)
+    own = (f"--listen-client-http-urls=http://127.0.0.1:{port}", "--transport=grpcio")
+    with servers.running(serving(tmp_path, *(own if own_server else ()))) as server:
+        port = port if own_server else server.client_port
+        put, value = "/v3/kv/put", b'{"key":"YQ==","value":"YQ=="}'
+
+        def status(path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str | None]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            try:
+                connection.request("POST", path, body, headers)
+                response = connection.getresponse()
+                response.read()
+                return response.status, response.getheader("Access-Control-Allow-Origin")
+            finally:
+                connection.close()
+
+        assert status(put, value, EVIL) == (403, None)
+        rebound = {"Host": f"evil.example:{port}", "Content-Type": "text/plain"}
+        assert status(put, value, rebound) == (421, None)
+        assert status(put, value, {**rebound, "Origin": f"http://evil.example:{port}"})[0] == 421
+        with Client(server.endpoint) as client:
+            assert client.range().count == 0, "a web page has written"
+        assert status(put, value, {"Content-Type": "application/x-www-form-urlencoded"})[0] == 200

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.config.model import DiscoveryConfig
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.discovery.discovery import (
     BAD_SIZE,
     FULL_CLUSTER,

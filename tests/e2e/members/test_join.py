@@ -1,6 +1,5 @@
 """Members join running clusters: ours an etcd's, an etcd ours, and each other."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,10 +9,10 @@ import pytest
 from kvstore.transport import native
 from tests.support.http.plain_client import ask
 from tests.support.servers import Server, etcd, etcdctl, free_ports, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 60.0
 # Without strict checks nobody has to be connected for 5 s first; those are tested elsewhere.
 FAST = [
     "--unsafe-no-fsync",
@@ -23,13 +22,6 @@ FAST = [
 ]
 
 Make = Callable[..., Server]
-
-
-def wait_for(done: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline_s, f"{what} does not happen within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """A member whose data went wrong is found among three processes, and rebuilt by one command."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,12 @@ from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, etcdctl, free_ports, ours, together
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
 WAIT_S = 60.0
 FLAGS = ["--unsafe-no-fsync", "--corrupt-check-time=1s", "--heartbeat-interval=50"]
-
-
-def wait_for(done: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline_s, f"{what} does not happen within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -113,7 +106,7 @@ def test_nobody_to_rebuild_from(cluster: list[Server]) -> None:
     b.start(wait=False)
     assert b.process is not None
     assert b.process.wait(20) == 1
-    assert "nobody can give its data (http://127.0.0.1:" in b.log()
+    assert "no member can provide its data (http://127.0.0.1:" in b.log()
     assert not (b.data_dir / "member" / "lmdb").exists()
 
 

@@ -27,6 +27,7 @@ WAIT_S = 60.0
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
 FLAGS = ["--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=500"]
 LIMIT_S = 5.0 + 2 * 0.5  # of one request, and of the end
+ENDS_S = 20.0  # the rest of an end, on a busy machine; who does not end at all is the fault
 
 
 @pytest.fixture(params=["native", "grpcio"])
@@ -90,6 +91,18 @@ def check(putters: list[Putter], found: set[bytes], transport: str) -> None:
 def keys(server: Server) -> set[bytes]:
     with Client(server.endpoint) as client:
         return {kv.key for kv in client.range().kvs}
+
+
+def wait_for_two(server: Server, lease: int) -> None:
+    """Wait until a second one is in line for a lock; the lease of the first lives until then."""
+    request = pb.LeaseKeepAliveRequest(ID=lease)
+    with Client(server.endpoint) as client:
+        renewing = client.stream(rpc.LEASE_KEEP_ALIVE, request)
+        assert renewing.receive().TTL
+        while len(keys(server)) < 2:
+            renewing.send(request)
+            assert renewing.receive().TTL, "the lease ended before"
+        renewing.cancel()
 
 
 @pytest.fixture
@@ -172,7 +185,7 @@ def test_what_cannot_be_answered_does_not_hold_the_end_for_ever(member: Server) 
         assert member.stop() == 0
         took_s = time.monotonic() - begin
         assert waiting.code() is grpc.StatusCode.UNAVAILABLE
-    assert LIMIT_S <= took_s < LIMIT_S + 3
+    assert LIMIT_S <= took_s < LIMIT_S + ENDS_S
     assert any(
         line["msg"] == "calls are not answered within the time to stop"
         for line in member.log_records()
@@ -192,8 +205,7 @@ def test_a_json_request_in_flight_is_answered(tmp_path: Path, transport: str) ->
         idle.request("GET", "/version")
         assert idle.getresponse().read()
         waiting.request("POST", "/v3/lock/lock", json.dumps({"name": "bA=="}))  # b"l"
-        while len(keys(server)) < 2:
-            time.sleep(0.01)
+        wait_for_two(server, lease)
         assert server.stop() == 0  # the lease ends meanwhile, and the lock is the second's
         answer = waiting.getresponse()
         assert answer.status == 200
@@ -216,8 +228,7 @@ def test_a_proxy_answers_calls_in_flight_before_it_ends(tmp_path: Path, transpor
         request = lock_pb2.LockRequest(name=b"l").SerializeToString()
         path = rpc.METHODS[rpc.LOCK].path
         waiting = client.channel.unary_unary(path).future(request)
-        while len(keys(server)) < 2:
-            time.sleep(0.01)
+        wait_for_two(server, lease)
         front.process.terminate()
         front.wait_for("received signal; shutting down")
         assert waiting.code() is grpc.StatusCode.OK  # when the lease has ended
@@ -243,6 +254,6 @@ def test_a_proxy_does_not_wait_for_ever(tmp_path: Path, transport: str) -> None:
         begin = time.monotonic()
         front.process.terminate()
         assert front.process.wait(WAIT_S) == 0
-        assert DRAIN_S_MAX <= time.monotonic() - begin < DRAIN_S_MAX + 3
+        assert DRAIN_S_MAX <= time.monotonic() - begin < DRAIN_S_MAX + ENDS_S
         assert waiting.code() is grpc.StatusCode.UNAVAILABLE
         front.wait_for("calls are not answered within the time to stop")

@@ -5,10 +5,9 @@ import json
 import os
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,12 @@ from tests.support.network.dns_server import dns_server
 from tests.support.proxies import ETCDS, Proxy, proxy, refusal
 from tests.support.rpc_client import Client, Stream
 from tests.support.servers import ETCDCTL, Server, etcd, etcdctl, free_ports, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy")]
 
 READY = "started gRPC proxy"
 START = ("grpc-proxy", "start")
-WAIT_S = 60.0
 HEALTHY = (200, '{"health":"true","reason":""}')
 NEEDS_NATIVE = pytest.mark.skipif(
     not native.is_available(), reason="pages beside gRPC: the native transport is not built"
@@ -75,13 +74,6 @@ def counters(url: str, path: str = "/proxy/metrics") -> dict[str, float]:
     }
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)
-
-
 def watch(client: Client, **create: Any) -> Stream:
     request = pb.WatchRequest(create_request=pb.WatchCreateRequest(**create))
     return client.stream(rpc.WATCH, request)
@@ -105,7 +97,9 @@ def test_watches_of_one_range_share_one_on_the_cluster(cluster: Server, front: P
     with Client(front.endpoint) as client:
         streams = [watch(client, key=b"shared/", range_end=b"shared0") for _ in range(8)]
         assert all(each.receive().created for each in streams)
-        until(lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 7)
+        wait_for(
+            lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 7
+        )
         watchers = counters(cluster.client_url, "/metrics")["etcd_debugging_mvcc_watcher_total"]
         assert watchers == before + 1
         revision = client.put(b"shared/a", b"1")
@@ -128,7 +122,9 @@ def test_watches_of_one_range_share_one_on_the_cluster(cluster: Server, front: P
         assert events(deletions, 1) == [(0, b"shared/a", b"", b"")]
         for each in [*streams, later, deletions]:
             each.cancel()
-        until(lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 0)
+        wait_for(
+            lambda: counters(front.metrics_url)["etcd_grpc_proxy_watchers_coalescing_total"] == 0
+        )
         assert counters(front.metrics_url)["etcd_grpc_proxy_events_coalescing_total"] >= 14
     now = counters(cluster.client_url, "/metrics")
     assert now["etcd_debugging_mvcc_watcher_total"] <= before
@@ -438,13 +434,13 @@ def test_proxies_of_one_prefix_know_each_other(tmp_path: Path, cluster: Server) 
         ]
         both = sorted(each.endpoint for each in fronts)
         for front in fronts:
-            until(lambda front=front: listed(front) == both)  # type: ignore[misc]
+            wait_for(lambda front=front: listed(front) == both)  # type: ignore[misc]
         value = etcdctl(cluster, "get", f"___p/{both[0]}", "--print-value-only").stdout
         name = json.dumps({"name": os.uname().nodename}, separators=(",", ":"))
         assert json.loads(value) == {"Op": 0, "Addr": both[0], "Metadata": name}
         fronts[0].process.terminate()
         assert fronts[0].process.wait(10) == 0
-        until(lambda: listed(fronts[1]) == [fronts[1].endpoint])
+        wait_for(lambda: listed(fronts[1]) == [fronts[1].endpoint])
 
 
 def test_tls_on_both_sides(tmp_path: Path) -> None:
@@ -483,7 +479,13 @@ def test_tls_on_both_sides(tmp_path: Path) -> None:
             str(ETCDCTL), f"--endpoints=https://127.0.0.1:{port}", f"--cacert={authority.file}",
             f"--cert={cert}", f"--key={key}",
         ]  # fmt: skip
-        until(lambda: subprocess.run([*ctl, "put", "a", "b"], capture_output=True).returncode == 0)
+        wait_for(
+            lambda: (
+                not subprocess.run(
+                    [*ctl, "put", "a", "b"], capture_output=True, check=False
+                ).returncode
+            )
+        )
         got = subprocess.run([*ctl, "get", "a"], capture_output=True, text=True, check=True)
         assert got.stdout == "a\nb\n"
         context = ssl.create_default_context(cafile=authority.file)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.client import ClientOptions
 from kvstore.errors import Code
 from kvstore.proxy.cluster_kv import ClusterKv
@@ -23,7 +24,6 @@ from kvstore.proxy.leasing.ownership import Ownership
 from kvstore.proxy.namespace import Namespace
 from kvstore.proxy.upstream import Upstream
 from kvstore.runtime.local_client import CallRefusedError
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support import pausing
@@ -31,6 +31,7 @@ from tests.support.models.row_history import Seen, held, now_s, rows, trouble
 from tests.support.proxies import ETCDS, OURS, Proxy, proxy
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy leasing")]
 
@@ -80,13 +81,6 @@ def clients(stage: Stage) -> Iterator[tuple[Client, Client, Client]]:
         yield tuple(stack.enter_context(Client(each)) for each in ends)  # type: ignore[misc]
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)
-
-
 def row(client: Client, key: bytes) -> Any:
     found = client.range(key, b"").kvs
     return found[0] if found else None
@@ -98,7 +92,7 @@ def leasing_row(direct: Client, key: bytes) -> Any:
 
 def owned(direct: Client, client: Client, key: bytes) -> Any:
     """Read a key until its leasing key is there; return the leasing key's row."""
-    until(lambda: (client.range(key, b""), leasing_row(direct, key))[1] is not None)
+    wait_for(lambda: (client.range(key, b""), leasing_row(direct, key))[1] is not None)
     return leasing_row(direct, key)
 
 
@@ -278,7 +272,7 @@ def test_an_owner_is_asked_by_a_put_of_revoke(clients: tuple[Client, Client, Cli
     direct.call(rpc.PUT, pb.PutRequest(key=leasing.key, value=b"other words", ignore_lease=True))
     assert row(first, b"asked").value == b"1"
     direct.call(rpc.PUT, pb.PutRequest(key=leasing.key, value=b"REVOKE", ignore_lease=True))
-    until(lambda: leasing_row(direct, b"asked") is None)
+    wait_for(lambda: leasing_row(direct, b"asked") is None)
     direct.put(b"asked", b"2")
     assert row(first, b"asked").value == b"2"
 
@@ -292,7 +286,7 @@ def test_a_key_with_a_lease_is_not_owned(clients: tuple[Client, Client, Client])
     first.put(b"becomes leased", b"1")
     owned(direct, first, b"becomes leased")
     first.put(b"becomes leased", b"2", lease)
-    until(lambda: leasing_row(direct, b"becomes leased") is None)
+    wait_for(lambda: leasing_row(direct, b"becomes leased") is None)
     direct.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
     assert row(first, b"leased") is None
     assert row(first, b"becomes leased") is None
@@ -306,9 +300,9 @@ def test_a_session_that_ends_takes_its_keys_and_another_begins(
     lease = owned(direct, first, b"session").lease
     direct.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
     second.put(b"session", b"2")
-    until(lambda: row(first, b"session").value == b"2")
+    wait_for(lambda: row(first, b"session").value == b"2")
     assert owned(direct, first, b"session").lease != lease
-    until(lambda: (first.put(b"session", b"3"), row(second, b"session").value)[1] == b"3")
+    wait_for(lambda: (first.put(b"session", b"3"), row(second, b"session").value)[1] == b"3")
 
 
 def test_a_proxy_that_stops_gives_its_keys_back(stage: Stage, tmp_path: Path) -> None:
@@ -331,12 +325,12 @@ def test_inside_a_namespace(stage: Stage, tmp_path: Path) -> None:
         direct = stack.enter_context(Client(stage.cluster.endpoint))
         one.put(b"named", b"1")
         key = b"ns/" + PREFIX.encode() + b"named"
-        until(lambda: (row(one, b"named"), row(direct, key))[1] is not None)
+        wait_for(lambda: (row(one, b"named"), row(direct, key))[1] is not None)
         other.put(b"named", b"2")
         assert row(direct, key) is None
         assert row(one, b"named") == row(other, b"named")
         assert row(direct, b"ns/named").value == b"2"
-        until(lambda: (row(one, b"named"), row(direct, key))[1] is not None)
+        wait_for(lambda: (row(one, b"named"), row(direct, key))[1] is not None)
         gone = other.call(rpc.DELETE_RANGE, pb.DeleteRangeRequest(key=b"\0", range_end=b"\0"))
         assert gone.deleted >= 1
         assert row(one, b"named") is None
@@ -452,7 +446,7 @@ class Worker(threading.Thread):
             with Client(self._endpoint) as client:
                 for number in range(self._calls):
                     self._step(client, number)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             self.failure = error
 
     def _step(self, client: Client, number: int) -> None:

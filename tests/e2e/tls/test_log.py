@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.net.tls_errors import go_error_text
 from kvstore.transport import native
-from kvstore.transport.tls_errors import go_error_text
 from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours
 

@@ -17,8 +17,8 @@ from kvstack.agents.client.built_in import CONFIG_MAPS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.sim.api.checks import Checks, WatchCheck, version_of
 from tests.sim.api.oracle import Scope
 from tests.sim.stack.base import BaseWorld

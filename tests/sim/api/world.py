@@ -12,7 +12,7 @@ from typing_extensions import override
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NAMESPACES as NAMESPACE_RESOURCE
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from kvstore.client.errors import StoreError
 from tests.sim.api.checks import Checks
 from tests.sim.api.clients import NAMESPACES, SCOPES, Client, Follower, Reader, Watcher, Writer

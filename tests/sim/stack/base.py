@@ -27,7 +27,7 @@ from tests.apiserver.support.virtual_time import VirtualLoop, run
 from tests.sim.stack.channel import Link, SimChannel
 from tests.sim.stack.links import Bug, Network, Weather
 from tests.sim.stack.members import StoreMembers
-from tests.sim.stack.servers import ServerProcess, Surroundings
+from tests.sim.stack.servers import Environment, ServerProcess
 from tests.sim.trace import Trace
 from tests.sim.violation import Violation, demand
 
@@ -106,7 +106,7 @@ class BaseWorld:
         self.members = StoreMembers(self.rng, self.members_count)
         self.members.start()
         await self._within(self.members.ready())
-        parts = Surroundings(self.members, self.rng, self.trace, self.log)
+        parts = Environment(self.members, self.rng, self.trace, self.log)
         self.servers = [self.server_type("abc"[at], parts) for at in range(self.servers_count)]
         self.network = Network(
             self.servers, self.weather, self.rng, self.trace, planted=self.planted

@@ -110,7 +110,7 @@ def live(make: Make, steps: int, seed: int, *, is_verbose: bool = False) -> Outc
     error = ""
     try:
         world.run()
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001 - part of the report
         where = traceback.extract_tb(failure.__traceback__)[-2:]
         places = ", ".join(f"{each.name}:{each.lineno}" for each in where)
         error = f"{type(failure).__name__}: {failure} ({places})".replace("\n", " ")[:1500]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.transport import Response, UnreachableError
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstore.http.serving.local_transport import LocalResponse
 from tests.sim.stack.pipe import Pipe
 from tests.sim.stack.servers import ServerProcess

@@ -309,4 +309,4 @@ class StoreMembers:
             for task in out.tasks:
                 self._tasks.run(member, task)
         demand(member.node is not None, member.name, "ended by itself")
-        self._revision = max(self._revision, member.parts.store.revision)
+        self._revision = max(self._revision, member.parts.state.store.revision)

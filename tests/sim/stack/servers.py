@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
-from kvstack.apiserver.policy.attributes import AUTHENTICATED, User
+from kvstack.apimachinery.attributes import AUTHENTICATED, User
+from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.options import Options, ServingOptions, StoreOptions
+from kvstack.component.logger import Logger
 from kvstore.client.channel_store import ChannelStore
 from kvstore.client.options import ClientOptions
 from kvstore.client.store import Store
 from kvstore.errors import KvstoreError
-from kvstore.logger import Logger
 from tests.apiserver.support.virtual_time import LoopClock
 from tests.sim.stack.channel import Link, SimChannel
 from tests.sim.stack.members import StoreMembers
@@ -37,7 +37,7 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What all servers of a world share."""
 
     members: StoreMembers
@@ -47,10 +47,10 @@ class Surroundings:
     compaction_s: float = 0.0
 
 
-def options(surroundings: Surroundings) -> Options:
+def options(environment: Environment) -> Options:
     """Return the settings of a server that is reached by links alone."""
     return Options(
-        store=StoreOptions(compaction_s=surroundings.compaction_s, start_timeout_s=600.0),
+        store=StoreOptions(compaction_s=environment.compaction_s, start_timeout_s=600.0),
         serving=ServingOptions(advertise_address="192.0.2.7", listens=False),
         authorization_modes=("RBAC",),
         service_ranges=(address_range("10.0.0.0/16"),),
@@ -64,7 +64,7 @@ class ServerProcess:
 
     server_type = ApiServer
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
+    def __init__(self, name: str, environment: Environment) -> None:
         """Run nothing yet."""
         self.name: Final = name
         self.clock: Final = LoopClock()
@@ -75,7 +75,7 @@ class ServerProcess:
         """Clients hear nothing before."""
         self.exchanges: Final[dict[asyncio.Future[None], object]] = {}
         """Of requests under way: resolved when the connection breaks."""
-        self._surroundings = surroundings
+        self._environment = environment
         self._server: ApiServer | None = None
         self._channel: SimChannel | None = None
         self._process: asyncio.Task[None] | None = None
@@ -101,11 +101,11 @@ class ServerProcess:
     def start(self) -> None:
         """Start; `server` is there once it takes requests."""
         self.life += 1
-        self._surroundings.trace.note(self.name, "starts")
+        self._environment.trace.note(self.name, "starts")
         self._process = asyncio.get_running_loop().create_task(self._run(), name=self.name)
 
     async def _run(self) -> None:
-        parts = self._surroundings
+        parts = self._environment
         channel = self._channel = SimChannel(
             f"{self.name}{self.life}", parts.members, self.link, parts.rng, parts.trace
         )
@@ -137,7 +137,7 @@ class ServerProcess:
             try:
                 await server.start()
             except KvstoreError as error:
-                self._surroundings.logger.warning("no start", server=self.name, error=str(error))
+                self._environment.logger.warning("no start", server=self.name, error=str(error))
                 await asyncio.sleep(_START_AGAIN_S)
             else:
                 return
@@ -149,7 +149,7 @@ class ServerProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        self._surroundings.trace.note(self.name, "ends")
+        self._environment.trace.note(self.name, "ends")
         self._server = None
         if self._channel is not None:
             self._channel.kill()
@@ -182,7 +182,7 @@ class ServerProcess:
     def pause(self, for_s: float) -> None:
         """Freeze it: nothing goes in or out."""
         until_s = asyncio.get_running_loop().time() + for_s
-        self._surroundings.trace.note(self.name, "is frozen", for_s)
+        self._environment.trace.note(self.name, "is frozen", for_s)
         self.held_until_s = max(self.held_until_s, until_s)
         self.link.held_until_s = max(self.link.held_until_s, until_s)
 
@@ -193,10 +193,10 @@ class ServerProcess:
 
     def cut_off(self, member: int) -> None:
         """Cut it off from a member of the store; whoever waits learns of it late."""
-        self._surroundings.trace.note(self.name, "is cut off from", member)
+        self._environment.trace.note(self.name, "is cut off from", member)
         self.link.cut.add(member)
         loop = asyncio.get_running_loop()
-        loop.call_later(self._surroundings.rng.uniform(*_KEEPALIVE_S), self._find_dead, member)
+        loop.call_later(self._environment.rng.uniform(*_KEEPALIVE_S), self._find_dead, member)
 
     def _find_dead(self, member: int) -> None:
         if member in self.link.cut and self._channel is not None:

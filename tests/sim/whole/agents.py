@@ -23,9 +23,9 @@ from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.reconcile.manager import Manager
 from kvstack.agents.reconcile.plan import Controller
-from kvstack.agents.reconcile.runner import Surroundings
+from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.scheduler.live.scheduler import Scheduler
-from kvstack.apiserver.policy.attributes import (
+from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
     User,
@@ -132,8 +132,8 @@ class ManagerProcess(AgentProcess):
         async with AsyncExitStack() as stack:
             informers = Informers(self.api(_MANAGER), self.clock, self._chance, world.log)
             await stack.enter_async_context(informers)
-            surroundings = Surroundings(informers, self.clock, self._chance, world.log)
-            manager = Manager(self._make(), self, surroundings)
+            environment = Environment(informers, self.clock, self._chance, world.log)
+            manager = Manager(self._make(), self, environment)
             stack.push_async_callback(manager.stop)
             await manager.start()
             await asyncio.Event().wait()

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from tests.sim.stack.links import Asked, Bug
 
 Object: TypeAlias = dict[str, Any]

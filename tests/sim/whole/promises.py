@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from tests.sim.stack.links import Asked, Whole
 from tests.sim.violation import demand
 from tests.sim.whole.objects import Change, Objects, controller_of, is_ended, is_terminating

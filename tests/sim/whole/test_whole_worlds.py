@@ -13,8 +13,8 @@ from typing_extensions import override
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import PRIVILEGED, User
+from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects.status import ApiError
 from tests.sim.seeds import regression_seeds
 from tests.sim.stack.links import Bug, SimTransport
 from tests.sim.violation import Violation

@@ -17,8 +17,8 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.sim.stack.base import BaseWorld
 from tests.sim.stack.links import SimTransport
 from tests.sim.stack.servers import ADMIN

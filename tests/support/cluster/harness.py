@@ -22,6 +22,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
 from kvstore.batch import AS_PEER, Inbox, Metadata, OffloadedTask, Outbox, TaskResult
 from kvstore.config.parse import configure
@@ -30,7 +31,6 @@ from kvstore.node.parts import Parts
 from kvstore.node.turn import Node
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import RemoteCluster, Versions
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
@@ -72,8 +72,8 @@ class ClusterMember:
         self._inbox = Inbox()
         self._is_busy = False
         root = Path(f"/sim/{number}/member")
-        self.places = DataDir(root, root / "wal", root / "snap", root / "lmdb", root / "tmp")
-        self.files.make_directory(self.places.snap)
+        self.paths = DataDir(root, root / "wal", root / "snap", root / "lmdb", root / "tmp")
+        self.files.make_directory(self.paths.snap)
         for path in (*root.parents, root):
             self.files.sync_directory(path)
 
@@ -110,7 +110,7 @@ class ClusterMember:
         logger = _Logger(self.log)
         self._inbox = Inbox()
         self._booted = booted = boot(
-            self.places,
+            self.paths,
             founding,
             logger,
             files=self.files,
@@ -121,7 +121,7 @@ class ClusterMember:
         self._parts = parts = build(
             config,
             booted,
-            snapshot_files(config, booted, self.places, logger, self.files),
+            snapshot_files(config, booted, self.paths, logger, self.files),
             cluster.clock,
             logger,
         )
@@ -129,7 +129,7 @@ class ClusterMember:
             setattr(parts.limits, name, value)
         self._links = Links(cluster.network, self.id)
         self._links.rows = self.backend
-        parts.peers = self._links
+        parts.replication.peers = self._links
         cluster.network.set_down(self.id, is_down=False)
         self.node = Node(parts)
         self.turn()
@@ -201,7 +201,7 @@ class ClusterMember:
     def view(self) -> tuple[object, ...]:
         """Return everything applied entries have made of the state."""
         parts = self.parts
-        store, lessor = parts.store, parts.lessor
+        store, lessor = parts.state.store, parts.state.lessor
         found = store.range(b"\0", b"\0")
         return (
             parts.raft.applied,
@@ -209,10 +209,10 @@ class ClusterMember:
             store.compacted,
             getattr(found, "kvs", None),
             {each: lessor.keys(each) for each in sorted(lessor.leases())},
-            parts.alarms.raised(),
-            parts.membership.sorted_members(),
-            sorted(parts.membership.removed),
-            parts.membership.cluster_version,
+            parts.state.alarms.raised(),
+            parts.state.membership.sorted_members(),
+            sorted(parts.state.membership.removed),
+            parts.state.membership.cluster_version,
         )
 
 
@@ -259,7 +259,7 @@ class Cluster:
         """Return whom a member's flags name."""
         if not member.joins:
             return self._first
-        known = self.running[0].parts.membership.members.values()
+        known = self.running[0].parts.state.membership.members.values()
         urls = {url for each in known for url in each.peer_urls}
         return [each for each in self.members if urls.intersection(each.urls)]
 
@@ -278,7 +278,7 @@ class Cluster:
         def found() -> ClusterMember | None:
             leaders = [each for each in self.running if each.is_leader]
             best = max(leaders, key=lambda each: each.parts.raft.term, default=None)
-            if best is None or not best.parts.lessor.is_primary:
+            if best is None or not best.parts.state.lessor.is_primary:
                 return None
             return best
 
@@ -476,7 +476,7 @@ class Cluster:
                 end("", body)
 
         if path == "/version":
-            version = target.parts.membership.cluster_version or "not_decided"
+            version = target.parts.state.membership.cluster_version or "not_decided"
             versions = {"etcdserver": "3.7.1", "etcdcluster": version, "storage": "3.7.0"}
             end("", json.dumps(versions).encode())
         elif path == "/leases":
@@ -534,9 +534,9 @@ class _Questions:
         """See Questions."""
         del urls, timeout_s
         for member in self._cluster.running:
-            if member.parts.membership.members:
+            if member.parts.state.membership.members:
                 parts = member.parts
-                return RemoteCluster(parts.cluster_id, parts.membership.sorted_members())
+                return RemoteCluster(parts.cluster_id, parts.state.membership.sorted_members())
         raise PeerRequestError("nobody is up")
 
     def version(self, urls: Sequence[str], timeout_s: float) -> Versions:

@@ -20,14 +20,15 @@ from kvstore.peers.http_client import HttpConnection
 from kvstore.peers.identity import Identity
 from kvstore.peers.listener import PeerRequest, Reply, plain
 from kvstore.peers.network import NetworkOptions, PeerNetwork
-from kvstore.peers.snapshot_receiver import SnapshotReceiver
-from kvstore.peers.snapshot_sender import PIECE_BYTES, OpenSnapshot
+from kvstore.peers.snapshots.snapshot_receiver import SnapshotReceiver
+from kvstore.peers.snapshots.snapshot_sender import PIECE_BYTES, OpenSnapshot
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.config import Config
 from kvstore.raft.model import ConfChange, Message, MessageType
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
 from tests.support.raft.node import Driven
+from tests.support.waiting import wait_for as wait_for
 
 WAIT_S = 60.0
 TICK_S = 0.1
@@ -87,14 +88,6 @@ class FileSource:
 
     def stop(self) -> None:
         pass
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
-    """Return once condition holds; fail naming what was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.005)
 
 
 class WholeFile:
@@ -261,7 +254,7 @@ class PeerMember(LinkEnd):
                     ticked_s += TICK_S
                     self.driven.raft.tick()
                 self._turn()
-        except BaseException as error:  # told by the test's thread
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             self.failure = error
 
     def _turn(self) -> None:

@@ -7,7 +7,6 @@
 Every process is ended by its own id, also when the test fails.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tests.support import pausing
 from tests.support.network.namespaces import Host, Network
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, free_ports, ours
+from tests.support.waiting import wait_for as wait_for
 
 WAIT_S: Final = 60.0
 POLL_S: Final = 0.02
@@ -30,14 +30,6 @@ MAKERS: Final[dict[str, Callable[..., Server]]] = {"o": ours, "e": etcd}
 OURS_ALONE: Final = "--snapshot-catchup-entries="  # a flag etcd 3.5.1 does not have
 # Half of etcd's timeouts: elections cost the tests less, and busy machines still keep them.
 FLAGS: Final = ("--heartbeat-interval=50", "--election-timeout=500")
-
-
-def wait_for(done: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    """Wait until something is so."""
-    deadline_s = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s} s"
-        time.sleep(POLL_S)
 
 
 class Member(Server):

@@ -1,5 +1,6 @@
-"""A disk of a chosen size: a tmpfs, where this process may mount one."""
+"""A disk of a chosen size: a tmpfs, or ext4 in a file, where this process may mount one."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +12,12 @@ import pytest
 _MEASURES_MAX = 100
 
 
+_FILLED_STEP_BYTES = 1 << 20
+_BLOCK_BYTES = 4096
+
+
 class SmallDisk:
-    """A mounted tmpfs."""
+    """A mounted file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,6 +46,23 @@ class SmallDisk:
             return
         raise AssertionError(f"{self.path} fills faster than it can be made smaller")
 
+    def fill(self) -> Path:
+        """Let somebody else take all that is free; return the file that has it."""
+        path = self.path / "filler"
+        with path.open("ab", buffering=0) as file:
+            step_bytes = _FILLED_STEP_BYTES
+            while step_bytes >= _BLOCK_BYTES:
+                try:
+                    written = file.write(b"x" * step_bytes)
+                    os.fsync(file.fileno())
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    written = 0
+                if written < step_bytes:
+                    step_bytes //= 2
+        return path
+
     def _mount(self, options: str) -> None:
         subprocess.run(["mount", "-o", options, str(self.path)], check=True)
 
@@ -58,3 +80,25 @@ def small_disk(path: Path, size_mib: int) -> Iterator[SmallDisk]:
         yield SmallDisk(path)
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@contextmanager
+def ext4_disk(path: Path, size_mib: int) -> Iterator[SmallDisk]:
+    """Mount an ext4 in a file at path; the test is skipped where that is not allowed."""
+    path.mkdir()
+    image = path.with_name(f"{path.name}.img")
+    with image.open("wb") as file:
+        file.truncate(size_mib << 20)
+    for command in (
+        ["mkfs.ext4", "-q", "-F", "-m", "0", str(image)],
+        ["mount", "-o", "loop", str(image), str(path)],
+    ):
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no ext4 can be mounted from a file: {error}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+        image.unlink()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import HttpHeaders, Inbox, Outbox
 from kvstore.config.model import Config
 from kvstore.http.exchange import PageHandler, PageRequest, Responder, UpgradedConnection, WholeBody
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.server.pages.service import Extras, PageService
 from tests.support.node.harness import Disk, Harness
@@ -96,7 +96,7 @@ class Pages:
                 self.side.fill(inbox)
                 out: Outbox = self.harness.turn(inbox)
                 self.side.drain(out)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             self.fault = error
 
     def ask(

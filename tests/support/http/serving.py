@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -13,8 +14,10 @@ from kvstore.http.serving.request import Request
 from kvstore.http.serving.server import Handler, HttpOptions, HttpServer
 from kvstore.transport import native
 from tests.support.http.clients import Client, connect
+from tests.support.waiting import eventually
 
 WAIT_S = 60.0
+until = partial(eventually, every_s=0.002)
 T = TypeVar("T")
 
 
@@ -92,13 +95,6 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
             return await scenario
 
     return asyncio.run(timed(), debug=False)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that other callbacks of the loop bring about."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - nobody sets an event for it
-            await asyncio.sleep(0.002)
 
 
 async def echo(request: Request, answer: Answer) -> None:

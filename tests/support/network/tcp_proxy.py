@@ -1,7 +1,7 @@
 """A TCP proxy on loopback before one port, run by threads: what stands before a member's peer port.
 
     with TcpProxy(target_port) as proxy:
-        connect to 127.0.0.1:proxy.port; proxy.accepted counts connections
+        connect to 127.0.0.1:proxy.port; proxy.accepted counts connections; proxy.cut()
 
 It accepts even while nothing listens on the target port, and then closes the connection.
 """
@@ -34,6 +34,10 @@ class TcpProxy:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listening.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """End every connection that there is."""
         with self._lock:
             for each in self._open:
                 _shut(each)

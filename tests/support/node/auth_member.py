@@ -69,11 +69,11 @@ class AuthMember(Harness):
             tmp_path / "data", disk or Disk(in_memory=True), ["--bcrypt-cost=4", *flags]
         )
         self._tasks = PasswordTasks(lambda: None, self.keys)
-        self.parts.log = self.log = LogCopy(self.parts.log)
+        self.parts.replication.log = self.log = LogCopy(self.parts.replication.log)
 
     @property
     def keys(self) -> TokenKeys | None:
-        return keys_of(self.parts.auth.tokens)
+        return keys_of(self.parts.state.auth.tokens)
 
     @override
     def turn(self, inbox: Inbox | None = None) -> Outbox:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message as Proto
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
 from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
 from kvstore.config.parse import configure
@@ -24,7 +25,6 @@ from kvstore.node.turn import Node
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import RemoteCluster, Versions
 from kvstore.raft.model import Message, Role
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -95,14 +95,16 @@ class RunningMembers:
 
     def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
         some = self._first(urls, timeout_s)
-        return RemoteCluster(some.parts.cluster_id, some.parts.membership.sorted_members())
+        return RemoteCluster(some.parts.cluster_id, some.parts.state.membership.sorted_members())
 
     def version(self, urls: Sequence[str], timeout_s: float) -> Versions:
         some = self._first(urls, timeout_s)
-        return Versions(some.version, some.parts.membership.cluster_version or "not_decided", "")
+        return Versions(
+            some.version, some.parts.state.membership.cluster_version or "not_decided", ""
+        )
 
     def downgrade_enabled(self, urls: Sequence[str], timeout_s: float) -> bool:
-        return self._first(urls, timeout_s).parts.membership.downgrade_target is not None
+        return self._first(urls, timeout_s).parts.state.membership.downgrade_target is not None
 
     def _first(self, urls: Sequence[str], timeout_s: float) -> "GroupMember":
         for member in self._group.members.values():
@@ -127,9 +129,9 @@ class GroupMember:
             {},
         )
         logger = self.log
-        places = prepare(data_dir, None, logger)
+        paths = prepare(data_dir, None, logger)
         self.booted = boot(
-            places,
+            paths,
             Founding(
                 name,
                 lambda: dict(group.urls),
@@ -148,11 +150,11 @@ class GroupMember:
         self.parts = build(
             config,
             self.booted,
-            snapshot_files(config, self.booted, places, logger, UnsyncedFiles()),
+            snapshot_files(config, self.booted, paths, logger, UnsyncedFiles()),
             self.clock,
             logger,
         )
-        self.links = self.parts.peers = Links(group, name)
+        self.links = self.parts.replication.peers = Links(group, name)
         self.node = Node(self.parts)
 
     @property
@@ -234,7 +236,7 @@ class Group:
         member = self.members.pop(name)
         member.node.close(self.clock.now_ns)
         if not self._in_memory:
-            member.parts.backend.close()
+            member.parts.state.backend.close()
         member.booted.wal.close()
 
     def close(self) -> None:
@@ -287,7 +289,8 @@ class Group:
         """Go on until there is a leader that everybody follows, and all have joined."""
         self.run_until(lambda: all(m.node.is_ready for m in self.members.values()), "joining")
         self.run_until(
-            lambda: len({m.parts.raft.applied for m in self.members.values()}) == 1, "agreement"
+            lambda: len({m.parts.raft.applied for m in self.members.values()}) == 1,
+            "agreement",
         )
 
     # Calls.

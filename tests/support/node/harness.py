@@ -18,6 +18,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
 from kvstore.batch import Inbox, Outbox
 from kvstore.config.initial_cluster import initial_members
@@ -25,7 +26,6 @@ from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError, StorageFatalError
 from kvstore.node.turn import Node
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Founding, boot
 from kvstore.server.boot.data_dir import prepare
@@ -92,7 +92,9 @@ class Disk(FaultFiles):
 
     @override
     def allocate(self, handle: int, size_bytes: int) -> None:
-        self._do("allocate", lambda: os.ftruncate(handle, size_bytes))  # no blocks: it is faster
+        # No blocks: it is faster. A file is never made shorter.
+        longer_bytes = max(size_bytes, os.fstat(handle).st_size)
+        self._do("allocate", lambda: os.ftruncate(handle, longer_bytes))
 
     @override
     def sync_data(self, handle: int) -> None:
@@ -180,7 +182,7 @@ class Harness:
         self.clock = FakeClock()
         config = configure(read_command_line([f"--data-dir={data_dir}", *(flags or [])]), {})
         logger = LineLogger([], "info")
-        places = prepare(data_dir, None, logger)
+        paths = prepare(data_dir, None, logger)
         founding = Founding(
             config.name,
             lambda: initial_members(config, socket.gethostbyname),
@@ -188,7 +190,7 @@ class Harness:
             is_new=True,
         )
         self._booted = boot(
-            places,
+            paths,
             founding,
             logger,
             files=disk,
@@ -203,7 +205,7 @@ class Harness:
             self.parts = build(
                 config,
                 self._booted,
-                snapshot_files(config, self._booted, places, logger, disk),
+                snapshot_files(config, self._booted, paths, logger, disk),
                 self.clock,
                 logger,
             )
@@ -252,7 +254,7 @@ class Harness:
         while call_id not in self.answers:
             assert time.monotonic() < deadline_s, f"call {call_id} is never answered"
             self.turn()
-            if self.parts.backend.defragmenting():
+            if self.parts.state.backend.defragmenting():
                 time.sleep(0.0005)  # threads copy; the fake clock does not wait for them
         code, body = self.answers[call_id]
         if code:

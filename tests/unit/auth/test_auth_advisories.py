@@ -129,14 +129,14 @@ def test_cve_2026_33413_calls_of_nobody(
     before = member.parts.raft.applied
     assert member.refused(method, request_) == USER_EMPTY
     assert member.parts.raft.applied == before
-    assert not member.parts.alarms.no_space
+    assert not member.parts.state.alarms.no_space
 
 
 def test_cve_2026_33413_compaction_of_a_user(member: AuthMember) -> None:
     """Compaction takes history from everybody: it is root's."""
     compact = pb.CompactionRequest(revision=2)
     assert member.refused(rpc.COMPACT, compact, member.login("alice")) == PERMISSION_DENIED
-    assert member.parts.store.compacted <= 1
+    assert member.parts.state.store.compacted <= 1
 
 
 def test_cve_2021_28235_passwords_in_memory_dumps_and_logs(

@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.auth.tokens import Claims, NoTokens, SignedTokens, SimpleTokens
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.errors import VERIFY_ONLY, ConfigError
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstore.errors import VERIFY_ONLY
 from kvstore.server.auth.jwt import JwtKeys
 from kvstore.server.auth.tokens import bcrypt_cost_of, tokens_of
 from kvstore.wire import rpc
@@ -213,7 +214,7 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert "needs priv-key, or pub-key" in refused({"sign-method": "RS256"})
     assert "needs priv-key, the file of the secret" in refused({"sign-method": "HS256"})
     assert "No such file" in refused({**rs, "priv-key": str(tmp_path / "none")})
-    assert "priv-key is no key for RS256" in refused({**rs, "priv-key": str(ec_file)})
+    assert "priv-key is not a key for RS256" in refused({**rs, "priv-key": str(ec_file)})
     assert "priv-key cannot be read" in refused({**rs, "priv-key": str(junk)})
     assert "priv-key cannot be read" in refused({**rs, "priv-key": str(encrypted)})
     assert "pub-key cannot be read" in refused({**rs, "pub-key": str(junk)})
@@ -221,7 +222,7 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert 'ttl "5"' in refused({**rs, "ttl": "5"})
     other = tmp_path / "other.pem"
     other.write_bytes(public_pem(rsa.generate_private_key(65537, 2048)))
-    assert "do not belong together" in refused({**rs, "pub-key": str(other)})
+    assert "do not match" in refused({**rs, "pub-key": str(other)})
 
 
 def test_a_certificate_serves_as_a_public_key(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_a_members_tokens_are_signed_and_expire_with_changes_of_users(tmp_path: 
     assert login.authenticate.simple_token == ""
     claims = JwtKeys.of_options(options, VOICE, CLOCK).verify(alice)
     assert claims is not None
-    assert claims[:2] == ("alice", member.parts.auth.revision)
+    assert claims[:2] == ("alice", member.parts.state.auth.revision)
     read = pb.RangeRequest(key=b"k")
     member.call(rpc.RANGE, read, alice)
     # Whatever changes users makes all signed tokens old; root's rights are looked up, not carried.
@@ -294,7 +295,7 @@ def test_a_member_refuses_an_expired_token(tmp_path: Path) -> None:
     now_s = member.clock.unix_s()
 
     def token(**claims: object) -> str:
-        revision = member.parts.auth.revision
+        revision = member.parts.state.auth.revision
         return jwt.encode({"username": "alice", "revision": revision, **claims}, SECRET, "HS256")
 
     read = pb.RangeRequest(key=b"k")
@@ -318,5 +319,5 @@ def test_a_member_that_only_verifies_cannot_log_in_users(tmp_path: Path) -> None
     member.enable()
     request = pb.AuthenticateRequest(name="root", password="pw")
     assert member.refused(rpc.AUTHENTICATE, request) == VERIFY_ONLY
-    token = signer.sign("root", member.parts.auth.revision)
+    token = signer.sign("root", member.parts.state.auth.revision)
     member.call(rpc.RANGE, pb.RangeRequest(key=b"k"), token)

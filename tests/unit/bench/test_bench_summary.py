@@ -1,4 +1,4 @@
-"""The plot and the short table of the README are made from results, and from nothing else."""
+"""The plot and the table of docs/performance.md are made from results, and from nothing else."""
 
 import json
 from pathlib import Path
@@ -54,11 +54,11 @@ def test_no_plot_of_half_the_measures() -> None:
 
 
 def test_table_of_targets_replaces_the_last_one(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n")
+    page = tmp_path / "performance.md"
+    page.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n")
     write_results(tmp_path)
-    assert summary.write(readme, tmp_path)
-    text = readme.read_text()
+    assert summary.write(page, tmp_path)
+    text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
@@ -68,16 +68,16 @@ def test_table_of_targets_replaces_the_last_one(tmp_path: Path) -> None:
     assert "Medians of 5 rounds" in text
 
 
-def test_readme_without_a_place_is_refused(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing\n")
-    assert not summary.write(readme, tmp_path)  # there are no results yet
+def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("nothing\n")
+    assert not summary.write(page, tmp_path)  # there are no results yet
     write_results(tmp_path)
     with pytest.raises(ValueError, match="has no place for the results"):
-        summary.write(readme, tmp_path)
+        summary.write(page, tmp_path)
 
 
 def test_the_project_has_a_place_for_its_results() -> None:
-    text = summary.README.read_text()
+    text = summary.PAGE.read_text()
     assert text.index(summary.BEGIN) < text.index(summary.END)
     assert report.RESULTS.is_dir()

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kvstore.client.blocking import OwnLoop
+from kvstore.client.codec.messages import Messages
 from kvstore.client.errors import CallFailedError
-from kvstore.client.messages import Messages
 from kvstore.wire import rpc
 from tests.support.fake_channel import FakeChannel
 

@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore.client.deadlines import Deadlines
 from kvstore.client.endpoints import Endpoint, parse_endpoint
 from kvstore.client.errors import ClosedError, UnavailableError
 from kvstore.client.question import SharedQuestion
-from kvstore.errors import ConfigError
+from tests.apiserver.support.virtual_time import run
 
 
 class Asked:
@@ -141,7 +142,7 @@ def test_deadlines_end_what_is_still_open() -> None:
         await asyncio.sleep(0.05)
         assert due[-1] == 9
 
-    play(scenario)
+    run(scenario())
 
 
 def test_deadlines_keep_little_of_what_is_over() -> None:

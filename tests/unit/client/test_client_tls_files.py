@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore.client.options import ClientTls
 from kvstore.client.tls_files import check_files, common_name_of
-from kvstore.errors import ConfigError
 from tests.support.certificates import Authority
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kvstore import errors as texts
-from kvstore.client.decode import make_decoder
+from kvstore.client.codec.decode import make_decoder
 from kvstore.client.errors import (
     CallFailedError,
     ClosedError,

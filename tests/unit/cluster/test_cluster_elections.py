@@ -40,13 +40,13 @@ def test_members_elect_one_leader_and_have_the_same_data(size: int) -> None:
     for number, member in enumerate(cluster.members):
         cluster.put(member, b"k%d" % number, b"v")
     cluster.settle()
-    assert {each.parts.store.revision for each in cluster.running} == {1 + size}
+    assert {each.parts.state.store.revision for each in cluster.running} == {1 + size}
 
 
 def test_every_member_publishes_its_name_and_the_version_is_set_once_by_the_leader(
     three: Cluster,
 ) -> None:
-    listed = three.leader().parts.membership
+    listed = three.leader().parts.state.membership
     assert sorted(each.name for each in listed.members.values()) == ["m1", "m2", "m3"]
     assert listed.cluster_version == "3.7.0"
 
@@ -57,7 +57,7 @@ def test_a_write_on_a_follower_is_answered_there_and_applied_once(three: Cluster
     assert response.header.revision == 2
     assert response.header.member_id == follower.id
     three.settle()
-    assert three.leader().parts.store.revision == 2
+    assert three.leader().parts.state.store.revision == 2
 
 
 def test_many_writes_on_all_members_at_once_are_each_applied_once(three: Cluster) -> None:
@@ -69,7 +69,7 @@ def test_many_writes_on_all_members_at_once_are_each_applied_once(three: Cluster
     for call in calls:
         three.wait(call)
     three.settle()
-    assert three.leader().parts.store.revision == 301
+    assert three.leader().parts.state.store.revision == 301
 
 
 def test_messages_lost_and_doubled_change_nothing(three: Cluster) -> None:
@@ -84,7 +84,7 @@ def test_messages_lost_and_doubled_change_nothing(three: Cluster) -> None:
     three.network.loss = three.network.duplication = 0.0
     three.settle()
     assert done > 50
-    assert done <= three.leader().parts.store.revision - 1 <= 100
+    assert done <= three.leader().parts.state.store.revision - 1 <= 100
 
 
 def test_a_new_leader_has_everything_acknowledged(three: Cluster) -> None:
@@ -94,7 +94,7 @@ def test_a_new_leader_has_everything_acknowledged(three: Cluster) -> None:
     leader.kill()
     new = three.leader()
     assert new is not leader
-    assert new.parts.store.key_count == 20
+    assert new.parts.state.store.key_count == 20
     leader.start()
     three.settle()
 
@@ -107,7 +107,7 @@ def test_writes_wait_for_the_next_leader(three: Cluster) -> None:
     call = three.send(follower, rpc.PUT, pb.PutRequest(key=b"k", value=b"v"))
     three.wait(call)
     three.settle()
-    assert three.leader().parts.store.revision == 2
+    assert three.leader().parts.state.store.revision == 2
 
 
 def test_a_write_forwarded_to_a_dead_leader_times_out(
@@ -124,7 +124,7 @@ def test_a_write_forwarded_to_a_dead_leader_times_out(
     assert three.clock.now_ns - began_ns >= 7 * SECOND
     three.network.heal()
     three.settle()
-    assert three.leader().parts.store.revision == 1
+    assert three.leader().parts.state.store.revision == 1
 
 
 def test_a_leader_without_a_quorum_steps_down_and_its_writes_time_out(three: Cluster) -> None:
@@ -166,7 +166,7 @@ def test_a_write_of_an_old_leader_that_the_new_one_commits_is_acknowledged(three
     three.network.heal()
     assert three.wait(sent[0])
     three.settle()
-    assert three.leader().parts.store.revision == 2
+    assert three.leader().parts.state.store.revision == 2
 
 
 def test_a_lost_connection_is_named(three: Cluster) -> None:
@@ -245,7 +245,7 @@ def test_the_leader_sends_appends_before_its_own_disk_is_done(three: Cluster) ->
     three.run_for(SECOND)
     three.network.sent.clear()
     saved: list[int] = []
-    log = leader.parts.log
+    log = leader.parts.replication.log
     original = log.save
 
     def save(hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool) -> None:

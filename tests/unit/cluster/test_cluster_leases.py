@@ -53,7 +53,7 @@ def test_a_lease_ends_everywhere_by_the_leaders_revoke(three: Cluster) -> None:
     assert three.get(three.members[0], b"k") == b"v"
     three.run_until(lambda: three.get(follower, b"k") is None)
     three.settle()
-    assert three.leader().parts.lessor.leases() == []
+    assert three.leader().parts.state.lessor.leases() == []
 
 
 def test_keep_alives_on_every_member_keep_a_lease(three: Cluster) -> None:
@@ -107,7 +107,7 @@ def test_a_new_leader_gives_every_lease_its_full_time(three: Cluster) -> None:
     renewed_ns = three.clock.now_ns
     leader.kill()
     new = three.leader()
-    three.run_until(lambda: not new.parts.lessor.exists(lease), 40 * SECOND)
+    three.run_until(lambda: not new.parts.state.lessor.exists(lease), 40 * SECOND)
     assert three.clock.now_ns - renewed_ns >= 10 * SECOND
 
 

@@ -29,9 +29,9 @@ def propose(via: ClusterMember, kind: ConfChangeType, member: Member) -> list[st
     """Propose a change of members through one of them; return where its answers go."""
     parts = via.parts
     context = b"" if kind == ConfChangeType.REMOVE_NODE else encode_member(member)
-    change = ConfChange(parts.request_ids.next(), kind, member.id, context)
+    change = ConfChange(parts.replication.request_ids.next(), kind, member.id, context)
     answers: list[str] = []
-    parts.pending.add_change(
+    parts.replication.pending.add_change(
         change, 1, lambda refusal, _: answers.append(refusal.text if refusal else "")
     )
     via.add_to_inbox(lambda _: None)
@@ -96,7 +96,7 @@ def test_writes_during_a_move_wait_and_succeed(three: Cluster) -> None:
     for call in calls:
         three.wait(call)
     three.settle()
-    assert target.parts.store.revision == 51
+    assert target.parts.state.store.revision == 51
 
 
 def test_a_leader_that_ends_transfers_leadership_to_the_voter_connected_longest(
@@ -142,9 +142,9 @@ def test_a_member_joins_and_takes_part(three: Cluster) -> None:
         three.put(three.leader(), b"%d" % number, b"v")
     new = joined(three)
     three.settle()
-    assert new.parts.store.key_count == 20
+    assert new.parts.state.store.key_count == 20
     three.put(new, b"k", b"v")
-    assert new.parts.membership.members[new.id].name == new.name
+    assert new.parts.state.membership.members[new.id].name == new.name
     three.leader().kill()
     three.leader()
     three.settle()
@@ -165,13 +165,13 @@ def test_concurrent_changes_are_made_one_after_the_other(three: Cluster) -> None
     ]
     three.run_until(lambda: all(answers))
     assert answers == [[""]] * 3
-    assert len(three.leader().parts.membership.members) == 6
+    assert len(three.leader().parts.state.membership.members) == 6
 
 
 def test_a_removed_member_ends_a_second_later(three: Cluster) -> None:
     leader, follower = three.leader(), three.followers()[0]
     assert change(three, leader, ConfChangeType.REMOVE_NODE, Member(follower.id)) == ""
-    three.run_until(lambda: bool(follower.parts.membership.removed))
+    three.run_until(lambda: bool(follower.parts.state.membership.removed))
     began_ns = three.clock.now_ns
     three.run_until(lambda: follower.node is None)
     assert SECOND <= three.clock.now_ns - began_ns < 2 * SECOND
@@ -186,7 +186,7 @@ def test_a_leader_may_remove_itself(three: Cluster) -> None:
     new = three.leader()
     three.put(new, b"k", b"v")
     three.settle()
-    assert len(new.parts.membership.members) == 2
+    assert len(new.parts.state.membership.members) == 2
 
 
 def test_links_follow_the_list_of_members(three: Cluster) -> None:
@@ -198,7 +198,7 @@ def test_links_follow_the_list_of_members(three: Cluster) -> None:
     for member in three.running:
         expected = {each.id: tuple(each.urls) for each in three.running if each is not member}
         assert three.network.links[member.id].members == expected
-    assert new.parts.remotes == {}
+    assert new.parts.replication.remotes == {}
 
 
 def test_a_learner_serves_little(three: Cluster) -> None:

@@ -57,8 +57,8 @@ def test_a_member_that_was_away_for_long_is_sent_the_state(three: Cluster) -> No
     three.network.heal()
     three.settle()
     assert installed(slow) == 1
-    assert slow.parts.alarms.no_space
-    assert slow.parts.lessor.keys(second) == [b"other"]
+    assert slow.parts.state.alarms.no_space
+    assert slow.parts.state.lessor.keys(second) == [b"other"]
     assert three.get(slow, b"59") == b"v"
 
 

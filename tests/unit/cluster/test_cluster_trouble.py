@@ -152,7 +152,7 @@ class Trouble:
         cluster.run_for(20 * SECOND)
         self.check()
         cluster.settle()
-        store = cluster.leader().parts.store
+        store = cluster.leader().parts.state.store
         found = store.range(b"w", b"x")
         values = set(getattr(found, "kvs", ()))
         assert not [kv for kv in values if b"twice" in kv], "applied twice"

@@ -2,11 +2,11 @@
 
 import pytest
 
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.errors import ConfigError
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.founding import peer_tls_of
 from kvstore.server.discovery.dns import DnsError, Service
 from kvstore.server.discovery.srv import cluster_by_srv

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node.group import Group, GroupMember
@@ -42,8 +42,8 @@ def test_one_of_three_goes_on_alone(group: Group) -> None:
     survivor = alone(group, "b")
     assert value(group, "b", b"kept") == [b"1"]
     group.put("b", b"new", b"2")
-    assert set(survivor.parts.membership.members) == {survivor.id}
-    assert survivor.parts.membership.removed == ids - {survivor.id}
+    assert set(survivor.parts.state.membership.members) == {survivor.id}
+    assert survivor.parts.state.membership.removed == ids - {survivor.id}
     assert survivor.parts.raft.conf_state.voters == (survivor.id,)
     group.stop("b")
     again = group.start("b")
@@ -83,7 +83,7 @@ def test_a_learner_goes_on_alone_as_a_voter(group: Group) -> None:
     group.join("d", urls)
     group.settle()
     survivor = alone(group, "d")
-    assert [m.is_learner for m in survivor.parts.membership.sorted_members()] == [False]
+    assert [m.is_learner for m in survivor.parts.state.membership.sorted_members()] == [False]
     assert value(group, "d", b"kept") == [b"1"]
 
 

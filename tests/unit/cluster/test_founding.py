@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.questions import RemoteCluster, Versions
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.founding import Founding, Identity, identity
 from kvstore.wire.members import Member, member_id
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.initial_cluster import difference, initial_members
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.errors import ConfigError
 
 NAMES = {"one": "10.0.0.1", "uno": "10.0.0.1", "two": "10.0.0.2", "six": "fd00::6"}
 
@@ -111,7 +111,7 @@ def test_urls_that_mean_the_same(urls: list[str], others: list[str], *, same: bo
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--discovery-srv=example.com"], "--discovery-srv: DNS is not asked here"),
+        (["--discovery-srv=example.com"], "--discovery-srv: DNS lookups are not available here"),
         (
             [
                 "--discovery-endpoints=http://one:2379",

@@ -1,6 +1,6 @@
 """Notices of the client port: a flood of one kind is one line and a count."""
 
-from kvstore.runtime.clock import SystemClock
+from kvstack.component.clock import SystemClock
 from kvstore.server.notices import INTERVAL_S, Notices
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.apply.membership import Membership
 from kvstore.backend import Table
 from kvstore.meta_rows import CONSISTENT_INDEX_KEY
@@ -15,7 +16,6 @@ from kvstore.raft.model import (
     Snapshot,
     SnapshotMetadata,
 )
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.legacy_members import correct_members
 from kvstore.storage.files import OsFiles
 from kvstore.storage.memory_backend import MemoryBackend

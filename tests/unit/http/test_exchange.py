@@ -36,7 +36,7 @@ def word(cluster: Cluster) -> int:
 
 def test_replies_are_sent_before_new_entries_are_saved(three: Cluster) -> None:
     leader = three.leader()
-    log, raft, node = leader.parts.log, leader.parts.raft, leader.node
+    log, raft, node = leader.parts.replication.log, leader.parts.raft, leader.node
     assert node is not None
     follower = others(three, leader)[0]
     for each in others(three, leader):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.transport.grpcio.dial import DialTls, dial_plan, uses_tls
 from tests.support.certificates import Authority
 

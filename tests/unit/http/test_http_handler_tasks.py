@@ -33,7 +33,7 @@ class Stepper:
                 if spare is not None:
                     spare.on_end = self.ends.append
                 outcome.append(spare)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - asserted by the test
                 outcome.append(error)
             finally:
                 self.tasks.leave()

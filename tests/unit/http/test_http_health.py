@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import Metadata
 from kvstore.config.model import Config
 from kvstore.http.exchange import PageRequest
 from kvstore.runtime.local_client import CallRefusedError, LocalClient
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.pages.health import HealthCounts, HealthPages, NodeHealth, alarms_of
 from kvstore.server.pages.pprof_format import profile
 from kvstore.server.pages.version_and_vars import VersionPage

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.http import h1_server
 from kvstore.http.exchange import PageRequest, Responder
 from kvstore.http.h1_server import H1Server
-from kvstore.runtime.log.line_logger import LineLogger
 from tests.support.http.harness import Pages
 from tests.support.http.plain_client import WebSocket, Wire, ask
 
@@ -229,11 +229,13 @@ def test_streams_of_clients_that_went_away_are_ended(tmp_path: Path) -> None:
     with Pages(tmp_path) as pages:
         server = H1Server(listening, pages.service._client_pages.serve, LineLogger([], "info"))
         pages.side.run(server.run(), "server")
-        hub = pages.harness.node._parts.hub
+        hub = pages.harness.node._parts.state.hub
         wires = []
         for _ in range(5):
             wire = Wire(port)
-            wire.send(b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            wire.send(
+                b"POST /v3/watch HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
             wire.chunk(b'{"create_request":{"key":"Zm9v"}}')
             wire.until(b'"created":true}}')
             wires.append(wire)

@@ -1,5 +1,6 @@
 """Paths, access, headers of calls."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -119,17 +120,128 @@ def test_hosts_that_are_not_whitelisted(tmp_path: Path) -> None:
         assert secure.status == 200
 
 
-def test_origins(tmp_path: Path) -> None:
+def test_origins_that_are_named(tmp_path: Path) -> None:
     with Pages(tmp_path, Config(cors=("http://a", "http://b"))) as pages:
-        for origin, allowed in (("http://b", "http://b"), ("http://c", None), ("", None)):
+        for origin, status, allowed in (
+            ("http://b", 200, "http://b"),
+            ("http://c", 403, None),
+            ("", 200, None),
+        ):
             answer = pages.ask("GET", "/health", headers=[("host", "x"), ("origin", origin)])
             assert answer.header("Access-Control-Allow-Origin") == allowed
-            assert answer.status == 200
+            assert answer.status == status
         asked = pages.ask("OPTIONS", "/v3/kv/put", headers=[("origin", "http://a")])
         assert (asked.status, asked.body) == (200, b"")
         assert asked.header("Access-Control-Allow-Headers") == "accept, content-type, authorization"
+        assert pages.ask("OPTIONS", "/v3/kv/put", headers=[("origin", "http://c")]).status == 403
     with Pages(tmp_path / "all", Config(cors=("*",))) as pages:
-        assert pages.ask("GET", "/health").header("Access-Control-Allow-Origin") == "*"
+        answer = pages.ask("POST", "/v3/kv/range", b"{}", headers=[("origin", "http://evil")])
+        assert answer.status == 400  # the key is missing: the gateway was asked
+        assert answer.header("Access-Control-Allow-Origin") == "*"
+
+
+LOOPBACK = ("http://127.0.0.1:2379",)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:2379", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:2379", 200),
+        ("127.1.2.3", 200),
+        ("[::1]:2379", 200),
+        ("store.example:2379", 200),  # advertised
+        ("", 200),  # no browser: they all name a host
+        ("evil.example:2379", 421),
+        ("localhost.evil.example", 421),
+        ("10.0.0.1:2379", 421),
+        ("x", 421),
+    ],
+)
+def test_hosts_on_loopback(tmp_path: Path, host: str, status: int) -> None:
+    config = Config(
+        listen_client_urls=(*LOOPBACK, "unix:///run/x.sock"),
+        advertise_client_urls=("http://store.example:2379",),
+    )
+    with Pages(tmp_path, config) as pages:
+        for target in ("/health", "/metrics", "/v3/kv/range", "/nope"):
+            answer = pages.ask(
+                "POST", target, b"{}", headers=[("host", host)], remote_ip="127.0.0.1"
+            )
+            assert (answer.status == 421) == (status == 421), target
+        asked = pages.ask("GET", "/health", headers=[("host", host)], remote_ip="127.0.0.1")
+        assert asked.status == status
+
+
+def test_any_host_where_others_reach_the_port(tmp_path: Path) -> None:
+    for number, urls in enumerate((("http://0.0.0.0:2379",), (*LOOPBACK, "http://10.0.0.1:2379"))):
+        with Pages(tmp_path / str(number), Config(listen_client_urls=urls)) as pages:
+            answer = pages.ask("GET", "/health", headers=[("host", "e")], remote_ip="10.0.0.9")
+            assert answer.status == 200
+
+
+def test_any_host_on_a_unix_socket_and_for_a_star(tmp_path: Path) -> None:
+    with Pages(tmp_path, Config(listen_client_urls=LOOPBACK)) as pages:
+        assert pages.ask("GET", "/health", headers=[("host", "e")]).status == 200
+    config = Config(listen_client_urls=LOOPBACK, host_whitelist=("*",))
+    with Pages(tmp_path / "star", config) as pages:
+        answer = pages.ask("GET", "/health", headers=[("host", "e")], remote_ip="127.0.0.1")
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "headers", "status"),
+    [
+        ("localhost:2379", {}, 200),
+        ("localhost:2379", {"origin": "http://localhost:2379"}, 200),
+        ("127.0.0.1:2379", {"origin": "http://127.0.0.1:2379"}, 200),
+        ("10.0.0.5:2379", {"origin": "http://10.0.0.5:2379"}, 200),
+        ("localhost:2379", {"origin": "https://localhost:2379"}, 403),
+        ("localhost:2379", {"origin": "http://localhost:3000"}, 403),
+        ("localhost:2379", {"origin": "http://evil.example"}, 403),
+        ("localhost:2379", {"origin": "null"}, 403),
+        # A name that an attacker has pointed at this server: the page is its own origin.
+        ("evil.example:2379", {"origin": "http://evil.example:2379"}, 403),
+        ("localhost:2379", {"sec-fetch-site": "cross-site"}, 403),
+        ("localhost:2379", {"sec-fetch-site": "same-origin"}, 200),
+        ("localhost:2379", {"sec-fetch-site": "none"}, 200),
+    ],
+)
+def test_origins_that_may_ask(
+    tmp_path: Path, host: str, headers: dict[str, str], status: int
+) -> None:
+    sent = [("host", host), ("content-type", "text/plain"), *headers.items()]
+    with Pages(tmp_path, Config(listen_client_urls=("http://0.0.0.0:2379",))) as pages:
+        for target in ("/v3/maintenance/status", "/v3beta/maintenance/status"):
+            answer = pages.ask("POST", target, b"{}", headers=sent, remote_ip="127.0.0.1")
+            assert answer.status == status, answer.body
+            assert answer.header("Access-Control-Allow-Origin") is None
+
+
+def test_the_first_maintenance_status_has_a_storage_version(tmp_path: Path) -> None:
+    with Pages(tmp_path, Config(listen_client_urls=LOOPBACK)) as pages:
+        answer = pages.ask("POST", "/v3/maintenance/status", b"{}")
+        status = json.loads(answer.body)
+    assert answer.status == 200
+    # No commit of the database has written a version yet; etcd names 3.5's schema then.
+    assert status["storageVersion"] in ("3.5.0", "3.7.0")
+    assert status["version"].startswith("3.7.")
+
+
+def test_a_websocket_of_another_origin_is_refused(tmp_path: Path) -> None:
+    asked = [("host", "localhost:1"), ("connection", "upgrade"), ("upgrade", "websocket")]
+    with Pages(tmp_path, Config(listen_client_urls=LOOPBACK)) as pages:
+        evil = [*asked, ("origin", "http://evil.example")]
+        assert pages.ask("GET", "/v3/watch", headers=evil).status == 403
+        own = [*asked, ("origin", "http://localhost:1")]
+        assert pages.ask("GET", "/v3/watch", headers=own).status == 400  # only its key is missing
+
+
+def test_a_link_to_the_status_page_of_another_site_works(tmp_path: Path) -> None:
+    sent = [("host", "localhost:1"), ("sec-fetch-site", "cross-site")]
+    with Pages(tmp_path, Config(listen_client_urls=LOOPBACK)) as pages:
+        assert pages.ask("GET", "/health", headers=sent).status == 200
 
 
 def test_named_certificates_have_no_gateway_while_authentication_is_on(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.http.exchange import PageRequest, Responder
 from kvstore.http.port_requests import PortRequests
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
 
 WAIT_S = 60.0

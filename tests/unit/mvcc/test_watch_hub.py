@@ -266,14 +266,14 @@ def test_no_event_is_lost_or_doubled_at_the_border() -> None:
     member.hub.open(1, 0)
     answers = member.turn((1, create(key=b"a", start_revision=2)), rows=256)
     assert member.more
-    assert member.hub.lag(1).behind_revisions == 600 - 256
+    assert member.hub.backlog(1).behind_revisions == 600 - 256
     while member.more:
         answers += member.turn(put=b"a", rows=256)
     answers += member.turn(put=b"a", rows=256)
     assert revisions(answers) == list(range(2, member.store.revision + 1))
     headers = [answer.header.revision for _, answer in answers[1:]]
     assert headers == sorted(headers)
-    assert member.hub.lag(1).behind_revisions == 0
+    assert member.hub.backlog(1).behind_revisions == 0
 
 
 def test_a_stream_far_behind_does_not_make_another_wait() -> None:
@@ -285,7 +285,7 @@ def test_a_stream_far_behind_does_not_make_another_wait() -> None:
     member.hub.open(2, 0)
     member.turn((1, create(key=b"a", start_revision=2)), rows=512)
     near = member.turn((2, create(key=b"a", start_revision=5000)), rows=512)
-    assert member.hub.lag(1).behind_revisions > 3000
+    assert member.hub.backlog(1).behind_revisions > 3000
     assert revisions([each for each in near if each[0] == 2]) == [5000, 5001]
 
 
@@ -367,8 +367,8 @@ def test_the_stream_of_a_client_that_does_not_read_is_paused_and_then_caught_up(
     for _ in range(100):
         assert {stream_id for stream_id, _ in member.turn(put=b"a")} == {2}
     assert not member.more
-    assert member.hub.lag(1).paused
-    assert member.hub.lag(1).behind_revisions == member.store.revision + 1 - missed_from
+    assert member.hub.backlog(1).paused
+    assert member.hub.backlog(1).behind_revisions == member.store.revision + 1 - missed_from
     member.unread[1] = 101
     assert member.turn() == []
     member.unread[1] = 100

@@ -166,7 +166,7 @@ def test_a_client_that_disconnected_while_its_password_was_hashed_adds_no_user(
     member.is_slow = False
     for _ in range(3):
         member.turn()
-    assert member.parts.auth.user("u") is None
+    assert member.parts.state.auth.user("u") is None
 
 
 def test_strangers_cannot_have_passwords_hashed(member: AuthMember) -> None:
@@ -174,7 +174,7 @@ def test_strangers_cannot_have_passwords_hashed(member: AuthMember) -> None:
     request = pb.AuthUserAddRequest(name="u", password="p")
     assert member.refused(rpc.AUTH_USER_ADD, request) == USER_EMPTY
     assert member.refused(rpc.AUTH_USER_ADD, request, "no.1") == INVALID_AUTH_TOKEN
-    assert member.parts.tasks._callbacks == {}
+    assert member.parts.host.tasks._callbacks == {}
 
 
 # Credentials.
@@ -187,7 +187,7 @@ def test_entries_have_the_callers_credential(member: AuthMember) -> None:
     member.call(rpc.AUTH_STATUS, pb.AuthStatusRequest())
     member.call(rpc.AUTH_STATUS, pb.AuthStatusRequest(), root)
     headers = [each.header for each in member.log.requests()[-3:]]
-    revision = member.parts.auth.revision
+    revision = member.parts.state.auth.revision
     assert [(each.username, each.auth_revision) for each in headers] == [
         ("alice", revision),
         ("", 0),
@@ -257,7 +257,7 @@ def test_a_token_newer_than_the_log_waits_for_it(member: AuthMember) -> None:
     member.turn(Inbox(half_closed=[stream]))
     assert call not in member.answers
     assert member.watched(stream) == []
-    member.parts.auth.tokens.assign("alice", "abcdefghijklmnop", index, member.clock.now_ns)
+    member.parts.state.auth.tokens.assign("alice", "abcdefghijklmnop", index, member.clock.now_ns)
     member.put(b"other", token=root)
     assert member.node.wake_ns <= member.clock.now_ns, "it goes on at once"
     member.wait(call)
@@ -356,12 +356,12 @@ def test_some_methods_are_for_every_user_and_nobody_else(member: AuthMember) -> 
 def test_some_methods_are_for_root_alone(member: AuthMember) -> None:
     member.set_up()
     alice = member.login("alice")
-    before = member.parts.auth.revision
+    before = member.parts.state.auth.revision
     for method, request in ROOT_ONLY:
         name = rpc.METHODS[method].name
         assert member.refused(method, request) == USER_EMPTY, name
         assert member.refused(method, request, alice) == PERMISSION_DENIED, name
-    assert member.parts.auth.revision == before
+    assert member.parts.state.auth.revision == before
     assert member.ended_stream(rpc.SNAPSHOT, pb.SnapshotRequest(), alice) == (
         PERMISSION_DENIED.code,
         PERMISSION_DENIED.text,
@@ -387,7 +387,7 @@ def test_some_methods_need_no_credential(member: AuthMember) -> None:
     member.set_up()
     status = member.call(rpc.AUTH_STATUS, pb.AuthStatusRequest())
     assert status.enabled  # type: ignore[attr-defined]
-    assert status.authRevision == member.parts.auth.revision  # type: ignore[attr-defined]
+    assert status.authRevision == member.parts.state.auth.revision  # type: ignore[attr-defined]
     member.call(rpc.HEALTH_CHECK, health_pb2.HealthCheckRequest())
 
 
@@ -469,9 +469,9 @@ def test_what_a_read_needs(member: AuthMember, serializable: bool) -> None:  # n
 def test_a_denied_write_stays_in_the_log_and_changes_nothing(member: AuthMember) -> None:
     member.set_up((READ, b"k", b""))
     alice = member.login("alice")
-    revision, index = member.parts.store.revision, member.parts.raft.applied
+    revision, index = member.parts.state.store.revision, member.parts.raft.applied
     assert member.refused(rpc.PUT, pb.PutRequest(key=b"k"), alice) == PERMISSION_DENIED
-    assert member.parts.store.revision == revision
+    assert member.parts.state.store.revision == revision
     assert member.parts.raft.applied == index + 1
 
 
@@ -580,7 +580,7 @@ def test_an_expired_lease_ends_whoever_may_access_its_keys(member: AuthMember) -
     found = member.call(rpc.RANGE, pb.RangeRequest(key=b"k"), member.login("root"))
     assert found.count == 0  # type: ignore[attr-defined]
     header = member.log.requests(Field.LEASE_REVOKE)[-1].header
-    assert (header.username, header.auth_revision) == ("root", member.parts.auth.revision)
+    assert (header.username, header.auth_revision) == ("root", member.parts.state.auth.revision)
 
 
 # Watches.
@@ -669,11 +669,11 @@ def test_auth_survives_a_restart(tmp_path: Path) -> None:
     member = AuthMember(tmp_path)
     member.set_up((READ, b"k", b""))
     token = member.login("alice")
-    revision = member.parts.auth.revision
+    revision = member.parts.state.auth.revision
     member.close()
     member.disk.restart()
     again = AuthMember(tmp_path, disk=member.disk)
-    assert again.parts.auth.revision == revision
+    assert again.parts.state.auth.revision == revision
     read = pb.RangeRequest(key=b"k")
     assert again.refused(rpc.RANGE, read) == USER_EMPTY
     assert again.refused(rpc.RANGE, read, token) == INVALID_AUTH_TOKEN, "tokens are not kept"
@@ -690,12 +690,12 @@ def test_a_replayed_entry_is_checked_with_its_own_credential(tmp_path: Path) -> 
     member.put(b"k", token=alice)
     assert member.refused(rpc.PUT, pb.PutRequest(key=b"no"), alice) == PERMISSION_DENIED
     assert member.refused(rpc.PUT, pb.PutRequest(key=b"k")) == USER_EMPTY
-    revision = member.parts.store.revision
+    revision = member.parts.state.store.revision
     member.crash()
     member.disk.restart()
     again = AuthMember(tmp_path, *nothing_commits, disk=member.disk)
-    assert again.parts.store.revision == revision
-    assert again.parts.auth.revision == member.parts.auth.revision
+    assert again.parts.state.store.revision == revision
+    assert again.parts.state.auth.revision == member.parts.state.auth.revision
     again.call(rpc.PUT, pb.PutRequest(key=b"k"), alice)  # its token was in the log as well
     again.close()
 
@@ -703,7 +703,7 @@ def test_a_replayed_entry_is_checked_with_its_own_credential(tmp_path: Path) -> 
 def test_a_snapshot_from_the_leader_leaves_tokens_alone(member: AuthMember) -> None:
     member.set_up((WRITE, b"k", b""))
     alice = member.login("alice")
-    member.parts.auth.restore()
+    member.parts.state.auth.restore()
     member.put(b"k", token=alice)
 
 
@@ -716,14 +716,14 @@ def test_a_password_in_plain_text_in_the_log_is_not_guessed_at(member: AuthMembe
         ),
     ):
         with pytest.raises(CorruptionError, match=r"before 3\.5"):
-            member.parts.applier.apply(
+            member.parts.state.applier.apply(
                 field, request.SerializeToString(), EntryContext(NO_CREDENTIAL, 0, 0)
             )
 
 
 def test_rows_are_in_the_tables_etcd_reads(member: AuthMember) -> None:
     member.set_up((READ, b"k", b""))
-    backend = member.parts.backend
+    backend = member.parts.state.backend
     assert [key for key, _ in backend.scan(Table.AUTH_USERS, b"", None, 9)] == [b"alice", b"root"]
     assert [key for key, _ in backend.scan(Table.AUTH_ROLES, b"", None, 9)] == [b"r"]
     assert backend.get(Table.AUTH, b"authEnabled") == b"\1"

@@ -4,7 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from kvstore.node.upkeep.autocompaction import AutoCompaction, Periodic, Revisions, auto_compaction
+from kvstore.node.maintenance.autocompaction import (
+    AutoCompaction,
+    Periodic,
+    Revisions,
+    auto_compaction,
+)
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS

@@ -152,7 +152,7 @@ def test_an_entry_carries_its_own_callers_name(member: Batches) -> None:
 
 def test_an_entry_is_applied_with_its_own_credential(member: Batches) -> None:
     """As on a member that did not propose them: a replay, or a follower."""
-    applier, revision = member.parts.applier, member.parts.auth.revision
+    applier, revision = member.parts.state.applier, member.parts.state.auth.revision
     root, alice = (ROOT, revision), ("alice", revision)
     requests = [
         (Field.PUT, PUT_Z),

@@ -34,14 +34,14 @@ def begin(group: Group) -> None:
 
 def spoil(member: GroupMember) -> None:
     """Change the newest record behind the member's back, and back again."""
-    store, backend = member.parts.store, member.parts.backend
+    store, backend = member.parts.state.store, member.parts.state.backend
     store.flush()
     key, kv = backend.scan(Table.KEY, b"", None, 1000)[-1]
     backend.put(Table.KEY, key, kv[:-1] + bytes((kv[-1] ^ 1,)))
 
 
 def alarms(group: Group) -> list[int]:
-    found = {tuple(m.parts.alarms.raised(CORRUPT)) for m in group.members.values()}
+    found = {tuple(m.parts.state.alarms.raised(CORRUPT)) for m in group.members.values()}
     assert len(found) == 1, found
     return [member for member, _ in found.pop()]
 
@@ -127,7 +127,7 @@ def test_a_member_that_is_ahead_of_its_leader(tmp_path: Path) -> None:
     group = Group(tmp_path, ["a", "b", "c"], ["--corrupt-check-time=5s"])
     begin(group)
     wrong = follower(group)
-    wrong.parts.store.revision += 5
+    wrong.parts.state.store.revision += 5
     group.run_for(6)
     assert alarms(group) == [wrong.id]
     group.close()
@@ -270,7 +270,7 @@ def test_the_others_have_compacted_what_a_member_has(group: Group) -> None:
         asked = next(iter(group.members))
         for at in range(10):
             group.put(asked, b"k%d" % (at % 4), b"w%d" % at)
-        revision = next(iter(group.members.values())).parts.store.revision
+        revision = next(iter(group.members.values())).parts.state.store.revision
         compaction = pb.CompactionRequest(revision=revision, physical=True)
         group.call(asked, rpc.COMPACT, compaction)
         back = group.start(name, *flags)
@@ -278,7 +278,7 @@ def test_the_others_have_compacted_what_a_member_has(group: Group) -> None:
         group.settle()
         group.run_for(1)
         assert group.clock.now_ns - before_ns < 5 * 10**9
-        assert back.parts.store.compacted == revision
+        assert back.parts.state.store.compacted == revision
         passed = back.said("initial corruption checking passed; no corruption")
         assert len(passed) == len(flags) + 1
 

@@ -36,14 +36,14 @@ def test_a_physical_compaction_is_answered_when_its_rows_are_gone(harness: Harne
     assert slow not in harness.answers
     assert quick in harness.answers
     harness.wait(slow)
-    assert not harness.parts.store.compaction_pending
+    assert not harness.parts.state.store.compaction_pending
 
 
 def test_a_plain_compaction_is_answered_at_once(harness: Harness) -> None:
     fill(harness)
     (call_id,) = harness.start((rpc.COMPACT, pb.CompactionRequest(revision=KEYS)))
     assert call_id in harness.answers
-    assert harness.parts.store.compaction_pending
+    assert harness.parts.state.store.compaction_pending
     with pytest.raises(CallError, match="has been compacted"):
         harness.call(rpc.RANGE, pb.RangeRequest(key=b"k0", revision=5))
 
@@ -89,7 +89,7 @@ def test_a_snapshot_is_streamed_after_a_commit(harness: Harness) -> None:
     stream_id = harness.take_id()
     out = harness.turn(Inbox(calls=[(stream_id, rpc.SNAPSHOT, b"")]))
     assert [each for each, _ in out.snapshots] == [stream_id]
-    assert harness.parts.backend.pending_ops() == 0
+    assert harness.parts.state.backend.pending_ops() == 0
 
 
 def test_over_the_quota_the_alarm_comes_before_the_answer(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_over_the_quota_the_alarm_comes_before_the_answer(tmp_path: Path) -> Non
 def test_a_lease_ends_through_the_log_never_early(harness: Harness) -> None:
     granted = harness.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=5))
     harness.call(rpc.PUT, pb.PutRequest(key=b"leased", lease=granted.ID))
-    revision = harness.parts.store.revision
+    revision = harness.parts.state.store.revision
     promised_ns = harness.clock.now_ns + 4 * SECOND_NS
     while harness.clock.now_ns < promised_ns:
         harness.turn()
     assert harness.call(rpc.RANGE, pb.RangeRequest(key=b"leased")).count == 1
     harness.clock.now_ns += 2 * SECOND_NS
-    while harness.parts.lessor.exists(granted.ID):
+    while harness.parts.state.lessor.exists(granted.ID):
         harness.turn()
     gone = harness.call(rpc.RANGE, pb.RangeRequest(key=b"leased"))
     assert (gone.count, gone.header.revision) == (0, revision + 1)

@@ -42,7 +42,7 @@ def test_three_first_members_agree(group: Group) -> None:
     group.put("b", b"k", b"v")
     for name in group.members:
         assert names(group, name) == [("a", False), ("b", False), ("c", False)]
-    assert {m.parts.membership.cluster_version for m in group.members.values()} == {"3.7.0"}
+    assert {m.parts.state.membership.cluster_version for m in group.members.values()} == {"3.7.0"}
 
 
 @pytest.mark.parametrize("through", ["leader", "follower"])
@@ -58,7 +58,7 @@ def test_a_member_is_added_and_joins(group: Group, through: str) -> None:
     group.settle()
     group.put("d", b"k", b"v")
     assert names(group, "d") == [("a", False), ("b", False), ("c", False), ("d", False)]
-    assert joined.parts.store.revision == 2
+    assert joined.parts.state.store.revision == 2
 
 
 def test_invalid_urls(group: Group) -> None:
@@ -128,7 +128,7 @@ def test_the_removed_member_ends_and_its_id_is_not_used_again(group: Group) -> N
     group.run_until(lambda: gone.node.is_removed, "the end of the removed member")
     group.stop(name)
     other = next(iter(group.members))
-    assert gone.id in group.members[other].parts.membership.removed
+    assert gone.id in group.members[other].parts.state.membership.removed
     group.run_until(lambda: group.leader is not None)
     group.put(other, b"k", b"v")
 
@@ -241,7 +241,7 @@ def test_changes_at_once_come_one_after_the_other(group: Group, through: str) ->
     ]
     for call_id in calls:
         group.wait(name, call_id)
-    members = group.members[name].parts.membership.members
+    members = group.members[name].parts.state.membership.members
     assert [members[each].peer_urls for each in ids] == [
         [f"http://10.0.1.{at}:1"] for at in range(3)
     ]

@@ -24,13 +24,13 @@ class Steps:
 
     def __init__(self, harness: Harness) -> None:
         self.parts = harness.parts
-        self.log = harness.parts.log
+        self.log = harness.parts.replication.log
         self.taken: list[tuple[str, int]] = []
-        harness.parts.log = self
-        harness.parts.peers = _Links(self)
+        harness.parts.replication.log = self
+        harness.parts.replication.peers = _Links(self)
 
     def note(self, name: str) -> None:
-        self.taken.append((name, self.parts.store.revision))
+        self.taken.append((name, self.parts.state.store.revision))
 
     def save(self, hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool) -> None:
         self.log.save(hard_state, entries, sync=sync)
@@ -89,12 +89,12 @@ def test_what_could_not_be_saved_is_not_answered(tmp_path: Path) -> None:
     with pytest.raises(StorageFatalError, match="cannot sync"):
         harness.start(PUT, GET)
     assert disk.calls[disk.fail_at] == "sync_data"
-    assert harness.parts.store.revision == 4  # applied, but nobody was told
+    assert harness.parts.state.store.revision == 4  # applied, but nobody was told
     assert len(harness.answers) == 2
     harness.crash()
     disk.restart()
     again = Harness(tmp_path / "data", disk)
-    assert again.parts.store.revision == 3
+    assert again.parts.state.store.revision == 3
     again.close()
 
 
@@ -111,7 +111,7 @@ def test_what_the_server_proposes_makes_the_next_turn_due_at_once(harness: Harne
     assert harness.node.wake_ns > harness.clock.now_ns
     harness.clock.now_ns += LEASE_S * 1_000_000_000
     harness.turn()
-    assert harness.parts.lessor.exists(7)
+    assert harness.parts.state.lessor.exists(7)
     assert harness.node.wake_ns <= harness.clock.now_ns
     harness.turn()
-    assert not harness.parts.lessor.exists(7)
+    assert not harness.parts.state.lessor.exists(7)

@@ -26,7 +26,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def versions(group: Group) -> set[str | None]:
-    return {member.parts.membership.cluster_version for member in group.members.values()}
+    return {member.parts.state.membership.cluster_version for member in group.members.values()}
 
 
 def downgrade(group: Group, name: str, action: int, version: str = "") -> str:
@@ -45,6 +45,17 @@ def test_one_member_decides_at_once(tmp_path: Path) -> None:
     group.settle()
     group.run_for(0.2)
     assert versions(group) == {"3.7.0"}
+    group.close()
+
+
+def test_status_has_a_storage_version_from_the_start(tmp_path: Path) -> None:
+    """Before the database commits for the first time, too: that of the cluster once it is known."""
+    group = Group(tmp_path, ["a"])
+    group.run_until(lambda: group.leader is not None)
+    before = group.call("a", rpc.STATUS, pb.StatusRequest()).storageVersion
+    assert before in ("3.5.0", "3.7.0")
+    group.run_until(lambda: versions(group) == {"3.7.0"})
+    assert group.call("a", rpc.STATUS, pb.StatusRequest()).storageVersion == "3.7.0"
     group.close()
 
 
@@ -123,7 +134,7 @@ def test_a_downgrade_from_its_beginning_to_its_end(group: Group) -> None:
         if member is not leader:
             member.version = "3.6.4"
     group.run_for(10)
-    assert {m.parts.membership.downgrade_target for m in group.members.values()} == {"3.6.0"}
+    assert {m.parts.state.membership.downgrade_target for m in group.members.values()} == {"3.6.0"}
     assert not leader.said("the cluster has been downgraded")
 
 
@@ -137,7 +148,7 @@ def test_the_end_of_a_downgrade(group: Group, monkeypatch: pytest.MonkeyPatch) -
         member.version = "3.6.4"
     group.run_for(15)
     assert versions(group) == {"3.6.0"}
-    assert {m.parts.membership.downgrade_target for m in group.members.values()} == {None}
+    assert {m.parts.state.membership.downgrade_target for m in group.members.values()} == {None}
     assert group.leader is not None
     assert group.leader.said("the cluster has been downgraded")
 
@@ -157,7 +168,7 @@ def test_a_downgrade_is_cancelled(group: Group) -> None:
 def test_before_the_version_is_known(tmp_path: Path) -> None:
     group = Group(tmp_path, ["a"])
     group.settle()
-    group.members["a"].parts.membership.cluster_version = None
+    group.members["a"].parts.state.membership.cluster_version = None
     assert refused(group, "a", VALIDATE, "3.6.0") == (
         9,
         "etcdserver: cluster version not found during downgrade",
@@ -179,4 +190,4 @@ def test_a_lowered_version_takes_a_snapshot(group: Group) -> None:
 def test_a_cluster_that_has_left_this_server_behind(group: Group) -> None:
     group.settle()
     with pytest.raises(DataDirError, match="invalid downgrade; server version is lower"):
-        group.members["a"].parts.membership.set_version("3.8.0")
+        group.members["a"].parts.state.membership.set_version("3.8.0")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kvstore.peers.counters import PeerCounters
-from kvstore.peers.inbound_stream import InboundStream
-from kvstore.peers.ready_set import ReadySet
+from kvstore.peers.streams.inbound_stream import InboundStream
+from kvstore.peers.streams.ready_set import ReadySet
 from kvstore.raft.model import Message, MessageType
 from kvstore.wire.msgapp_codec import MessageDecoder, MessageEncoder
 

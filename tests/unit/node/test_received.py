@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import BUCKETS, Table
 from kvstore.errors import CorruptionError, DataDirError
 from kvstore.raft.model import ConfState, Entry, HardState
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir, prepare
 from kvstore.storage.files import OsFiles
@@ -80,7 +80,7 @@ def in_thread(action: Callable[[], None], failures: list[BaseException]) -> thre
     def run() -> None:
         try:
             action()
-        except BaseException as error:  # told by the test's thread
+        except BaseException as error:  # noqa: BLE001 - raised by the test's thread
             failures.append(error)
 
     thread = threading.Thread(target=run)
@@ -288,33 +288,33 @@ def test_what_a_killed_process_left_is_made_anew(member: Path, db: Path) -> None
 class Cut(NamedTuple):
     """A member whose process ended somewhere in taking the snapshot at INDEX."""
 
-    places: DataDir
+    paths: DataDir
     start: Callable[[], Boot]
 
 
 @pytest.fixture
 def cut(tmp_path: Path, db: Path) -> Cut:
     """A member that had applied 2 entries; the received state is ready, nothing is recorded."""
-    places = prepare(tmp_path / "data", None, LineLogger([], "info"))
+    paths = prepare(tmp_path / "data", None, LineLogger([], "info"))
     metadata = metadata_pb2.Metadata(NodeID=7, ClusterID=8).SerializeToString()
-    wal = Wal.create(places.wal, metadata)
+    wal = Wal.create(paths.wal, metadata)
     wal.save(HardState(1, 0, 2), [Entry(0, 1, index, b"") for index in (1, 2, 3)], sync=True)
     wal.close()
-    backend = LmdbBackend(places.member)
+    backend = LmdbBackend(paths.member)
     backend.put(Table.META, b"consistent_index", (2).to_bytes(8, "big"))
     backend.close()
-    prepare_received(places.member, INDEX, db)
+    prepare_received(paths.member, INDEX, db)
 
     def start() -> Boot:
         founding = Founding("m", dict, "token", is_new=True)
-        return boot(places, founding, LineLogger([], "info"), files=OsFiles())
+        return boot(paths, founding, LineLogger([], "info"), files=OsFiles())
 
-    return Cut(places, start)
+    return Cut(paths, start)
 
 
-def record(places: DataDir, *, with_commit: bool) -> None:
+def record(paths: DataDir, *, with_commit: bool) -> None:
     last = WalSnapshot(0, 0)
-    wal, _ = Wal.open(places.wal, last)
+    wal, _ = Wal.open(paths.wal, last)
     wal.save_snapshot(WalSnapshot(INDEX, 2, ConfState((7,))))
     if with_commit:
         wal.save(HardState(2, 0, INDEX), [], sync=True)
@@ -334,20 +334,20 @@ def test_before_the_commit_index_is_saved_a_start_goes_on_with_the_old_state(
     cut: Cut, *, with_record: bool
 ) -> None:
     if with_record:
-        record(cut.places, with_commit=False)
+        record(cut.paths, with_commit=False)
     assert ends_at(cut.start()) == (2, 0, [1, 2, 3])
-    assert not received_path(cut.places.member, INDEX).exists()
+    assert not received_path(cut.paths.member, INDEX).exists()
     assert ends_at(cut.start()) == (2, 0, [1, 2, 3])
 
 
 def test_once_the_commit_index_is_saved_a_start_takes_the_new_state(cut: Cut) -> None:
-    record(cut.places, with_commit=True)
+    record(cut.paths, with_commit=True)
     assert ends_at(cut.start()) == (INDEX, INDEX, [])
     assert ends_at(cut.start()) == (INDEX, INDEX, [])
 
 
 def test_a_record_that_was_never_completed_does_no_harm_later(cut: Cut) -> None:
-    record(cut.places, with_commit=False)
+    record(cut.paths, with_commit=False)
     booted = cut.start()
     # The log goes on by itself, past the index of the record; the database is not there yet.
     entries = [Entry(0, 2, index, b"") for index in range(4, INDEX + 3)]
@@ -360,7 +360,7 @@ def test_a_record_that_was_never_completed_does_no_harm_later(cut: Cut) -> None:
 
 
 def test_without_the_received_state_a_completed_record_is_refused(cut: Cut) -> None:
-    record(cut.places, with_commit=True)
-    shutil.rmtree(received_path(cut.places.member, INDEX))
+    record(cut.paths, with_commit=True)
+    shutil.rmtree(received_path(cut.paths.member, INDEX))
     with pytest.raises((DataDirError, CorruptionError)):
         cut.start()

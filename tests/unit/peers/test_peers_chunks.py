@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kvstore.peers.chunks import Dechunker, chunk
+from kvstore.peers.streams.chunks import Dechunker, chunk
 from kvstore.wire.varint import WireError
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstore.proxy.commands import main
 from kvstore.proxy.flags.go_flags import GoCommand, GoGroup, Values
 from kvstore.proxy.flags.grpc_flags import FLAGS

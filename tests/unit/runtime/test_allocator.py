@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kvstore.runtime.allocator import RETURNED_BYTES, FreedMemory, keep_freed_memory
+from kvstack.component.process.allocator import RETURNED_BYTES, FreedMemory, keep_freed_memory
 
 TURNS = 50
 BLOCK_BYTES = 2 << 20
@@ -14,7 +14,7 @@ BLOCK_BYTES = 2 << 20
 # Each turn takes and frees a block; prints the page faults of all turns but the first.
 PROGRAM = f"""
 import resource, sys
-from kvstore.runtime.allocator import keep_freed_memory
+from kvstack.component.process.allocator import keep_freed_memory
 
 kept = keep_freed_memory()
 for turn in range({TURNS}):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.config.log_rotation import Rotation, parse_rotation
-from kvstore.errors import ConfigError
-from kvstore.runtime.log import journal
-from kvstore.runtime.log.line_logger import open_logger
-from kvstore.runtime.log.rotation import RotatedFile
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log import journal
+from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.line_log.log_rotation import Rotation, parse_rotation
+from kvstack.component.line_log.rotation import RotatedFile
 
 LINE = b"x" * 99 + b"\n"
 STAMP = r"etcd-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}\.log"

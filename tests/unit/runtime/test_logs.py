@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.errors import ConfigError
-from kvstore.runtime.log import line_logger
-from kvstore.runtime.log.line_logger import LineLogger, capture_library_logs, open_logger, timestamp
-from kvstore.runtime.systemd import VARIABLE, notify_ready
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log import line_logger
+from kvstack.component.line_log.line_logger import (
+    LineLogger,
+    capture_library_logs,
+    open_logger,
+    timestamp,
+)
+from kvstack.component.process.systemd import VARIABLE, notify_ready
 
 ReadLines = Callable[[], list[str]]
 
@@ -63,7 +68,7 @@ def test_callers_of_this_project_are_named_from_its_package_on(
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(path / "no-such-socket"))
     notify_ready(logger)
-    assert str(entries(path)[0]["caller"]).startswith("runtime/systemd.py:")
+    assert str(entries(path)[0]["caller"]).startswith("component/process/systemd.py:")
 
 
 @pytest.mark.parametrize("value", ['"quoted"', "new\nline", "ünï", "\x00\x1f", "\udc80", "\u2028"])

@@ -6,9 +6,9 @@ listed here, as of 3.7.1.
 
 from pathlib import Path
 
-from kvstore.server.metrics.exposition import FamilyKind
+from kvstack.component.metrics.exposition import FamilyKind
+from kvstack.component.metrics.process_families import read_process
 from kvstore.server.metrics.page import FAMILIES
-from kvstore.server.metrics.process_families import read_process
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 

@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvstore.histograms import Histogram
-from kvstore.server.metrics.exposition import Family, FamilyKind, collect, labels, number, render
+from kvstack.component.metrics.exposition import Family, FamilyKind, collect, labels, number, render
+from kvstack.component.metrics.histograms import Histogram
 
 
 @pytest.mark.parametrize(

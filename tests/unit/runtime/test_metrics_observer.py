@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kvstack.component.metrics.histograms import DISK_BOUNDS, Histogram
+from kvstack.component.units import MILLISECOND_NS
 from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
-from kvstore.histograms import DISK_BOUNDS, Histogram
 from kvstore.server.metrics.calls import SlowCalls
 from kvstore.server.metrics.gatherer import WAITING_MAX, BusyError, Gatherer
 from kvstore.server.metrics.observer import MetricsObserver
 from kvstore.server.metrics.page import MetricsPage
 from kvstore.server.metrics.slow_requests import KEPT_MAX, SlowRequests, split
 from kvstore.server.metrics.sources import Disk
-from kvstore.units import MILLISECOND_NS
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.cluster.harness import SECOND, Cluster, ClusterMember

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import Inbox, Outbox, PortRequest, ServiceCall
 from kvstore.errors import Code
 from kvstore.runtime.local_client import WAITING_MAX, CallRefusedError
-from kvstore.runtime.log.line_logger import LineLogger
 from kvstore.runtime.side_loop import SideLoop
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb

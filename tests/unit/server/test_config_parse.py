@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.build import build, with_defaults
 from kvstore.config.flag_reader import FlagReader
 from kvstore.config.flags import FLAGS, Effect
@@ -12,7 +13,6 @@ from kvstore.config.initial_cluster import read_members
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import HELP, UsageError, read_command_line
-from kvstore.errors import ConfigError
 
 LISTEN = "--listen-client-urls=http://127.0.0.1:1"
 ADVERTISE = "--advertise-client-urls=http://me:1"

@@ -27,7 +27,7 @@ def member(tmp_path: Path, *flags: str) -> Iterator[Harness]:
 
 
 def remaining_s(harness: Harness) -> list[int]:
-    rows = harness.parts.backend.scan(Table.LEASE, b"", None, 10)
+    rows = harness.parts.state.backend.scan(Table.LEASE, b"", None, 10)
     return [decode_row(key, value)[2] for key, value in rows]
 
 
@@ -68,7 +68,7 @@ def test_revokes_go_on_in_a_member_that_is_behind(
         assert (harness.answers.get(revoke) is None) == is_taken
         while harness.parts.raft.applied < harness.parts.raft.committed:
             harness.turn()
-        assert harness.parts.lessor.exists(7) is not is_taken
+        assert harness.parts.state.lessor.exists(7) is not is_taken
 
 
 @pytest.mark.parametrize(("gates", "is_fast"), [("", True), ("FastLeaseKeepAlive=false", False)])

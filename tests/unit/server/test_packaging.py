@@ -2,36 +2,43 @@
 Docker and systemd: every flag and variable in them is one the server takes."""
 
 import ast
+import base64
 import configparser
 import re
 import shlex
 import shutil
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from kvstack.agents.kubelet.hollow.command import TABLE as HOLLOW_TABLE
+from kvstack.agents.kubelet.hollow.flags import TABLE as HOLLOW_TABLE
 from kvstack.agents.manager.flags import TABLE as MANAGER_TABLE
-from kvstack.agents.scheduler.live.command_line import read_flags, read_given
+from kvstack.agents.scheduler.live.command_line import read_flags
+from kvstack.agents.scheduler.live.flags import TABLE as SCHEDULER_TABLE
+from kvstack.agents.standalone import bindings_command
 from kvstack.apiserver.server.certs import certs_command
-from kvstack.apiserver.server.certs.certificates import hosts_of
-from kvstack.apiserver.server.settings.command_line import read_command_line as read_apiserver
+from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import options_of
+from kvstack.component.certs.certificates import hosts_of
+from kvstack.component.flags.command_line import read_command_line as read_apiserver
+from kvstack.component.process.systemd import VARIABLE, notify_ready
 from kvstore.config.flags import BY_NAME, FLAGS
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.model import Config, TlsConfig
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.runtime.systemd import VARIABLE, notify_ready
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "compose.yaml"
@@ -99,6 +106,43 @@ def test_volumes_health_and_certificates_fit_together(name: str) -> None:
     assert service["depends_on"]["certs"]["condition"] == "service_completed_successfully"
 
 
+def _mounts(service: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return source, target and mode of the volumes of a service."""
+    parts = [volume.split(":") for volume in service.get("volumes", ())]
+    return [(each[0], each[1], "".join(each[2:])) for each in parts]
+
+
+@pytest.mark.parametrize("name", sorted(_compose()["services"].keys() - {"certs"}))
+def test_a_container_sees_the_files_that_it_uses_and_no_others(name: str, tmp_path: Path) -> None:
+    services = _compose()["services"]
+    words = [each for each in services["certs"]["command"] if not each.startswith("--owner")]
+    assert certs_command.main([*words, f"--directory={tmp_path}"]) == 0
+    machines = {source: target for source, target, _ in _mounts(services["certs"])}
+    seen: set[str] = set()
+    for source, target, mode in _mounts(services[name]):
+        if source not in machines:
+            assert source.startswith("data"), source
+            continue
+        assert (target, mode) == ("/certs", "ro")
+        assert machines[source] != "/certs", f"{name} sees the keys of all"
+        directory = tmp_path / Path(machines[source]).relative_to("/certs")
+        files = [each for each in directory.rglob("*") if each.is_file()]
+        seen |= {f"/certs/{each.relative_to(directory)}" for each in files}
+        for each in files:
+            is_secret = each.suffix in (".key", ".conf")
+            assert stat.S_IMODE(each.stat().st_mode) == (0o600 if is_secret else 0o644), each
+    service = services[name]
+    texts = [*service.get("entrypoint", ()), *service.get("command", ())]
+    texts += (service.get("environment") or {}).values()
+    assert seen == {found for text in texts for found in re.findall(r"/certs/[\w./-]+", text)}
+    signing = {each for each in seen if each.endswith("/ca.key")}
+    assert signing == (
+        {"/certs/kubernetes/pki/ca.key"} if name.startswith("controller-manager") else set()
+    )
+    assert not {each for each in seen if each.endswith("/admin.conf")}
+    assert name == "authorization" or not {each for each in seen if "super-admin" in each}
+
+
 def test_members_share_nothing_they_should_not() -> None:
     services = [_compose()["services"][name] for name in MEMBERS]
     for what in ("ports", "command"):
@@ -157,7 +201,8 @@ def test_what_is_imported_is_declared_and_locked() -> None:
     assert declared <= locked
     distributions = packages_distributions()
     imported: set[str] = set()
-    for path in (ROOT / "kvstore").rglob("*.py"):
+    folders = (ROOT / name for name in ("kvstore", "kvstack", "apiserver", "agents"))
+    for path in chain.from_iterable(folder.rglob("*.py") for folder in folders):
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
@@ -165,7 +210,9 @@ def test_what_is_imported_is_declared_and_locked() -> None:
                 imported.add(node.module.split(".")[0])
     missing = {
         name: found
-        for name in imported - set(sys.stdlib_module_names) - {"kvstore", "google"}
+        for name in imported
+        - set(sys.stdlib_module_names)
+        - {"kvstore", "kvstack", "google", "pytest"}  # the plugin is loaded by pytest
         if not (found := {_name(each) for each in distributions.get(name, [name])}) & locked
     }
     assert missing == {}
@@ -279,17 +326,25 @@ def test_agents_are_named_in_their_kubeconfigs(tmp_path: Path) -> None:
     users = {}
     for path in (tmp_path / "kubernetes").glob("*.conf"):
         config = yaml.safe_load(path.read_text())
-        users[path.stem] = (config["users"][0]["name"], config["clusters"][0]["cluster"]["server"])
+        server = config["clusters"][0]["cluster"]["server"]
+        shown = base64.b64decode(config["users"][0]["user"]["client-certificate-data"])
+        subject = x509.load_pem_x509_certificate(shown).subject
+        (name,) = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        groups = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        assert config["users"][0]["name"] == name.value
+        users[path.stem] = (name.value, *(each.value for each in groups), server)
+    local = "https://localhost:6443"
     assert users == {
-        "admin": ("kubernetes-admin", "https://localhost:6443"),
+        "admin": ("kubernetes-admin", "kubeadm:cluster-admins", local),
+        "super-admin": ("kubernetes-super-admin", "system:masters", "https://api:1"),
         "controller-manager": ("system:kube-controller-manager", "https://api:1"),
         "scheduler": ("system:kube-scheduler", "https://api:1"),
-        "nodes": ("kvstack:hollow-nodes", "https://api:1"),
+        "nodes": ("kvstack:hollow-nodes", "kvstack:hollow-nodes", "https://api:1"),
     }
-    shown = x509.load_pem_x509_certificate(
+    server_cert = x509.load_pem_x509_certificate(
         (tmp_path / "kubernetes" / "pki" / "apiserver.crt").read_bytes()
     )
-    assert {"api", "10.1.2.3", "10.96.0.1", "kubernetes.default.svc"} <= set(hosts_of(shown))
+    assert {"api", "10.1.2.3", "10.96.0.1", "kubernetes.default.svc"} <= set(hosts_of(server_cert))
 
 
 @pytest.mark.parametrize(
@@ -308,10 +363,11 @@ def test_what_certs_cannot_do_is_told(
 
 
 _READERS = {
-    ("kvstack", "apiserver"): lambda words: options_of(read_apiserver(words, "x")),
+    ("kvstack", "apiserver"): lambda words: options_of(read_apiserver(words, "x", TABLE)),
     ("kvstack", "certs"): lambda words: read_apiserver(words, "x", certs_command.TABLE),
+    ("kvstack", "bindings"): lambda words: read_apiserver(words, "x", bindings_command.TABLE),
     ("kvstack", "controller-manager"): lambda words: read_apiserver(words, "x", MANAGER_TABLE),
-    ("kvstack", "scheduler"): lambda words: read_flags(read_given(words)),
+    ("kvstack", "scheduler"): lambda words: read_flags(read_apiserver(words, "x", SCHEDULER_TABLE)),
     ("kvstack", "hollow-nodes"): lambda words: read_apiserver(words, "x", HOLLOW_TABLE),
     ("kvstore", "gateway"): lambda words: None,
 }
@@ -366,7 +422,7 @@ def test_help_has_etcds_groups_in_etcds_order() -> None:
     assert BY_NAME["name"].group == "Member"
 
 
-def _fastest_python(directory: Path) -> subprocess.CompletedProcess[str]:
+def _fastest_python(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the script where only directory has a Python."""
     tools = directory / "tools"
     tools.mkdir()
@@ -375,7 +431,7 @@ def _fastest_python(directory: Path) -> subprocess.CompletedProcess[str]:
         assert found is not None
         (tools / tool).symlink_to(found)
     return subprocess.run(
-        [FASTEST_PYTHON],
+        [FASTEST_PYTHON, *arguments],
         env={"PATH": f"{directory}:{tools}"},
         capture_output=True,
         text=True,
@@ -391,11 +447,19 @@ def _python(path: Path, script: str) -> None:
 
 def test_the_fastest_python_is_found_whatever_else_is_called_so(tmp_path: Path) -> None:
     _python(tmp_path / "python3.13", "echo this version is not installed; exit 127")
-    _python(tmp_path / "python3.12", "echo 0.900000 /opt/slow/python3.12")
-    _python(tmp_path / "python3.11", "echo 0.100000 /opt/fast/python3.11")
-    _python(tmp_path / "python3", "echo 0.200000 /opt/fast/python3.11")
+    _python(tmp_path / "python3.12", "echo 0.900000 12 /opt/slow/python3.12")
+    _python(tmp_path / "python3.11", "echo 0.100000 11 /opt/fast/python3.11")
+    _python(tmp_path / "python3", "echo 0.200000 11 /opt/fast/python3.11")
     done = _fastest_python(tmp_path)
     assert (done.returncode, done.stdout) == (0, "/opt/fast/python3.11\n"), done.stderr
+
+
+def test_the_newest_python_is_found_and_of_its_builds_the_fastest(tmp_path: Path) -> None:
+    _python(tmp_path / "python3.13", "echo 0.900000 13 /opt/slow/python3.13")
+    _python(tmp_path / "python3", "echo 0.800000 13 /opt/fast/python3.13")
+    _python(tmp_path / "python3.11", "echo 0.100000 11 /opt/fast/python3.11")
+    done = _fastest_python(tmp_path, "newest")
+    assert (done.returncode, done.stdout) == (0, "/opt/fast/python3.13\n"), done.stderr
 
 
 def test_a_python_that_can_run_the_server_is_measured(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from kvstack.component.errors import ConfigError
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
-from kvstore.errors import ConfigError
 from kvstore.server.boot.self_cert import provide, with_made_certificates
 
 NOW_S = 1_700_000_000
@@ -68,7 +68,7 @@ def test_it_is_made_once_and_warned_of_when_its_time_is_over(tmp_path: Path) -> 
     assert provide(tmp_path, ["other"], 1, NOW_S + 364 * DAY_S, logger) == first
     assert len(logger.warnings) == 1
     assert provide(tmp_path, ["other"], 1, NOW_S + 366 * DAY_S, logger) == first
-    assert "past its time" in logger.warnings[1]
+    assert "has expired" in logger.warnings[1]
     assert Path(first[0]).read_bytes() == before
     Path(first[1]).unlink()  # half of it is none
     provide(tmp_path, ["other"], 1, NOW_S, logger)

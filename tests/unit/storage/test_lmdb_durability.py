@@ -122,7 +122,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
 
     with lmdb.open(str(tmp_path / "lmdb"), max_dbs=16) as env, env.begin(write=True) as txn:
         txn.put(FORMAT_KEY, msgpack.packb({"format": 7, "created_by": "9.9.9"}))
-    with pytest.raises(DataDirError, match=r"format 7 .*version 9\.9\.9.*version 3\.7\.1.* to 1"):
+    with pytest.raises(DataDirError, match=r"format 7 .*version 9\.9\.9.*version 3\.7\.1.* to 2"):
         LmdbBackend(tmp_path)
     with lmdb.open(str(tmp_path / "lmdb"), max_dbs=16) as env, env.begin(write=True) as txn:
         txn.put(FORMAT_KEY, b"\xc1")
@@ -268,5 +268,5 @@ def test_free_pages_are_used_again(tmp_path: Path) -> None:
                 backend.put(Table.LEASE, b"%d" % n, b"l" * (round_number * 7 % 500))
             backend.commit()
             sizes.append(backend.size_bytes())
-        assert max(sizes[20:]) <= sizes[19] * 1.25
+        assert max(sizes[20:]) <= sizes[19] * 1.3
     assert_sound(tmp_path)

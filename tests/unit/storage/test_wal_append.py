@@ -26,6 +26,9 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
+NEXT = ["create", "truncate", "allocate"]  # the next segment, by the first save to one
+
+
 def reopen(directory: Path, start: WalSnapshot = INITIAL_SNAPSHOT) -> tuple[Wal, list[Entry]]:
     wal, replay = Wal.open(directory, start)
     return wal, replay.entries
@@ -88,7 +91,7 @@ def test_one_write_and_one_sync_a_save_and_a_lone_state_waits_for_the_next(direc
     files.calls.clear()
     offset, syncs = wal.tail_offset, wal.sync_count
     wal.save(HardState(1, 1, 1), [entry(index) for index in range(1, 500)], sync=True)
-    assert files.calls == ["write", "sync_data"]
+    assert files.calls == ["write", "sync_data", *NEXT]
     assert wal.written_bytes == wal.tail_offset > offset
     assert wal.sync_count == syncs + 1
     assert wal.last_sync_ns > 0
@@ -114,7 +117,7 @@ def test_a_save_in_two_steps(directory: Path) -> None:
     assert (files.calls, wal.sync_count) == (["write", "begin_writeback"], syncs)
     wal.finish_save()
     wal.finish_save()
-    assert files.calls == ["write", "begin_writeback", "sync_data"]
+    assert files.calls == ["write", "begin_writeback", "sync_data", *NEXT]
     assert wal.sync_count == sum(wal.sync_seconds.counts) == syncs + 1
     files.calls.clear()
     wal.start_save(None, [entry(3)])
@@ -140,7 +143,7 @@ def test_a_save_in_two_steps_cuts_in_the_second(directory: Path) -> None:
     wal.finish_save()
     assert files.calls == [
         "write", "begin_writeback",
-        "truncate", "sync_data", "write", "sync", "rename", "sync_directory",
+        "truncate", "sync_data", "write", "sync", "rename", "sync_directory", *NEXT,
     ]  # fmt: skip
     wal.save(None, [entry(3)], sync=True)
     wal.close()
@@ -157,7 +160,7 @@ def test_a_full_segment_is_cut_and_the_next_one_is_ready(directory: Path) -> Non
     first, files.calls = wal.tail_path, []
     wal.save(HardState(1, 1, 2), [entry(2, size=1200)], sync=True)
     assert files.calls == [
-        "write", "truncate", "sync_data", "write", "sync", "rename", "sync_directory",
+        "write", "truncate", "sync_data", "write", "sync", "rename", "sync_directory", *NEXT,
     ]  # fmt: skip
     assert wal.tail_path.name == "0000000000000001-0000000000000003.wal"
     assert wal.tail_path.stat().st_size == 2048
@@ -169,6 +172,31 @@ def test_a_full_segment_is_cut_and_the_next_one_is_ready(directory: Path) -> Non
     wal, replay = Wal.open(directory, INITIAL_SNAPSHOT, segment_bytes=2048)
     assert [each.index for each in replay.entries] == list(range(1, 9))
     assert replay.hard_state == HardState(1, 1, 8)
+    wal.close()
+
+
+def test_what_a_killed_process_preallocated_is_used(directory: Path) -> None:
+    wal = Wal.create(directory, META, segment_bytes=1 << 16)
+    wal.save(HardState(1, 1, 1), [entry(1)], sync=True)
+    wal.keeps_next = True
+    wal.close()
+    left = (directory / "0.tmp").stat()
+    files = FaultFiles()
+    wal, _ = Wal.open(directory, INITIAL_SNAPSHOT, files, segment_bytes=1 << 16)
+    files.calls.clear()
+    wal.save(HardState(1, 1, 2), [entry(2)], sync=True)
+    assert files.calls == ["write", "sync_data", "create", "allocate"]
+    kept = (directory / "0.tmp").stat()
+    assert (kept.st_ino, kept.st_size) == (left.st_ino, 1 << 16)
+    wal.close()
+    assert "0.tmp" not in names(directory)
+
+
+def test_a_written_leftover_is_emptied(directory: Path) -> None:
+    wal = Wal.create(directory, META, segment_bytes=1 << 16)
+    (directory / "0.tmp").write_bytes(b"x" * (1 << 16))
+    wal.save(HardState(1, 1, 1), [entry(1)], sync=True)
+    assert (directory / "0.tmp").read_bytes() == bytes(1 << 16)
     wal.close()
 
 

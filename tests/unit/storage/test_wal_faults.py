@@ -1,6 +1,7 @@
 """A disk that fails at every call in turn: nothing acknowledged is lost, nothing is tried again."""
 
 import errno
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,8 @@ def test_a_repair_that_fails_can_be_done_again(tmp_path: Path) -> None:
     torn, sound = path.read_bytes(), FaultFiles()
     Wal.open(tmp_path / "wal", INITIAL_SNAPSHOT, sound)[0].close()
     assert {"create", "write", "truncate", "sync", "sync_directory"} <= set(sound.calls)
-    for number in range(len(sound.calls) - 1):  # the last one is the sync of close
+    assert sound.calls[-2:] == ["allocate", "sync_data"]  # space that is missing; close
+    for number in range(len(sound.calls) - 2):
         path.write_bytes(torn)
         opening = partial(Wal.open, tmp_path / "wal", INITIAL_SNAPSHOT, FaultFiles(number))
         assert "No space left on device" in failure(opening)
@@ -158,22 +160,71 @@ class NoNextSegment(FaultFiles):
         super().allocate(handle, size_bytes)
 
 
-def test_a_failed_preallocation_is_told_and_tried_again_by_the_cut(tmp_path: Path) -> None:
+def test_a_failed_preallocation_is_reported_and_tried_again(tmp_path: Path) -> None:
     files = NoNextSegment()
     wal = Wal.create(tmp_path / "wal", META, files, SEGMENT_BYTES)
     files.full = True
     expected = f"cannot preallocate {tmp_path}/wal/0.tmp: No space left on device"
     wal.save(None, [Entry(0, 1, 1, b"x" * 1200)], sync=True)
     assert wal.preallocation_error == expected
+    assert wal.make_room() == expected
     files.full = False
-    wal.save(None, [Entry(0, 1, 2, b"x" * 1200)], sync=True)
+    wal.save(None, [Entry(0, 1, 2, b"x" * 1200)], sync=True)  # the cut tries again
     assert wal.preallocation_error is None
     assert wal.tail_path.name == "0000000000000001-0000000000000003.wal"
     files.full = True
     wal.save(None, [Entry(0, 1, 3, b"x" * 1200)], sync=True)
-    with pytest.raises(StorageFatalError, match=r"cannot preallocate .*1\.tmp: No space left"):
-        wal.save(None, [Entry(0, 1, 4, b"x" * 1200)], sync=True)
+    wal.save(None, [Entry(0, 1, 4, b"x" * 1200)], sync=True)  # into the segment that was ready
+    assert wal.tail_path.name == "0000000000000002-0000000000000005.wal"
+    assert "cannot preallocate" in wal.make_room()
+    wal.save(None, [Entry(0, 1, 5, b"x" * 1200)], sync=True)
+    with pytest.raises(StorageFatalError, match=r"cannot preallocate .*0\.tmp: No space left"):
+        wal.save(None, [Entry(0, 1, 6, b"x" * 1200)], sync=True)
     wal.close()
     wal, replay = Wal.open(tmp_path / "wal", INITIAL_SNAPSHOT)
-    assert len(replay.entries) == 4
+    assert len(replay.entries) == 6
+    wal.close()
+
+
+def test_room_is_made_when_there_is_space_again(tmp_path: Path) -> None:
+    files = NoNextSegment()
+    wal = Wal.create(tmp_path / "wal", META, files, SEGMENT_BYTES)
+    wal.save(None, [Entry(0, 1, 1, b"x")], sync=True)
+    wal.close()
+    os.truncate(wal.tail_path, 512)  # as a copy without the preallocated end
+    files.full = True
+    wal, replay = Wal.open(tmp_path / "wal", INITIAL_SNAPSHOT, files, SEGMENT_BYTES)
+    assert len(replay.entries) == 1
+    assert str(wal.tail_path) in wal.make_room()
+    files.full = False
+    assert wal.make_room() == ""
+    assert wal.tail_path.stat().st_size == SEGMENT_BYTES
+    wal.close()
+
+
+def test_a_torn_tail_is_repaired_on_a_full_disk(tmp_path: Path) -> None:
+    """The copy of the torn tail takes the space of the segment that a killed process left."""
+    wal = Wal.create(tmp_path / "wal", META, segment_bytes=1 << 14)
+    wal.save(None, [Entry(0, 1, 1, b"x")], sync=True)
+    end = wal.tail_offset
+    wal.save(None, [Entry(0, 1, 2, b"x" * 3000)], sync=True)
+    wal.keeps_next = True
+    wal.close()
+    with wal.tail_path.open("r+b") as file:
+        file.seek(-(-end // 512) * 512 + 512)
+        file.write(bytes(512))
+
+    class Full(NoNextSegment):
+        def write(self, handle: int, offset: int, data: bytes) -> int:
+            if (tmp_path / "wal" / "0.tmp").exists():
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(handle, offset, data)
+
+    files = Full()
+    files.full = True
+    wal, replay = Wal.open(tmp_path / "wal", INITIAL_SNAPSHOT, files, 1 << 14)
+    assert replay.repair is not None
+    assert replay.repair.broken_path.exists()
+    assert [each.index for each in replay.entries] == [1]
+    assert wal.make_room()
     wal.close()

@@ -20,7 +20,7 @@ from kvstore.storage.wal.record import (
     encode_snapshot_body,
     frame_word,
 )
-from kvstore.transport import native
+from kvstore.transport import crate
 from kvstore.wire.raft_codec import decode_entry, encode_entry, encode_hard_state
 from kvstore.wire.varint import WireError
 
@@ -203,7 +203,7 @@ def test_entries_of_older_writers_with_all_zeros_are_read() -> None:
     assert encode_hard_state(HardState(2, 0, 0)) == bytes.fromhex("080210001800")
 
 
-@pytest.mark.skipif(native.encode_entries is None, reason="the native crate was not built")
+@pytest.mark.skipif(crate.encode_entries is None, reason="the native crate was not built")
 @given(
     st.lists(
         st.builds(
@@ -218,5 +218,5 @@ def test_entries_of_older_writers_with_all_zeros_are_read() -> None:
     st.integers(0, 2**32 - 1),
 )
 def test_the_native_twin_writes_the_same_bytes(entries: list[Entry], crc: int) -> None:
-    assert native.encode_entries is not None
-    assert native.encode_entries(entries, crc) == encode_entries(entries, crc)
+    assert crate.encode_entries is not None
+    assert crate.encode_entries(entries, crc) == encode_entries(entries, crc)

@@ -82,7 +82,7 @@ def test_arguments_that_cannot_be_meant(tool: Tool, snapshot: Path, tmp_path: Pa
     assert "--bogus" in tool.failed("snapshot", "status", snapshot, "--bogus")
     assert "bogus" in tool.failed("bogus")
     assert "'1 fortnight'" in tool.failed("hashkv", snapshot, "--timeout", "1 fortnight")
-    assert "--to and --out go together" in tool.failed(
+    assert "--to and --out must be given together" in tool.failed(
         "migrate", "--data-dir", tmp_path, "--to", "etcd"
     )
     assert 'expected "X.Y"' in tool.failed("migrate", "--data-dir", tmp_path, "--target-version=3")

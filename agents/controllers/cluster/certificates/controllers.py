@@ -15,7 +15,6 @@ from typing_extensions import override
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.cluster.certificates import requests
 from kvstack.agents.controllers.cluster.certificates.authority import Authority
 from kvstack.agents.controllers.options import SignerOptions
@@ -36,6 +35,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
+from kvstack.apimachinery.objects.core import conditions
 
 Object: TypeAlias = dict[str, Any]
 
@@ -45,7 +45,6 @@ _GROUP: Final = "certificates.k8s.io"
 _SHORTEST_S: Final = 600.0
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
-_NOT_FOUND: Final = 404
 _APPROVALS: Final = (
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
@@ -253,7 +252,7 @@ def _has_ended(certificate: str, now_s: float) -> bool:
 
 def _delete(obj: Object) -> Generator[Step, list[Outcome], None]:
     [outcome] = yield [Delete(CERTIFICATE_SIGNING_REQUESTS, "", obj["metadata"]["name"])]
-    if outcome.code != _NOT_FOUND:
+    if not outcome.is_not_found:
         outcome.result()
 
 

@@ -17,7 +17,6 @@ from kvstack.agents.reconcile.plan import Delete, Identity, Outcome, Step, View
 Object: TypeAlias = dict[str, Any]
 
 _KEPT_S: Final = 900.0
-_NOT_FOUND: Final = 404
 
 
 class PodRequestCleaner(Sweep):
@@ -44,5 +43,5 @@ class PodRequestCleaner(Sweep):
             for meta in old
         ]
         for outcome in outcomes:
-            if outcome.code != _NOT_FOUND:
+            if not outcome.is_not_found:
                 outcome.result()

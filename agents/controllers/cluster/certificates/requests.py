@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kvstack.apiserver.kinds.certificates.x509_requests import read_request
-from kvstack.apiserver.objects.text import pem
+from kvstack.apimachinery.objects.text import pem
+from kvstack.component.certs.x509_requests import read_request
 
 Object: TypeAlias = dict[str, Any]
 Request: TypeAlias = x509.CertificateSigningRequest

@@ -49,8 +49,8 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.agents.reconcile.plan import (
     Identity as Name,
 )
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -61,8 +61,6 @@ _DISCOVERY_S: Final = 30.0
 _AFTER_DEFINITION_S: Final = 1.0
 """How long a changed definition takes until it is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _UNSUPPORTED: Final = 415
 _FINALIZER_TRIES: Final = 5
 
@@ -216,7 +214,7 @@ class GarbageCollector(BaseController):
         for (dependent, resource), outcome in zip(dependents, outcomes, strict=True):
             if outcome.code == _UNSUPPORTED:
                 yield from self._merge(dependent.identity, resource, _without([uid]))
-            elif outcome.code != _NOT_FOUND:
+            elif not outcome.is_not_found:
                 outcome.result()
         resource = self._resource(node.identity.api_version, node.identity.kind)
         yield from self._remove_finalizer(node.identity, resource, ORPHAN)
@@ -230,7 +228,7 @@ class GarbageCollector(BaseController):
         about = {"apiVersion": identity.api_version, "kind": identity.kind, "metadata": meta}
         for owner in node.owners:
             if owner["uid"] == owner_uid:
-                claimed = claimed_identity(owner, identity.namespace).told()
+                claimed = claimed_identity(owner, identity.namespace).event_text()
                 text = f'ownerRef {claimed} does not exist in namespace "{identity.namespace}"'
                 yield [Record(about, "Warning", "OwnerRefInvalidNamespace", text)]
                 return
@@ -279,14 +277,14 @@ class GarbageCollector(BaseController):
         [outcome] = yield [
             Get(resource, _namespace(resource, identity), identity.name, metadata_only=True)
         ]
-        return resource, None if outcome.code == _NOT_FOUND else outcome.result()
+        return resource, None if outcome.is_not_found else outcome.result()
 
     def _delete(
         self, identity: Identity, resource: ResourceType, live: Object, propagation: str
     ) -> Generator[Step, list[Outcome], None]:
         meta = live["metadata"]
         [outcome] = yield [_deletion(identity, resource, propagation, meta["resourceVersion"])]
-        if outcome.code == _CONFLICT:
+        if outcome.is_conflict:
             _, fresh = yield from self._read(identity)
             if fresh is None:
                 raise _AbsentError
@@ -298,7 +296,7 @@ class GarbageCollector(BaseController):
                 and now.get("ownerReferences") == meta.get("ownerReferences")
             ):
                 [outcome] = yield [_deletion(identity, resource, propagation, "")]
-        if outcome.code == _NOT_FOUND:
+        if outcome.is_not_found:
             raise _AbsentError
         outcome.result()
 
@@ -326,7 +324,7 @@ class GarbageCollector(BaseController):
         [outcome] = yield [_strategic(node.identity, resource, strategic)]
         if outcome.code == _UNSUPPORTED:
             yield from self._merge(node.identity, resource, change)
-        elif outcome.code != _NOT_FOUND:
+        elif not outcome.is_not_found:
             outcome.result()
 
     def _merge(
@@ -344,7 +342,7 @@ class GarbageCollector(BaseController):
         }
         namespace = _namespace(resource, identity)
         [outcome] = yield [Patch(resource, namespace, identity.name, body, MERGE_PATCH)]
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
     def _remove_finalizer(
@@ -366,7 +364,7 @@ class GarbageCollector(BaseController):
             try:
                 yield from do(Patch(resource, namespace, identity.name, body, MERGE_PATCH))
             except ApiError as error:
-                if error.code != _CONFLICT:
+                if not error.is_conflict:
                     raise
                 conflict = error
             else:

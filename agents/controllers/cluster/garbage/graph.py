@@ -41,7 +41,7 @@ class Identity(NamedTuple):
     name: str
     uid: str
 
-    def told(self) -> str:
+    def event_text(self) -> str:
         """Return it as events have it."""
         namespace = f"namespace: {self.namespace}, " if self.namespace else ""
         return f"[{self.api_version}/{self.kind}, {namespace}name: {self.name}, uid: {self.uid}]"

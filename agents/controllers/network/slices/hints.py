@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.network.slices.packing import Changes
-from kvstack.apiserver.objects.quantity import parse
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.quantity import parse
 
 Object: TypeAlias = dict[str, Any]
 
@@ -161,7 +161,7 @@ def _is_ready(endpoint: Object) -> bool:
     return (endpoint.get("conditions") or {}).get("ready") is True
 
 
-# Hints of each endpoint's own place.
+# Hints of each endpoint's own zone and node.
 
 
 def _set(changes: Changes, unchanged: Iterable[Object], mode: str) -> None:
@@ -178,12 +178,12 @@ def _set(changes: Changes, unchanged: Iterable[Object], mode: str) -> None:
 
 def _hinted(each: Object, mode: str) -> list[Object]:
     return [
-        endpoint if mode and not _is_ready(endpoint) else _with_own_place(endpoint, mode)
+        endpoint if mode and not _is_ready(endpoint) else _with_own_topology(endpoint, mode)
         for endpoint in each.get("endpoints") or ()
     ]
 
 
-def _with_own_place(endpoint: Object, mode: str) -> Object:
+def _with_own_topology(endpoint: Object, mode: str) -> Object:
     hints: Object = {}
     if mode and endpoint.get("zone"):
         hints["forZones"] = [{"name": endpoint["zone"]}]

@@ -88,14 +88,14 @@ class Mirroring(BaseController):
     def _mirror(
         self, endpoints: Object, slices: Sequence[Object]
     ) -> Generator[Step, list[Outcome], None]:
-        wanted, ports, warnings = self._wanted(endpoints)
+        desired, ports, warnings = self._desired_slices(endpoints)
         known: dict[_SliceKey, list[Object]] = {}
         for each in slices:
             key = _slice_key(each["addressType"], each.get("ports") or ())
             known.setdefault(key, []).append(each)
         yield [Record(endpoints, "Warning", *warning) for warning in warnings]
         changes = Changes()
-        for key, found in wanted.items():
+        for key, found in desired.items():
             existing = known.pop(key, [])
             if not found:
                 changes.delete += existing
@@ -114,20 +114,20 @@ class Mirroring(BaseController):
         changes.recycle(lambda old: True)
         yield from write(endpoints, changes)
 
-    def _wanted(
+    def _desired_slices(
         self, endpoints: Object
     ) -> tuple[
         dict[_SliceKey, dict[Key, Object]], dict[_SliceKey, list[Object]], list[tuple[str, str]]
     ]:
         """Return endpoints and ports of each slice, and what is to be warned of."""
-        wanted: dict[_SliceKey, dict[Key, Object]] = {}
+        desired: dict[_SliceKey, dict[Key, Object]] = {}
         ports_of: dict[_SliceKey, list[Object]] = {}
         invalid = skipped = 0
         for subset in repacked(endpoints.get("subsets") or ()):
             ports = in_slice_order(map(_port, subset.get("ports") or ()))
             for family in ("IPv4", "IPv6"):
                 key = _slice_key(family, ports)
-                wanted.setdefault(key, {})
+                desired.setdefault(key, {})
                 ports_of[key] = ports
             added = total = 0
             for name, is_ready in (("addresses", True), ("notReadyAddresses", False)):
@@ -140,10 +140,10 @@ class Mirroring(BaseController):
                         invalid += 1
                         continue
                     family, endpoint = found
-                    wanted[_slice_key(family, ports)][key_of_endpoint(endpoint)] = endpoint
+                    desired[_slice_key(family, ports)][key_of_endpoint(endpoint)] = endpoint
                     added += 1
             skipped += total - added
-        return wanted, ports_of, self._warnings(invalid, skipped)
+        return desired, ports_of, self._warnings(invalid, skipped)
 
     def _warnings(self, invalid: int, skipped: int) -> list[tuple[str, str]]:
         warnings = []
@@ -208,12 +208,12 @@ def _copied(annotations: dict[str, str] | None) -> dict[str, str]:
     return {name: value for name, value in (annotations or {}).items() if name not in _NOT_COPIED}
 
 
-def _is_current(each: Object, endpoints: Object, wanted: dict[Key, Object]) -> bool:
+def _is_current(each: Object, endpoints: Object, desired: dict[Key, Object]) -> bool:
     """Whether a slice is as it should be."""
     known = {key_of_endpoint(endpoint): endpoint for endpoint in each.get("endpoints") or ()}
-    if known.keys() != wanted.keys():
+    if known.keys() != desired.keys():
         return False
-    if not all(is_as(known[key], endpoint) for key, endpoint in wanted.items()):
+    if not all(is_as(known[key], endpoint) for key, endpoint in desired.items()):
         return False
     meta, own = endpoints["metadata"], each["metadata"]
     labels = dict(own.get("labels") or {})

@@ -43,7 +43,6 @@ from kvstack.agents.controllers.network.slices.packing import (
 )
 from kvstack.agents.controllers.network.slices.writing import SERVICE_NAME, name_prefix, write
 from kvstack.agents.controllers.ownership import controller_reference, is_deleting
-from kvstack.agents.controllers.workloads.pod_rules import is_ready
 from kvstack.agents.reconcile.plan import (
     BackOff,
     BaseController,
@@ -58,7 +57,8 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 

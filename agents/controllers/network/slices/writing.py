@@ -7,12 +7,11 @@ from kvstack.agents.client.built_in import ENDPOINT_SLICES
 from kvstack.agents.controllers.network.slices.packing import Changes
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import Create, Delete, Outcome, Step, Update
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 
 Object: TypeAlias = dict[str, Any]
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
-_NOT_FOUND: Final = 404
 
 
 def name_prefix(name: str) -> str:
@@ -42,6 +41,6 @@ def write(owner: Object, changes: Changes) -> Generator[Step, list[Outcome], lis
             Delete(ENDPOINT_SLICES, namespace, each["metadata"]["name"]) for each in changes.delete
         ]
         for outcome in outcomes:
-            if outcome.code != _NOT_FOUND:
+            if not outcome.is_not_found:
                 outcome.result()
     return written

@@ -11,7 +11,6 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
 from kvstack.agents.controllers.workloads.autoscaling.metrics import (
@@ -43,16 +42,16 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import SelectorError
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.labels import SelectorError
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 _NAME: Final = "horizontal-pod-autoscaler"
-_CONFLICT: Final = 409
 _CONFLICTS_MAX: Final = 5
 _NO_SCALE: Final = "the HPA controller was unable to get the target's current scale: "
 _HAS_SCALE: Final = "the HPA controller was able to get the target's current scale"
@@ -200,7 +199,7 @@ class _Sync:
             changed = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": wanted}}
             [outcome] = yield [Update(self._resource, changed, "scale")]
             error = outcome.error
-            if outcome.code != _CONFLICT:
+            if not outcome.is_conflict:
                 break
             scale = yield from do(Get(self._resource, self._namespace, name, "scale"))
         if error is not None:
@@ -364,7 +363,6 @@ class _Sync:
 
     def _say(self, type_: str, status: str, reason: str, message: str) -> None:
         """Set a condition in its place."""
-        found = conditions.find(self._conditions, type_)
         new: Object = {
             "type": type_,
             "status": status,
@@ -372,12 +370,7 @@ class _Sync:
             "reason": reason,
             "message": message,
         }
-        if found is None:
-            self._conditions.append(new)
-            return
-        if found["status"] == status:
-            new["lastTransitionTime"] = found.get("lastTransitionTime")
-        self._conditions = [new if each is found else each for each in self._conditions]
+        self._conditions = conditions.set_condition(self._conditions, new)
 
     def _write(
         self,

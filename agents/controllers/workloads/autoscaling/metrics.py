@@ -22,10 +22,10 @@ from kvstack.agents.controllers.workloads.autoscaling.proportions import (
 )
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import Get, ListLive, Outcome, Step, discover
-from kvstack.apiserver.objects import durations, labels
-from kvstack.apiserver.objects.durations import DurationError
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import durations, labels
+from kvstack.apimachinery.objects.durations import DurationError
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 Reading: TypeAlias = Generator[Step, list[Outcome], "Found"]
@@ -33,7 +33,6 @@ Reading: TypeAlias = Generator[Step, list[Outcome], "Found"]
 _POD_METRICS: Final = ResourceType("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 _CUSTOM: Final = ("custom.metrics.k8s.io", "v1beta2")
 _EXTERNAL: Final = ("external.metrics.k8s.io", "v1beta1")
-_NOT_FOUND: Final = 404
 _NANOSECONDS: Final = 1e9
 _WINDOW_S: Final = 60.0
 _BINARY_STEP: Final = 1024
@@ -198,7 +197,7 @@ def _pods(source: Object, target: Target) -> Reading:
     }
     wanted = parse(source["target"]["averageValue"]).milli_value()
     found = by_average(target.question, samples, wanted)
-    status = _told("Pods", source["metric"], {"averageValue": _text(found.value)})
+    status = _metric_status("Pods", source["metric"], {"averageValue": _text(found.value)})
     return Found(found.replicas, f"pods metric {name}", status)
 
 
@@ -226,7 +225,7 @@ def _object(source: Object, target: Target) -> Reading:
             "invalid object metric source: neither a value target nor an average value target was"
             " set"
         )
-    status = _told("Object", source["metric"], current)
+    status = _metric_status("Object", source["metric"], current)
     status["object"]["describedObject"] = described
     if "value" in current:
         return Found(found.replicas, f"{described['kind']} metric {name}", status)
@@ -250,7 +249,7 @@ def _external(source: Object, target: Target) -> Reading:
             "invalid external metric source: neither a value target nor an average value target"
             " was set"
         )
-    status = _told("External", source["metric"], current)
+    status = _metric_status("External", source["metric"], current)
     return Found(found.replicas, _external_name(source["metric"]), status)
 
 
@@ -281,7 +280,7 @@ def _listed(
 
 
 def _cause(error: Exception, resource: ResourceType) -> str:
-    is_missing = isinstance(error, ApiError) and error.code == _NOT_FOUND
+    is_missing = isinstance(error, ApiError) and error.is_not_found
     if is_missing and "not found" not in str(error).removeprefix("404 page "):
         return str(error)
     if is_missing:
@@ -307,7 +306,7 @@ def _external_name(metric: Object) -> str:
     return f"external metric {metric['name']}({_selector_text(metric.get('selector'))})"
 
 
-def _told(type_: str, metric: Object, current: Object) -> Object:
+def _metric_status(type_: str, metric: Object, current: Object) -> Object:
     return {"type": type_, type_.lower(): {"metric": metric, "current": current}}
 
 

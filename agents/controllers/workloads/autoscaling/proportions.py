@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.controllers.ownership import is_deleting
-from kvstack.agents.controllers.workloads.pod_rules import is_ready, ready_condition, seconds_of
-from kvstack.apiserver.objects.quantity import parse
+from kvstack.agents.controllers.workloads.pod_rules import ready_condition, seconds_of
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.quantity import parse
 
 Object: TypeAlias = dict[str, Any]
 
@@ -126,9 +128,7 @@ def _request(pod: Object, container: str, resource: str) -> int:
         if resource not in whole:
             raise MetricError(f"missing pod-level request for {resource} in Pod {name}")
         return parse(whole[resource]).milli_value()
-    sidecars = [
-        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
-    ]
+    sidecars = [each for each in spec.get("initContainers") or () if is_sidecar(each)]
     total = 0
     for each in (*spec["containers"], *sidecars):
         if container and each["name"] != container:

@@ -36,8 +36,6 @@ from kvstack.agents.controllers.workloads.pod_rules import (
     NoLabelsError,
     from_template,
     is_available,
-    is_ready,
-    is_terminal,
     next_available_s,
 )
 from kvstack.agents.reconcile.plan import (
@@ -59,8 +57,9 @@ from kvstack.agents.reconcile.plan import (
     do,
     do_all,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -68,8 +67,6 @@ _SELECTING_ALL: Final = "This daemon set is selecting all pods. A non-empty sele
 _GENERATION_ANNOTATION: Final = "deprecated.daemonset.template.generation"
 _GENERATION_LABEL: Final = "pod-template-generation"
 _BURST: Final = 250
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 _FAILED_MIN_S: Final = 1.0
 _FAILED_MAX_S: Final = 900.0
 _COUNTS: Final = (
@@ -133,7 +130,7 @@ class DaemonSetController(BaseController):
         failure: Exception | None = None
         again_s: float | None = None
         try:
-            again_s = yield from sync.place(self._failed, key)
+            again_s = yield from sync.manage(self._failed, key)
             strategy = daemon_set["spec"].get("updateStrategy") or {}
             # What was changed just now must be seen before more is replaced.
             if strategy.get("type") == "RollingUpdate" and not sync.has_changed:
@@ -194,12 +191,12 @@ class _Sync:
         self._pods: defaultdict[str, list[Object]] = defaultdict(list)
         for pod in sorted(pods, key=_age):
             node = node_of(pod)
-            if node and not (is_terminal(pod) and is_deleting(pod)):
+            if node and not (is_ended(pod) and is_deleting(pod)):
                 self._pods[node].append(pod)
 
     # Pods where they should be.
 
-    def place(self, failed: _FailedPods, key: str) -> Generator[Step, list[Outcome], float | None]:
+    def manage(self, failed: _FailedPods, key: str) -> Generator[Step, list[Outcome], float | None]:
         """Make missing pods and delete those that are too many; return when to look again."""
         needing: list[str] = []
         deletions: list[Object] = []
@@ -212,8 +209,8 @@ class _Sync:
             if decision.should_run and not pods:
                 needing.append(node)
             elif decision.may_stay:
-                running = [pod for pod in staying if not is_terminal(pod)]
-                for pod in (each for each in staying if is_terminal(each)):
+                running = [pod for pod in staying if not is_ended(pod)]
+                for pod in (each for each in staying if is_ended(each)):
                     if pod["status"]["phase"] == "Failed":
                         wait_s = failed.wait_s(key, observed, node, self._now_s)
                         if wait_s:
@@ -315,7 +312,7 @@ class _Sync:
             if outcome.error is None:
                 text = f"Deleted pod: {pod['metadata']['name']}"
                 records.append(Record(self._set, "Normal", "SuccessfulDelete", text))
-            elif outcome.code != _NOT_FOUND:
+            elif not outcome.is_not_found:
                 text = f"Error deleting: {outcome.error}"
                 records.append(Record(self._set, "Warning", "FailedDelete", text))
                 failed = failed or outcome.error
@@ -349,7 +346,7 @@ class _Sync:
         rest = {name: value for name, value in before.items() if name not in _COUNTS}
         status = {**rest, **told, "observedGeneration": generation}
         [outcome] = yield [Update(DAEMON_SETS, {**self._set, "status": status}, "status")]
-        if outcome.code != _CONFLICT:
+        if not outcome.is_conflict:
             outcome.result()
             return
         fresh = yield from do(Get(DAEMON_SETS, meta["namespace"], meta["name"]))

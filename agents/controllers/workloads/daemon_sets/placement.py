@@ -11,7 +11,7 @@ is unschedulable, ready or full does not matter: the scheduler sees to it.
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.node_rules import NAME_FIELD, selects, untolerated
+from kvstack.apimachinery.objects.node_rules import NAME_FIELD, selects, untolerated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

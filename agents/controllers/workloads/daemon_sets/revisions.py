@@ -21,7 +21,6 @@ from kvstack.agents.reconcile.plan import (
 
 Object: TypeAlias = dict[str, Any]
 
-_CONFLICT: Final = 409
 _MERGE: Final = "application/merge-patch+json"
 
 
@@ -125,7 +124,7 @@ def _made(daemon_set: Object, data: Object, number: int) -> Generator[Step, list
     hashed = template_hash(daemon_set["spec"]["template"], collisions)
     made = history.new_revision(daemon_set, hashed, REVISION_LABEL, data, number)
     [outcome] = yield [Create(CONTROLLER_REVISIONS, meta["namespace"], made)]
-    if outcome.code != _CONFLICT:
+    if not outcome.is_conflict:
         return outcome.result()
     name = made["metadata"]["name"]
     found = yield from do(Get(CONTROLLER_REVISIONS, meta["namespace"], name))

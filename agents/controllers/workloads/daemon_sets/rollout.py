@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import is_available
-from kvstack.apiserver.objects.int_or_string import scaled
+from kvstack.apimachinery.objects.int_or_string import scaled
 
 Object: TypeAlias = dict[str, Any]
 

@@ -28,7 +28,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects import labels
+from kvstack.apimachinery.objects import labels
 
 Object: TypeAlias = dict[str, Any]
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.int_or_string import scaled
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.int_or_string import scaled
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 
 Object: TypeAlias = dict[str, Any]
 

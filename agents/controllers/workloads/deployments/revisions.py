@@ -18,7 +18,7 @@ from kvstack.agents.controllers.workloads.deployments.counts import (
     creation_order,
 )
 from kvstack.agents.controllers.workloads.hashes import template_hash
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 
 Object: TypeAlias = dict[str, Any]
 

@@ -14,7 +14,6 @@ from kvstack.agents.client.built_in import DEPLOYMENTS, PODS, REPLICA_SETS
 from kvstack.agents.controllers.ownership import CONTROLLER_INDEX, controller_of, is_deleting
 from kvstack.agents.controllers.workloads.deployments import counts, revisions
 from kvstack.agents.controllers.workloads.deployments import status as statuses
-from kvstack.agents.controllers.workloads.pod_rules import is_terminal
 from kvstack.agents.reconcile.plan import (
     Again,
     Create,
@@ -27,13 +26,12 @@ from kvstack.agents.reconcile.plan import (
     View,
     do,
 )
-from kvstack.apiserver.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 _RECREATE: Final = "Recreate"
 
 
@@ -92,7 +90,7 @@ class Rollout:
             wanted = bounds.replicas
         else:
             wanted = counts.new_size(self._deployment, self._sets, own)
-        if own != bounds.replicas and wanted != own:
+        if own not in (bounds.replicas, wanted):
             yield from self._scale(self._new, wanted)
             return
         if not (yield from self._shrink(self._new)):
@@ -184,7 +182,7 @@ class Rollout:
         if any((each.get("status") or {}).get("replicas", 0) for each in self._old):
             return True
         return any(
-            not is_terminal(pod)
+            not is_ended(pod)
             for each in self._old
             for pod in self._view.by_index(PODS, CONTROLLER_INDEX, each["metadata"]["uid"])
         )
@@ -241,7 +239,7 @@ class Rollout:
         """Take a set of this name and template as the new one, else tell and raise."""
         assert outcome.error is not None
         meta = self._deployment["metadata"]
-        if outcome.code == _CONFLICT:
+        if outcome.is_conflict:
             found = self._view.get(REPLICA_SETS, f"{meta['namespace']}/{name}")
             if found is None:
                 raise outcome.error
@@ -271,7 +269,7 @@ class Rollout:
         if before == wanted and not is_behind:
             return
         [outcome] = yield [_sized(replica_set, wanted, told)]
-        if outcome.code == _CONFLICT:
+        if outcome.is_conflict:
             # Mostly only its status is another: a sync that is half done would scale elsewhere.
             fresh = yield from do(Get(REPLICA_SETS, meta["namespace"], meta["name"]))
             if fresh["metadata"].get("generation") == meta.get("generation"):
@@ -305,7 +303,7 @@ class Rollout:
         ]
         outcomes = yield deletions
         for outcome in outcomes:
-            if outcome.error is not None and outcome.code != _NOT_FOUND:
+            if outcome.error is not None and not outcome.is_not_found:
                 raise outcome.error
 
     # Rolling back by annotation.
@@ -317,15 +315,17 @@ class Rollout:
             yield from self._create()
         revision = target or revisions.last_revision(self._sets)
         meta = self._deployment["metadata"]
-        found = next((each for each in self._sets if revisions.revision_of(each) == revision), None)
+        replica_set = next(
+            (each for each in self._sets if revisions.revision_of(each) == revision), None
+        )
         annotations = dict(meta.get("annotations") or {})
         spec = self._deployment["spec"]
         event = ("Warning", "DeploymentRollbackRevisionNotFound")
         if not revision:
             text = "Unable to find last revision."
-        elif found is None:
+        elif replica_set is None:
             text = "Unable to find the revision to rollback to."
-        elif revisions.has_template(found, self._deployment):
+        elif revisions.has_template(replica_set, self._deployment):
             event = ("Warning", "DeploymentRollbackTemplateUnchanged")
             text = (
                 "The rollback revision contains the same template as current deployment"
@@ -334,11 +334,11 @@ class Rollout:
         else:
             event = ("Normal", "DeploymentRollback")
             text = f'Rolled back deployment "{meta["name"]}" to revision {revision}'
-            spec = {**spec, "template": revisions.without_hash(found["spec"]["template"])}
+            spec = {**spec, "template": revisions.without_hash(replica_set["spec"]["template"])}
             annotations = {
                 name: value for name, value in annotations.items() if not revisions.is_copied(name)
             }
-            for name, value in (found["metadata"].get("annotations") or {}).items():
+            for name, value in (replica_set["metadata"].get("annotations") or {}).items():
                 if revisions.is_copied(name):
                     annotations[name] = value
         annotations.pop(revisions.ROLLBACK_TO, None)

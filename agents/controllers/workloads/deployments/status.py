@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.workloads.deployments.counts import bounds, total_size
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
+from kvstack.apimachinery.objects.core import conditions
 
 Object: TypeAlias = dict[str, Any]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.controllers.workloads.pod_rules import ready_condition, seconds_of
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 
 Object: TypeAlias = dict[str, Any]
 
@@ -72,9 +73,7 @@ def _containers_finished_s(pod: Object) -> float | None:
     """Return when the last container ended; None: one has not, or does not tell."""
     status = pod.get("status") or {}
     sidecars = {
-        each["name"]
-        for each in pod["spec"].get("initContainers") or ()
-        if each.get("restartPolicy") == "Always"
+        each["name"] for each in pod["spec"].get("initContainers") or () if is_sidecar(each)
     }
     containers = [
         *(status.get("containerStatuses") or ()),

@@ -34,13 +34,12 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apiserver.objects import labels
+from kvstack.apimachinery.objects import labels
 
 Object: TypeAlias = dict[str, Any]
 
 _BATCH_S: Final = 1.0
 """Events of pods are gathered so long."""
-_NOT_FOUND: Final = 404
 _ORPHAN: Final = "pod:"
 _OWN_NAME: Final = "kubernetes.io/job-controller"
 _MODES: Final = frozenset(("", "Indexed", "NonIndexed"))
@@ -144,6 +143,6 @@ def _let_go(pod: Object | None, view: View) -> Plan:
     if pod is None or not job_pods.is_tracked(pod) or not _has_no_job(pod, view):
         return None
     [outcome] = yield [job_pods.without_finalizer(pod)]
-    if outcome.error is not None and outcome.code != _NOT_FOUND:
+    if outcome.error is not None and not outcome.is_not_found:
         raise outcome.error
     return None

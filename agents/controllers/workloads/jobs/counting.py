@@ -4,10 +4,9 @@ uid among the uncounted ─► status written ─► finalizer removed ─► co
 """
 
 from collections.abc import Generator
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kvstack.agents.client.built_in import JOBS
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.jobs import indexes
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
@@ -22,11 +21,10 @@ from kvstack.agents.controllers.workloads.jobs.state import (
 )
 from kvstack.agents.controllers.workloads.jobs.tracking import UNCOUNTED_MAX
 from kvstack.agents.reconcile.plan import Outcome, Record, Step, Update, do
+from kvstack.apimachinery.objects.core import conditions
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
-
-_NOT_FOUND: Final = 404
 
 
 def track(state: JobState) -> Work:
@@ -42,7 +40,7 @@ def track(state: JobState) -> Work:
     outcomes = yield [job_pods.without_finalizer(pod) for pod in leaving]
     error: Exception | None = None
     for pod, outcome in zip(leaving, outcomes, strict=True):
-        if outcome.error is None or outcome.code == _NOT_FOUND:
+        if outcome.error is None or outcome.is_not_found:
             tracked.discard(pod["metadata"]["uid"])
         else:
             error = error or outcome.error

@@ -43,8 +43,8 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apiserver.objects.cron_schedules import LOCAL, Schedule, ScheduleError, parse
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.cron_schedules import LOCAL, Schedule, ScheduleError, parse
+from kvstack.apimachinery.objects.text.go_text import quote
 
 Object: TypeAlias = dict[str, Any]
 ZoneOf: TypeAlias = Callable[[str], tzinfo]
@@ -52,8 +52,6 @@ ZoneOf: TypeAlias = Callable[[str], tzinfo]
 ScheduleOf: TypeAlias = Callable[[Object], tuple[Schedule, tzinfo]]
 
 _SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 _AFTERWARDS_S: Final = 0.1
 _MISSED_MAX: Final = 100
 _MINUTE_S: Final = 60
@@ -143,7 +141,7 @@ class _Sync:
         try:
             yield from self._look_at_jobs()
             again = yield from self._start()
-        except Exception as error:  # whatever failed, what was done is told
+        except Exception as error:  # noqa: BLE001 - raised again once the status is written
             failure = error
         if self._status != (self._cron_job.get("status") or {}):
             yield from do(Update(CRON_JOBS, {**self._cron_job, "status": self._status}, "status"))
@@ -210,7 +208,7 @@ class _Sync:
             if each.get("uid") in known:
                 continue
             [outcome] = yield [Get(JOBS, each["namespace"], each["name"])]
-            if outcome.code == _NOT_FOUND:
+            if outcome.is_not_found:
                 text = f"Active job went missing: {each['name']}"
                 yield [self._record("Normal", "MissingJob", text)]
                 self._drop_active(each["uid"])
@@ -259,10 +257,10 @@ class _Sync:
             return None
         if moment is not None and not (yield from self._make(moment)):
             return None
-        wait_s = _until_next_s(schedule, zone, _earliest_s(self._told()), self._now_s)
+        wait_s = _until_next_s(schedule, zone, _earliest_s(self._with_status()), self._now_s)
         return Again(max(wait_s, 0.0))
 
-    def _told(self) -> Object:
+    def _with_status(self) -> Object:
         return {**self._cron_job, "status": self._status}
 
     def _due(self, schedule: Schedule, zone: tzinfo) -> Generator[Step, list[Outcome], int | None]:
@@ -301,7 +299,7 @@ class _Sync:
         made = self._new_job(moment)
         [outcome] = yield [Create(JOBS, namespace, made)]
         name = made["metadata"]["name"]
-        if outcome.code == _CONFLICT:
+        if outcome.is_conflict:
             job = yield from do(Get(JOBS, namespace, name))
             owner = controller_of(job)
             if owner is None or owner["uid"] != self._cron_job["metadata"]["uid"]:

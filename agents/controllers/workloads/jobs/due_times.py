@@ -9,7 +9,7 @@ Times of day that a change of clocks leaves out are not due; those that come twi
 from datetime import datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects.cron_schedules import Schedule
+from kvstack.apimachinery.objects.cron_schedules import Schedule
 
 _YEARS_MAX: Final = 5
 _MINUTE_S: Final = 60

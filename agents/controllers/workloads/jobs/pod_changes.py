@@ -8,15 +8,15 @@ from kvstack.agents.controllers.workloads.jobs import back_off
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
 from kvstack.agents.controllers.workloads.jobs.back_off import Record as Failures
 from kvstack.agents.controllers.workloads.jobs.state import JobState, indexes_of
-from kvstack.agents.controllers.workloads.pod_rules import is_ready, is_terminating
+from kvstack.agents.controllers.workloads.pod_rules import is_terminating
 from kvstack.agents.reconcile.plan import Create, Delete, Outcome, Record, SlowStart, Step
+from kvstack.apimachinery.objects.core.pod_status import is_ready
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CHANGES_MAX: Final = 500
 _BATCH_S: Final = 1.0
-_NOT_FOUND: Final = 404
 
 
 def manage(state: JobState) -> Work:
@@ -25,19 +25,19 @@ def manage(state: JobState) -> Work:
         going = job_pods.for_removal(state.job, state.active, len(state.active))
         yield from delete_pods(state, going, is_let_go=True)
         return
-    wanted = _wanted(state)
-    surplus = max(state.active_count - wanted, 0)
+    desired = _desired_active(state)
+    surplus = max(state.active_count - desired, 0)
     going = job_pods.for_removal(state.job, state.active, surplus)[:_CHANGES_MAX]
     if going:
         yield from delete_pods(state, going, is_let_go=True)
         return
     is_waiting = job_pods.replaces_failed_only(state.job)
-    missing = wanted - state.active_count - (state.terminating_count if is_waiting else 0)
+    missing = desired - state.active_count - (state.terminating_count if is_waiting else 0)
     if missing > 0:
         yield from _create(state, min(missing, _CHANGES_MAX))
 
 
-def _wanted(state: JobState) -> int:
+def _desired_active(state: JobState) -> int:
     """Return how many pods are to be active."""
     parallelism: int = state.spec.get("parallelism", 1)
     completions = state.spec.get("completions")
@@ -105,7 +105,7 @@ def delete_pods(
     if is_let_go:
         patches = [job_pods.without_finalizer(pod) for pod in going if job_pods.is_tracked(pod)]
         for outcome in (yield patches):
-            if outcome.error is not None and outcome.code != _NOT_FOUND:
+            if outcome.error is not None and not outcome.is_not_found:
                 state.failure = state.failure or outcome.error
     outcomes = yield [
         Delete(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in going
@@ -117,7 +117,7 @@ def delete_pods(
         if outcome.error is None:
             text = f"Deleted pod: {name}"
             records.append(Record(state.job, "Normal", "SuccessfulDelete", text))
-        elif outcome.code != _NOT_FOUND:
+        elif not outcome.is_not_found:
             text = f"Error deleting: {outcome.error}"
             records.append(Record(state.job, "Warning", "FailedDelete", text))
             state.failure = state.failure or outcome.error

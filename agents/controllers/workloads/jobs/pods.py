@@ -13,7 +13,7 @@ from kvstack.agents.controllers.workloads.jobs.failure_policy import verdict
 from kvstack.agents.controllers.workloads.jobs.indexes import INDEX, index_of
 from kvstack.agents.controllers.workloads.pod_rules import ActiveOrder, from_template
 from kvstack.agents.reconcile.plan import Patch
-from kvstack.apiserver.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 
@@ -105,7 +105,7 @@ def for_removal(job: Object, active: Sequence[Object], at_least: int) -> list[Ob
     return removed
 
 
-def last_failed_by_index(job: Object, failed: Iterable[Object]) -> dict[int, Object]:
+def last_failed_by_index(failed: Iterable[Object]) -> dict[int, Object]:
     """Return the pod of each index that failed last: it waits until it is replaced."""
     last: dict[int, Object] = {}
     for pod in failed:

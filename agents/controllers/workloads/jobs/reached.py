@@ -2,7 +2,6 @@
 
 from typing import Any, TypeAlias
 
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.workloads.jobs import indexes
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
 from kvstack.agents.controllers.workloads.jobs.failure_policy import verdict
@@ -13,6 +12,7 @@ from kvstack.agents.controllers.workloads.jobs.state import (
     JobState,
 )
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
+from kvstack.apimachinery.objects.core import conditions
 
 Object: TypeAlias = dict[str, Any]
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.workloads.jobs import back_off, indexes
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
 from kvstack.agents.controllers.workloads.jobs.back_off import Record as Failures
 from kvstack.agents.controllers.workloads.jobs.failure_policy import FAIL_INDEX, verdict
 from kvstack.agents.controllers.workloads.jobs.tracking import Uncounted
-from kvstack.agents.controllers.workloads.pod_rules import is_active, is_ready, is_terminating
+from kvstack.agents.controllers.workloads.pod_rules import is_active, is_terminating
+from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.pod_status import is_ready
 
 Object: TypeAlias = dict[str, Any]
 
@@ -138,7 +139,6 @@ class JobState:
         )
         settled = self.completed | failed | indexes_of(self.active)
         self.waiting_for_successor = job_pods.last_failed_by_index(
-            self.job,
             (
                 pod
                 for pod in tracked

@@ -8,7 +8,6 @@ from collections.abc import Generator
 from typing import TypeAlias
 
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers import conditions
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.jobs.counting import track
 from kvstack.agents.controllers.workloads.jobs.pod_changes import delete_pods, manage
@@ -20,6 +19,7 @@ from kvstack.agents.controllers.workloads.jobs.state import (
     replaced,
 )
 from kvstack.agents.reconcile.plan import Again, Outcome, Record, Step
+from kvstack.apimachinery.objects.core import conditions
 
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 

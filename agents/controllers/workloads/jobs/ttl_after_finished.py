@@ -22,7 +22,6 @@ from kvstack.agents.reconcile.plan import (
 Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "ttl-after-finished-controller"
-_NOT_FOUND: Final = 404
 
 
 class TtlAfterFinishedController(BaseController):
@@ -47,7 +46,7 @@ class TtlAfterFinishedController(BaseController):
         # Somebody may have given it more time meanwhile.
         namespace, name = split_key(key)
         [outcome] = yield [Get(JOBS, namespace, name)]
-        if outcome.code == _NOT_FOUND:
+        if outcome.is_not_found:
             return None
         fresh = outcome.result()
         left_s = _left_s(fresh, now_s)
@@ -57,7 +56,7 @@ class TtlAfterFinishedController(BaseController):
             return Again(left_s)
         uid = fresh["metadata"]["uid"]
         [outcome] = yield [Delete(JOBS, namespace, name, uid=uid, propagation="Foreground")]
-        if outcome.error is not None and outcome.code != _NOT_FOUND:
+        if outcome.error is not None and not outcome.is_not_found:
             raise outcome.error
         return None
 

@@ -66,7 +66,7 @@ def has_other_controller(claim: Object, stateful_set: Object, pod: Object) -> bo
     return False
 
 
-def wanted_references(claim: Object, stateful_set: Object, pod: Object) -> list[Object] | None:
+def desired_references(claim: Object, stateful_set: Object, pod: Object) -> list[Object] | None:
     """Return the owner references that a claim is to have; None: those that it has."""
     if is_stale(claim, stateful_set) or is_stale(claim, pod):
         return None

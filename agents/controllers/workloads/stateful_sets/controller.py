@@ -23,11 +23,7 @@ from kvstack.agents.controllers.ownership import (
     own_key,
 )
 from kvstack.agents.controllers.workloads import history
-from kvstack.agents.controllers.workloads.pod_rules import (
-    is_available,
-    is_ready,
-    next_available_s,
-)
+from kvstack.agents.controllers.workloads.pod_rules import is_available, next_available_s
 from kvstack.agents.controllers.workloads.stateful_sets import pods
 from kvstack.agents.controllers.workloads.stateful_sets.replicas import ClaimError, Replicas
 from kvstack.agents.reconcile.plan import (
@@ -47,14 +43,14 @@ from kvstack.agents.reconcile.plan import (
     do,
     do_all,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.labels import Selector
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
 
 _HASH_LABEL: Final = "controller.kubernetes.io/hash"
-_CONFLICT: Final = 409
 _COUNTS: Final = (
     "replicas",
     "readyReplicas",
@@ -151,7 +147,7 @@ def _update_revision(
         hashed = history.data_hash(data, collisions)
         made = history.new_revision(stateful_set, hashed, _HASH_LABEL, data, number)
         [outcome] = yield [Create(CONTROLLER_REVISIONS, namespace, made)]
-        if outcome.code != _CONFLICT:
+        if not outcome.is_conflict:
             return outcome.result(), collisions
         name = made["metadata"]["name"]
         found = yield from do(Get(CONTROLLER_REVISIONS, namespace, name))
@@ -220,7 +216,7 @@ def _write_status(stateful_set: Object, status: Object) -> Generator[Step, list[
     if not is_newer and all((status.get(name) or 0) == (before.get(name) or 0) for name in names):
         return
     [outcome] = yield [Update(STATEFUL_SETS, {**stateful_set, "status": status}, "status")]
-    if outcome.code == _CONFLICT:
+    if outcome.is_conflict:
         meta = stateful_set["metadata"]
         fresh = yield from do(Get(STATEFUL_SETS, meta["namespace"], meta["name"]))
         yield from do(Update(STATEFUL_SETS, {**fresh, "status": status}, "status"))

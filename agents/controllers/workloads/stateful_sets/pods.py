@@ -94,7 +94,7 @@ def new_claims(stateful_set: Object, ordinal: int) -> dict[str, Object]:
 
 def new_pod(stateful_set: Object, template: Object, revision: str, ordinal: int) -> Object:
     """Return a new pod of an ordinal; revision: the name of the template's revision."""
-    pod = with_identity(stateful_set, _named(stateful_set, template, ordinal))
+    pod = with_identity(_named(stateful_set, template, ordinal))
     pod["metadata"]["labels"][REVISION_LABEL] = revision
     pod["spec"]["hostname"] = pod["metadata"]["name"]
     if stateful_set["spec"].get("serviceName"):
@@ -111,13 +111,13 @@ def _named(stateful_set: Object, template: Object, ordinal: int) -> Object:
     return pod
 
 
-def has_identity(stateful_set: Object, pod: Object) -> bool:
+def has_identity(pod: Object) -> bool:
     """Whether a pod has the labels of its ordinal."""
     labels = pod["metadata"].get("labels") or {}
     return bool(labels.get(_NAME_LABEL) == pod["metadata"]["name"])
 
 
-def with_identity(stateful_set: Object, pod: Object) -> Object:
+def with_identity(pod: Object) -> Object:
     """Return a pod with the labels of its ordinal."""
     meta = pod["metadata"]
     labels = {

@@ -8,12 +8,12 @@ OrderedReady takes one pod at a time and waits until it is available; Parallel t
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PODS
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.history import template_of
-from kvstack.agents.controllers.workloads.pod_rules import is_available, is_ready, is_terminal
+from kvstack.agents.controllers.workloads.pod_rules import is_available
 from kvstack.agents.controllers.workloads.stateful_sets import claims, pods
 from kvstack.agents.reconcile.plan import (
     Create,
@@ -27,15 +27,13 @@ from kvstack.agents.reconcile.plan import (
     View,
     do,
 )
-from kvstack.apiserver.objects.int_or_string import scaled
+from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.int_or_string import scaled
 
 Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 Halting: TypeAlias = Generator[Step, list[Outcome], bool]
 """Returns whether the sync ends here, until something changes."""
-
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 class ClaimError(ForeseenError):
@@ -123,7 +121,7 @@ class Replicas:
 
     def _keep(self, members: Sequence[Object]) -> Halting:
         """Create, wait for and repair pods: one, or all side by side."""
-        ended = [pod for pod in members if is_terminal(pod)]
+        ended = [pod for pod in members if is_ended(pod)]
         yield from self._delete([pod for pod in ended if not is_deleting(pod)])
         missing = [pod for pod in members if not pods.is_created(pod)]
         ready_to_make = [pod for pod in missing if not self._is_blocked(pod)]
@@ -131,7 +129,7 @@ class Replicas:
         yield from self._create(ready_to_make)
         if self._is_ordered and (ended or missing):
             return True
-        present = [pod for pod in members if pods.is_created(pod) and not is_terminal(pod)]
+        present = [pod for pod in members if pods.is_created(pod) and not is_ended(pod)]
         for pod in present:
             if pod["status"]["phase"] == "Pending":
                 yield from self._make_claims(pod)
@@ -153,7 +151,7 @@ class Replicas:
             try:
                 yield from self._make_claims(pod)
             except ClaimError as error:
-                yield [self._told("Create", pod, error)]
+                yield [self._pod_event("Create", pod, error)]
                 raise
         if not missing:
             return
@@ -165,23 +163,23 @@ class Replicas:
             if outcome.error is None:
                 yield from self._own_claims(outcome.result())
             failed = failed or outcome.error
-            if outcome.code != _CONFLICT:
-                yield [self._told("Create", pod, outcome.error)]
+            if not outcome.is_conflict:
+                yield [self._pod_event("Create", pod, outcome.error)]
         if failed is not None:
             raise failed
 
     def _repair(self, pod: Object) -> Work:
         """Give a pod the labels, volumes and claims of its ordinal, should it lack them."""
         wanted = pod
-        if not pods.has_identity(self._set, pod):
-            wanted = pods.with_identity(self._set, wanted)
+        if not pods.has_identity(pod):
+            wanted = pods.with_identity(wanted)
         if not pods.has_storage(self._set, pod):
             wanted = pods.with_storage(self._set, wanted)
             yield from self._make_claims(pod)
         yield from self._own_claims(pod)
         if wanted is not pod:
             [outcome] = yield [Update(PODS, wanted)]
-            yield [self._told("Update", pod, outcome.error)]
+            yield [self._pod_event("Update", pod, outcome.error)]
             outcome.result()
 
     # Replicas that are not wanted, or of another revision.
@@ -236,9 +234,9 @@ class Replicas:
         failed: Exception | None = None
         records = []
         for pod, outcome in zip(going, outcomes, strict=True):
-            error = None if outcome.code == _NOT_FOUND else outcome.error
+            error = None if outcome.is_not_found else outcome.error
             failed = failed or error
-            records.append(self._told("Delete", pod, error))
+            records.append(self._pod_event("Delete", pod, error))
         yield records
         if failed is not None:
             raise failed
@@ -274,8 +272,8 @@ class Replicas:
                 name = claim["metadata"]["name"]
                 if outcome.error is not None:
                     problems.append(f"failed to create PVC {name}: {outcome.error}")
-                if outcome.code != _CONFLICT:
-                    records.append(self._told_of_claim(name, pod, outcome.error))
+                if not outcome.is_conflict:
+                    records.append(self._claim_event(name, pod, outcome.error))
             yield records
         if problems:
             text = ", ".join(problems)
@@ -291,7 +289,7 @@ class Replicas:
                     " manging controller, the retention policy is ignored for this claim"
                 )
                 yield [Record(self._set, "Warning", "ConflictingController", text)]
-            references = claims.wanted_references(claim, self._set, pod)
+            references = claims.desired_references(claim, self._set, pod)
             if references is None:
                 continue
             meta = {**claim["metadata"], "ownerReferences": references}
@@ -299,7 +297,7 @@ class Replicas:
 
     # Events.
 
-    def _told(self, verb: str, pod: Object, error: Exception | None) -> Record:
+    def _pod_event(self, verb: str, pod: Object, error: Exception | None) -> Record:
         text = (
             f"{verb} Pod {pod['metadata']['name']} in StatefulSet {self._set['metadata']['name']}"
         )
@@ -307,7 +305,7 @@ class Replicas:
             return Record(self._set, "Normal", f"Successful{verb}", f"{text} successful")
         return Record(self._set, "Warning", f"Failed{verb}", f"{text} failed error: {error}")
 
-    def _told_of_claim(self, claim: str, pod: Object, error: Exception | None) -> Record:
+    def _claim_event(self, claim: str, pod: Object, error: Exception | None) -> Record:
         name, pod_name = self._set["metadata"]["name"], pod["metadata"]["name"]
         if error is None:
             text = f"Create Claim {claim} Pod {pod_name} in StatefulSet {name} success"

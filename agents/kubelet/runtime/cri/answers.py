@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kvstack.agents.kubelet.runtime.cri import specs
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
-from kvstack.agents.kubelet.runtime.last_words import last_words
 from kvstack.agents.kubelet.runtime.runtime import Abilities, Container, Image, Usage, User
+from kvstack.agents.kubelet.runtime.termination_message import termination_message
 
 
 def abilities_of(answer: cri.StatusResponse) -> Abilities:
@@ -73,12 +73,12 @@ def _user(status: cri.ContainerStatus) -> User | None:
     return User(found.uid, found.gid, tuple(found.supplemental_groups))
 
 
-def last_words_of(status: cri.ContainerStatus) -> str:
+def termination_message_of(status: cri.ContainerStatus) -> str:
     """Return what a container that has ended left to say; it reads files of the node."""
     path = status.annotations.get(specs.MESSAGE_PATH, "")
     found = [Path(each.host_path) for each in status.mounts if each.container_path == path]
     policy = status.annotations.get(specs.MESSAGE_POLICY)
-    return last_words(
+    return termination_message(
         found[-1] if found else None,
         Path(status.log_path),
         falls_back=bool(status.exit_code) and policy == "FallbackToLogsOnError",

@@ -16,6 +16,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
@@ -26,15 +27,16 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     ConnectError,
     Container,
+    ContainerConfig,
     Limits,
     Sandbox,
     StartError,
     Stream,
+    UpdateError,
     Usage,
-    Wanted,
 )
-from kvstore.errors import ConfigError
-from kvstore.logger import Logger
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
 
 _LIST_EVERY_S: Final = 1.0
 _DOWN_AFTER_S: Final = 30.0
@@ -42,7 +44,8 @@ _SANDBOX_S: Final = 240.0
 _STOP_MORE_S: Final = 120.0
 _GONE: Final = "NOT_FOUND"
 _UNKNOWN_CALL: Final = "UNIMPLEMENTED"
-_NOT_HONOURED: Final = ("hostUsers", "seLinuxOptions", "appArmorProfile", "procMount")
+_NOT_HONOURED: Final = ("hostUsers", "appArmorProfile", "procMount")
+_LABELS: Final = "seLinuxOptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class CriRuntime(EngineImages):
             self.name, self.version = answer.runtime_name, answer.runtime_version
             await self._look()
             await self._check()
-            self._driver = await self._told_driver()
+            self._driver = await self._reported_driver()
         except CriError as error:
             raise ConfigError(f"the container engine does not answer: {error.text}") from error
         if self._driver == SYSTEMD:
@@ -128,7 +131,7 @@ class CriRuntime(EngineImages):
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_looking(), name="containers of the engine")]
 
-    async def _told_driver(self) -> str:
+    async def _reported_driver(self) -> str:
         """Return what makes the engine's control groups; as in the settings if it is silent."""
         request = cri.RuntimeConfigRequest()
         try:
@@ -162,6 +165,8 @@ class CriRuntime(EngineImages):
         if field == "recursiveReadOnly":
             of_default = self._abilities.handlers.get("", {})
             return not of_default.get("recursiveReadOnlyMounts", False)
+        if field == _LABELS:
+            return selinux.is_enabled()
         return field in _NOT_HONOURED
 
     def abilities(self) -> Abilities:
@@ -189,6 +194,8 @@ class CriRuntime(EngineImages):
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
         """Tell the engine from which ranges pods have addresses."""
+        if not ranges:
+            return
         network = cri.NetworkConfig(pod_cidr=",".join(ranges))
         request = cri.UpdateRuntimeConfigRequest(
             runtime_config=cri.RuntimeConfig(network_config=network)
@@ -293,7 +300,9 @@ class CriRuntime(EngineImages):
         if not found.is_running:
             found.exit_code, found.reason = status.exit_code, status.reason
             found.finished_s = (status.finished_at or status.created_at) / 1e9
-            found.message = await asyncio.to_thread(answers.last_words_of, status) or status.message
+            found.message = (
+                await asyncio.to_thread(answers.termination_message_of, status) or status.message
+            )
         return found
 
     # Sandboxes.
@@ -324,18 +333,18 @@ class CriRuntime(EngineImages):
 
     # Containers.
 
-    async def start(self, wanted: Wanted) -> Container:
+    async def start(self, config: ContainerConfig) -> Container:
         """Start a container in its pod's sandbox; raises StartError."""
-        uid = wanted.sandbox.uid
+        uid = config.sandbox.uid
         sandbox = self._sandboxes[uid][-1]
-        message = self._options.root / "pods" / uid / "containers" / wanted.name
-        message /= f"{wanted.attempt:08x}"
-        logs = Path(wanted.sandbox.log_directory) / wanted.name
-        await asyncio.to_thread(_make_places, message, logs)
+        message = self._options.root / "pods" / uid / "containers" / config.name
+        message /= f"{config.attempt:08x}"
+        logs = Path(config.sandbox.log_directory) / config.name
+        await asyncio.to_thread(_make_paths, message, logs)
         request = cri.CreateContainerRequest(
             pod_sandbox_id=sandbox.id,
             config=specs.container_config(
-                wanted,
+                config,
                 str(message),
                 recursive=not self.unsupported("recursiveReadOnly"),
                 unified=self._is_unified,
@@ -369,6 +378,21 @@ class CriRuntime(EngineImages):
         except CriError as error:
             if error.code != _GONE:
                 self._logger.warning("a container was not stopped", error=error.text)
+
+    async def update(self, container_id: str, limits: Limits) -> None:
+        """Let the engine give a container other limits; raises UpdateError."""
+        request = cri.UpdateContainerResourcesRequest(
+            container_id=container_id, linux=specs.resources(limits, unified=self._is_unified)
+        )
+        answer = cri.UpdateContainerResourcesResponse
+        try:
+            await self._client.call("UpdateContainerResources", request, answer)
+        except CriError as error:
+            raise UpdateError(error.text) from error
+
+    async def limit_pod(self, cgroup: str, limits: Limits) -> None:
+        """Give a pod as a whole other limits, where its group is this node's; UpdateError."""
+        await self._groups.limit(cgroup, limits)
 
     async def exec(
         self, container_id: str, command: Sequence[str], *, tty: bool
@@ -468,7 +492,7 @@ class CriRuntime(EngineImages):
         return True
 
 
-def _make_places(message: Path, logs: Path) -> None:
+def _make_paths(message: Path, logs: Path) -> None:
     logs.mkdir(mode=0o755, parents=True, exist_ok=True)
     message.parent.mkdir(parents=True, exist_ok=True)
     message.touch()

@@ -8,7 +8,7 @@ from kvstack.agents.kubelet.runtime.cri import answers
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, StartError
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 
 class EngineImages:
@@ -64,7 +64,7 @@ class EngineImages:
         )
         return [answers.image_of(each) for each in answer.images]
 
-    async def image_place(self) -> Path | None:
+    async def image_directory(self) -> Path | None:
         """Return where the engine has its images."""
         try:
             answer = await self._image_client.call(
@@ -74,9 +74,9 @@ class EngineImages:
             self._logger.warning("the engine does not say where images are", error=error.text)
             return None
         for each in answer.image_filesystems:
-            place = Path(each.fs_id.mountpoint)
-            if await asyncio.to_thread(place.is_dir):
-                return place
+            directory = Path(each.fs_id.mountpoint)
+            if await asyncio.to_thread(directory.is_dir):
+                return directory
         return None
 
     async def remove_image(self, image_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.pod_groups import SYSTEMD, slice_of
-from kvstack.agents.kubelet.runtime.runtime import Limits, Sandbox, Security, Wanted
+from kvstack.agents.kubelet.runtime.runtime import ContainerConfig, Limits, Sandbox, Security
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +102,8 @@ def _namespaces(sandbox: Sandbox, target: str = "") -> cri.NamespaceOption:
 
 def _profile(kind: str) -> cri.SecurityProfile:
     profile = cri.SecurityProfile
-    if kind in ("Unconfined", "RuntimeDefault"):
-        return profile(profile_type=kind)
+    if kind in ("", "Unconfined", "RuntimeDefault"):
+        return profile(profile_type=kind or "Unconfined")
     return profile(profile_type=profile.Localhost, localhost_ref=kind)
 
 
@@ -121,9 +121,9 @@ def resources(limits: Limits, *, unified: bool = False) -> cri.LinuxContainerRes
 
 
 def container_config(
-    wanted: Wanted, message_file: str, *, recursive: bool = False, unified: bool = False
+    config: ContainerConfig, message_file: str, *, recursive: bool = False, unified: bool = False
 ) -> cri.ContainerConfig:
-    """Return what an engine is told of a container; message_file: for its last words.
+    """Return what an engine is told of a container; message_file: for its termination message.
 
     recursive: whether the engine can let what is mounted below a mount only be read. unified:
     whether the machine has control groups of version 2.
@@ -136,7 +136,7 @@ def container_config(
             propagation=_PROPAGATION[each.propagation],
             recursive_read_only=each.is_recursive and recursive,
         )
-        for each in wanted.mounts
+        for each in config.mounts
         if not each.image
     ]
     mounts += [
@@ -146,38 +146,44 @@ def container_config(
             image=cri.ImageSpec(image=each.image, user_specified_image=each.image),
             image_sub_path=each.source,
         )
-        for each in wanted.mounts
+        for each in config.mounts
         if each.image
     ]
-    mounts.append(cri.Mount(container_path=wanted.termination_path, host_path=message_file))
-    policy = "FallbackToLogsOnError" if wanted.falls_back_to_logs else "File"
+    mounts.append(cri.Mount(container_path=config.termination_path, host_path=message_file))
+    policy = "FallbackToLogsOnError" if config.falls_back_to_logs else "File"
     return cri.ContainerConfig(
-        metadata=cri.ContainerMetadata(name=wanted.name, attempt=wanted.attempt),
+        metadata=cri.ContainerMetadata(name=config.name, attempt=config.attempt),
         image=cri.ImageSpec(
-            image=wanted.image_id or wanted.image, user_specified_image=wanted.image
+            image=config.image_id or config.image, user_specified_image=config.image
         ),
-        command=list(wanted.command),
-        args=list(wanted.arguments),
-        working_dir=wanted.directory,
+        command=list(config.command),
+        args=list(config.arguments),
+        working_dir=config.directory,
         envs=[
-            cri.KeyValue(key=key, value=value.encode()) for key, value in wanted.environment.items()
+            cri.KeyValue(key=key, value=value.encode()) for key, value in config.environment.items()
         ],
         mounts=mounts,
-        labels={**pod_labels(wanted.sandbox), CONTAINER_NAME: wanted.name},
+        labels={**pod_labels(config.sandbox), CONTAINER_NAME: config.name},
         annotations={
-            RESTART_COUNT: str(wanted.attempt),
-            MESSAGE_PATH: wanted.termination_path,
+            RESTART_COUNT: str(config.attempt),
+            MESSAGE_PATH: config.termination_path,
             MESSAGE_POLICY: policy,
-            IMAGE: wanted.image,
-            **({TTY: "true"} if wanted.has_tty else {}),
+            IMAGE: config.image,
+            **({TTY: "true"} if config.has_tty else {}),
+            **config.devices.annotations,
         },
-        log_path=f"{wanted.name}/{wanted.attempt}.log",
-        stdin=wanted.has_stdin,
-        stdin_once=wanted.has_stdin_once,
-        tty=wanted.has_tty,
+        devices=[
+            cri.Device(host_path=source, container_path=target, permissions=access)
+            for source, target, access in config.devices.files
+        ],
+        CDI_devices=[cri.CDIDevice(name=each) for each in config.devices.names],
+        log_path=f"{config.name}/{config.attempt}.log",
+        stdin=config.has_stdin,
+        stdin_once=config.has_stdin_once,
+        tty=config.has_tty,
         linux=cri.LinuxContainerConfig(
-            resources=resources(wanted.limits, unified=unified),
-            security_context=_security(wanted.sandbox, wanted.security, wanted.target),
+            resources=resources(config.limits, unified=unified),
+            security_context=_security(config.sandbox, config.security, config.target),
         ),
     )
 

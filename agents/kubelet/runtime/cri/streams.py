@@ -7,15 +7,16 @@ reader, writer = await open_port(url, 80)
 import asyncio
 import socket
 from typing import Final
-from urllib.parse import urlsplit
 
 import orjson
 
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, StartError
 from kvstack.agents.kubelet.runtime.runtime import Stream as Connection
-from kvstack.apiserver.streams.http_answer import AnswerError, read_head
-from kvstack.apiserver.streams.spdy.pipes import SocketPipe
 from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
+from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.dialling import addresses_of, dial
+from kvstack.component.http.request_head import UrlError, head_lines, site_of
+from kvstack.component.http.single import ask_on
 
 _COMMANDS: Final = "v4.channel.k8s.io"
 _PORTS: Final = "portforward.k8s.io"
@@ -24,22 +25,21 @@ _PIECE: Final = 64 << 10
 
 
 async def connect(url: str, protocol: str) -> Session:
-    """Upgrade a connection to SPDY/3.1; raises OSError and AnswerError."""
-    parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    head = (
-        f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: Upgrade\r\n"
-        f"Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {protocol}\r\n"
-        "Content-Length: 0\r\n\r\n"
+    """Upgrade a connection to SPDY/3.1; raises OSError, AnswerError and UrlError."""
+    site = site_of(url)
+    lines = head_lines(
+        (
+            ("Connection", "Upgrade"),
+            ("Upgrade", "SPDY/3.1"),
+            ("X-Stream-Protocol-Version", protocol),
+        )
     )
-    writer.write(head.encode())
-    await writer.drain()
-    answer = await read_head(reader)
-    if answer.code != 101:
-        writer.close()
+    sock = await dial(await addresses_of(site.host, site.port))
+    answer = await ask_on(sock, "POST", site.target, site.host_header, lines, is_upgrade=True)
+    if not answer.is_upgraded:
+        answer.close()
         raise AnswerError(f"the container engine answers {answer.code}")
-    return Session(SocketPipe(reader, writer), is_client=True)
+    return Session(answer, is_client=True)
 
 
 class EngineSession:
@@ -136,7 +136,7 @@ async def open_command(url: str, *, tty: bool, has_input: bool = True) -> Engine
     try:
         session = await connect(url, _COMMANDS)
         streams = {name: await session.open({"streamtype": name}) for name in names}
-    except (OSError, AnswerError) as error:
+    except (OSError, AnswerError, UrlError) as error:
         raise StartError("ExecFailed", str(error)) from error
     return EngineSession(session, streams)
 
@@ -149,7 +149,7 @@ async def open_port(url: str, port: int) -> Connection:
         errors = await session.open({**headers, "streamtype": "error"})
         await errors.finish()
         data = await session.open({**headers, "streamtype": "data"})
-    except (OSError, AnswerError) as error:
+    except (OSError, AnswerError, UrlError) as error:
         raise ConnectError(str(error)) from error
     near, far = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=near)

@@ -7,11 +7,14 @@ directory. Devices are left out.
 """
 
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
+
+from kvstack.agents.kubelet.runtime.process.shim import rooted
 
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"
@@ -32,10 +35,17 @@ class _Directory:
         self._path = path
 
     def open(self, name: str) -> IO[bytes]:
+        root = rooted.open_root(str(self._path))
         try:
-            return (self._path / name).open("rb")
+            held = rooted.find(root, name, beneath=True)
         except FileNotFoundError as error:
             raise KeyError(name) from error
+        finally:
+            os.close(root)
+        try:
+            return open(rooted.reopen(held, os.O_RDONLY), "rb")
+        finally:
+            os.close(held)
 
 
 class _Archive:
@@ -104,7 +114,7 @@ def _apply(layer: tarfile.TarFile, root: Path) -> None:
     for path, is_opaque in _whiteouts(members):
         inside = _inside(root, path)
         if is_opaque:
-            for each in list(inside.iterdir()) if inside.is_dir() else ():
+            for each in list(inside.iterdir()) if _is_directory(inside) else ():
                 _remove(each)
         else:
             _remove(inside)
@@ -112,11 +122,27 @@ def _apply(layer: tarfile.TarFile, root: Path) -> None:
         if PurePosixPath(member.name).name.startswith(_WHITEOUT) or member.isdev():
             continue
         target = _inside(root, member.name)
-        if member.islnk():
-            _inside(root, member.linkname)
-        if target != root and not (member.isdir() and target.is_dir()):
+        source = _inside(root, member.linkname) if member.islnk() else None
+        if target not in (root, source) and not (member.isdir() and _is_directory(target)):
             _remove(target)
-        layer.extract(member, root, numeric_owner=True)
+        if source is None:
+            layer.extract(member, root, numeric_owner=True)
+        elif source != target:
+            _link(source, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file another name; ValueError: it is missing.
+
+    Not by `extract`, which sets a mode by the new name: of what a link leads to, if it is one.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{target.name} is a hard link to {source.name}, which is missing"
+        ) from error
 
 
 def _inside(root: Path, name: str) -> Path:
@@ -139,8 +165,13 @@ def _whiteouts(members: list[tarfile.TarInfo]) -> Iterator[tuple[str, bool]]:
             yield str(path.with_name(path.name.removeprefix(_WHITEOUT))), False
 
 
+def _is_directory(path: Path) -> bool:
+    """Whether a path is a directory, and no link to one: it may lead out of the image."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
+    if _is_directory(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

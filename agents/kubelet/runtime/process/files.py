@@ -4,7 +4,7 @@
     ROOT/pods/<uid>/containers/<name>/<attempt>/
         launch.json     what its shim starts        socket     how the shim is spoken to
         record.json     what is known of it         exit.json  how it ended
-        layer/          what it wrote               message    its last words
+        layer/          what it wrote               message    its termination message
 
 Volumes of a pod are beside its containers, and are not touched. What containers of a pod share is
 in `sandboxes`.
@@ -14,16 +14,22 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kvstack.agents.kubelet.disk.removal import remove_tree
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import (
+    LaunchSpec,
+    SpecError,
+    decode_launch,
+)
 from kvstack.agents.kubelet.runtime.process.shim.main import EXIT, LAUNCH
-from kvstack.agents.kubelet.runtime.runtime import Container, Sandbox, User, Wanted
+from kvstack.agents.kubelet.runtime.runtime import Container, ContainerConfig, Sandbox, User
+from kvstack.component.errors import ConfigError
 
 LAYER: Final = "layer"
 MESSAGE: Final = "message"
+_PODS_MODE: Final = 0o750
 _RECORD: Final = "record.json"
 _NAMES: Final = "resolv.conf"
 
@@ -39,7 +45,7 @@ class KnownContainer(NamedTuple):
     """What is known of a container that was started before."""
 
     container: Container
-    spec: Mapping[str, Any]
+    spec: LaunchSpec
     pid: int
 
 
@@ -49,6 +55,11 @@ class PodFiles:
     def __init__(self, root: Path) -> None:
         """root: of all pods."""
         self._root = root
+
+    def open(self) -> None:
+        """Let nobody else in: containers may leave programs that run as root; OSError."""
+        self._root.mkdir(mode=_PODS_MODE, parents=True, exist_ok=True)
+        self._root.chmod(_PODS_MODE)
 
     def uids(self) -> list[str]:
         """Return the pods of which there is anything."""
@@ -69,19 +80,19 @@ class PodFiles:
         """Return the resolv.conf of a pod."""
         return self._root / uid / _NAMES
 
-    def prepare(self, directory: Path, wanted: Wanted, log: Path) -> None:
+    def prepare(self, directory: Path, config: ContainerConfig, log: Path) -> None:
         """Make what a container finds; OSError."""
-        shutil.rmtree(directory, ignore_errors=True)  # of a start that failed
+        remove_tree(directory)  # of a start that failed
         (directory / LAYER).mkdir(parents=True)
         log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.names(wanted.sandbox.uid).write_text(_resolv_conf(wanted.sandbox))
+        self.names(config.sandbox.uid).write_text(_resolv_conf(config.sandbox))
         message = directory / MESSAGE
         message.touch()
         message.chmod(0o666)
 
     def remove(self, uid: str) -> None:
         """Remove what the runtime has of a pod, and its directory unless there are volumes."""
-        shutil.rmtree(self._root / uid / "containers", ignore_errors=True)
+        remove_tree(self._root / uid / "containers")
         self.names(uid).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # there are volumes, or it is gone
             (self._root / uid).rmdir()
@@ -101,12 +112,19 @@ def write_record(directory: Path, container: Container, pid: int) -> None:
 
 
 def read_record(directory: Path) -> KnownContainer:
-    """Return what is known of a container that was started before."""
+    """Return what is known of a container that was started before; raises ConfigError."""
     record = json.loads((directory / _RECORD).read_text())
     kept = record["container"]
     user = User(*kept["user"]) if kept["user"] else None
     container = Container(**{**kept, "log": Path(kept["log"]), "user": user})
-    return KnownContainer(container, json.loads((directory / LAUNCH).read_text()), record["pid"])
+    try:
+        spec = decode_launch((directory / LAUNCH).read_text())
+    except SpecError as error:
+        raise ConfigError(
+            f"{directory / LAUNCH}: {error}; start the version of the kubelet that wrote it, or "
+            "end its container"
+        ) from error
+    return KnownContainer(container, spec, record["pid"])
 
 
 def read_exit(directory: Path) -> ExitRecord | None:

@@ -25,6 +25,7 @@ from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.runtime.runtime import ImageMissingError, StartError
 
 HOST_IMAGE: Final = "host:latest"
+_MACHINE: Final = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class StoredImage:
     stop_signal: str = "SIGTERM"
     size_bytes: int = 0
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is the node's own files."""
+        return self.root == _MACHINE
+
 
 class Images:
     """The images of a directory."""
@@ -49,14 +55,14 @@ class Images:
     def __init__(self, directory: Path, *, has_host: bool) -> None:
         """has_host: whether the node's own files may be an image."""
         self.directory: Final = directory
-        self._has_host: Final = has_host
+        self.has_host: Final = has_host
         self._lock = threading.Lock()
 
     def find(self, name: str) -> StoredImage:
         """Return an image; ImageMissingError, StartError. It may take a while, in any thread."""
-        full = name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
-        if full == HOST_IMAGE and self._has_host:
-            return StoredImage(full, f"{HOST_IMAGE}@node", Path("/"), command=("sh",))
+        full = _full(name)
+        if full == HOST_IMAGE and self.has_host:
+            return StoredImage(full, f"{HOST_IMAGE}@node", _MACHINE, command=("sh",))
         found = self._unpacked(full, self.directory / quote(full, safe=":@.-_"))
         if not (found / "rootfs").is_dir():
             raise ImageMissingError(
@@ -67,7 +73,7 @@ class Images:
 
     def all(self) -> list[StoredImage]:
         """Return the images that can be used; what cannot is told when a container wants it."""
-        names = {HOST_IMAGE} if self._has_host else set()
+        names = {HOST_IMAGE} if self.has_host else set()
         if self.directory.is_dir():
             for place in self.directory.iterdir():
                 if not place.name.startswith("."):
@@ -92,12 +98,24 @@ class Images:
         with self._lock:
             if not target.is_dir():
                 try:
+                    # Images may have programs that run as root: nobody else gets there.
+                    target.parent.mkdir(mode=0o700, exist_ok=True)
+                    target.parent.chmod(0o700)
                     unpack(source, target)
                 except (ArchiveError, OSError) as error:
                     raise StartError(
                         "ImageInspectError", f'image "{name}" cannot be used: {error}'
                     ) from error
         return target
+
+
+def is_host(name: str) -> bool:
+    """Whether this is a name of the node's own files."""
+    return _full(name) == HOST_IMAGE
+
+
+def _full(name: str) -> str:
+    return name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
 
 
 def _image(name: str, directory: Path) -> StoredImage:

@@ -1,8 +1,11 @@
 """How much is stored under a directory."""
 
+import errno
 import os
 from pathlib import Path
 from typing import NamedTuple
+
+from kvstack.agents.kubelet.disk.tree_walk import entries_below
 
 
 class Size(NamedTuple):
@@ -13,13 +16,24 @@ class Size(NamedTuple):
 
 
 def size_of(directory: Path) -> Size:
-    """Return what files under a directory take; what goes meanwhile is not counted."""
+    """Return what files under a directory take of its file system.
+
+    What is mounted below it is not counted, nor what goes or is moved meanwhile.
+    """
     total = inodes = 0
-    for place, names, files in os.walk(directory):
-        for name in (*names, *files):
-            try:
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
-            except OSError:
-                continue
-            inodes += 1
+    try:
+        top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return Size(0, 0)
+    try:
+        device = os.fstat(top).st_dev
+        for _, _, status in entries_below(top, crosses_mounts=False):
+            if status.st_dev == device:
+                total += status.st_blocks * 512
+                inodes += 1
+    except OSError as error:
+        if error.errno != errno.ESTALE:  # what was counted until then counts
+            raise
+    finally:
+        os.close(top)
     return Size(total, inodes)

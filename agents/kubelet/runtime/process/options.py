@@ -1,6 +1,8 @@
 """Settings of a runtime whose containers are processes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
@@ -27,5 +29,11 @@ class ProcessOptions:
     node_ip: str = ""
     """The address of pods that share the node's network."""
     network: str = SHARED
+    cluster_range: IPv4Network | None = None
+    """Of the pods of all nodes; None: it is not known."""
     state: Path = STATE
     """What nodes of this machine have in common."""
+    host_root_namespaces: Sequence[str] = ()
+    """Of the API: whose pods of `host:latest` may be root of the machine, if they ask for it."""
+    hidden: Sequence[Path] = ()
+    """What pods of `host:latest` do not see, besides the root and the machine's own secrets."""

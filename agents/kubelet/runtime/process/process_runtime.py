@@ -10,55 +10,74 @@ share in `sandboxes`.
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.cancellation import until_done
+from kvstack.agents.kubelet.disk.removal import remove_tree
+from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.last_words import last_words
 from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
-from kvstack.agents.kubelet.runtime.process import files, sessions, shims, specs
+from kvstack.agents.kubelet.runtime.process import features, files, sessions, shims, specs
+from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
+from kvstack.agents.kubelet.runtime.process.features import Features
+from kvstack.agents.kubelet.runtime.process.host_image import HostImage
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
+from kvstack.agents.kubelet.runtime.process.interpreter import Interpreter
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
-from kvstack.agents.kubelet.runtime.process.options import BRIDGE, SHARED, ProcessOptions
-from kvstack.agents.kubelet.runtime.process.presence import Presence, Record
-from kvstack.agents.kubelet.runtime.process.sandboxes import Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.node_lock import NodeLock, Record, lives
+from kvstack.agents.kubelet.runtime.process.options import (
+    AUTOMATIC,
+    BRIDGE,
+    SHARED,
+    ProcessOptions,
+)
+from kvstack.agents.kubelet.runtime.process.sandboxes import Held, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import (
     Abilities,
     Container,
+    ContainerConfig,
     Image,
     ImageMissingError,
+    Limits,
     Mount,
     Sandbox,
     StartError,
     Stream,
+    UpdateError,
     Usage,
-    Wanted,
 )
-from kvstore.errors import ConfigError
+from kvstack.agents.kubelet.runtime.termination_message import termination_message
+from kvstack.component.errors import ConfigError
 
 _KILLED: Final = 137
 _NOT_HONOURED: Final = (
-    *("hostUsers", "runtimeClassName", "seLinuxOptions", "appArmorProfile"),
+    *("runtimeClassName", "appArmorProfile"),
     *("procMount", "hugepages", "Localhost"),
 )
+_CHANGEABLE: Final = "containers that run as root of the machine may change the interpreter"
 _NEEDS_CGROUPS: Final = "limits"
 _NEEDS_NETWORK: Final = "sysctls"
-_NO_RANGE: Final = (
-    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
-    "message:the node has no range of addresses for pods (spec.podCIDR)"
+_LABELS: Final = "seLinuxOptions"
+_NOT_READY: Final = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:"
 )
+_NO_RANGE: Final = f"{_NOT_READY}the node has no range of addresses for pods (spec.podCIDR)"
+_RANGE_WITHIN_S: Final = 10.0
+"""From the registration of a node: later, pods share its address where they may (`auto`)."""
 
 
 class _Running:
     """A container whose shim runs."""
 
-    def __init__(self, container: Container, spec: Mapping[str, Any], pid: int) -> None:
+    def __init__(self, container: Container, spec: LaunchSpec, pid: int) -> None:
         self.container = container
         self.spec = spec
         self.pid = pid
@@ -80,6 +99,7 @@ class ProcessRuntime:
         clock: Clock,
         on_change: Callable[[str], None],
         cgroups: Cgroups | None = None,
+        devices: DeviceGroups | None = None,
     ) -> None:
         """on_change: called with the uid of a pod one of whose containers ended."""
         self._options = options
@@ -87,13 +107,20 @@ class ProcessRuntime:
         self._clock = clock
         self._on_change = on_change
         self.cgroups: Final = cgroups or Cgroups()
+        self.devices: Final = devices or DeviceGroups(self.cgroups.root)
+        self.interpreter: Final = Interpreter()
         self._containers: dict[str, list[Container]] = {}
         self._running: dict[str, _Running] = {}
         self._pauses: dict[str, Container] = {}
         self._groups: Final = PodGroups(self.cgroups, options.cgroup)
         self._lifeline = (-1, -1)
         self._files = files.PodFiles(options.root / "pods")
-        self._network = PodNetwork(str(options.root), options.state)
+        self._network = PodNetwork(
+            str(options.root),
+            options.state,
+            options.cluster_range,
+            lambda name: lives(options.state, name),
+        )
         self._sandboxes = Sandboxes(
             options.root / "pods",
             options.state,
@@ -101,15 +128,25 @@ class ProcessRuntime:
             outlives_node=not options.ends_with_node,
         )
         self._may_connect = False
+        self._bridge_problem = ""
+        """Why the range that the node has is not in use yet."""
+        self._range_until_s: float | None = None
+        self.features = Features()
+        """What the kernel of this machine can do, once this is open."""
+        self._host_image = HostImage()
         record = Record(
             self._network.bridge, str(options.root), options.ends_with_node, options.cgroup
         )
-        self._presence = Presence(options.state, record, self.cgroups)
+        self._node_lock = NodeLock(options.state, record, self.cgroups)
 
     async def open(self) -> None:
         """Find the containers that were started before; ConfigError: none can be made here."""
         await asyncio.to_thread(shims.probe)
-        await asyncio.to_thread(self._presence.begin)
+        self.interpreter.open()
+        await asyncio.to_thread(self._node_lock.begin)
+        await asyncio.to_thread(self._files.open)
+        self.features = await asyncio.to_thread(features.look, self._options.root)
+        self._host_image = self._rules()
         if self._options.network != SHARED:
             problem = await asyncio.to_thread(probe_network)
             if problem and self._options.network == BRIDGE:
@@ -117,12 +154,34 @@ class ProcessRuntime:
             self._may_connect = not problem
         await asyncio.to_thread(self._sandboxes.open)
         await self._groups.open(self._options.limits)
+        if self.cgroups.is_usable:
+            await asyncio.to_thread(self.devices.probe, self._options.cgroup)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
         for directory in self._files.of_containers():
             await self._adopt(directory)
         for each in self._containers.values():
             each.sort(key=lambda found: found.started_s)
+
+    def _rules(self) -> HostImage:
+        options, found = self._options, self.features
+        problem = found.user_namespaces or found.idmapped_mounts
+        hidden = (options.root, *options.hidden)
+        return HostImage(
+            options.host_root_namespaces,
+            hidden,
+            has_user_namespaces=not problem,
+            is_there=self._images.has_host,
+        )
+
+    def enforced(self) -> tuple[str, list[str]]:
+        """Return in one line what this node enforces, and what pods lack therefore; once open."""
+        return self.features.summary(), [
+            *([] if self.cgroups.is_usable else ["pods have no limits: no control groups"]),
+            *([f"devices are not limited: {self.devices.problem}"] if self.devices.problem else []),
+            *([f"{_CHANGEABLE}: {problem}"] if (problem := self.interpreter.problem) else []),
+            *self.features.consequences(),
+        ]
 
     async def close(self) -> None:
         """Kill all containers if they end with the node; else let them be."""
@@ -142,13 +201,28 @@ class ProcessRuntime:
             if descriptor >= 0:
                 os.close(descriptor)
         self._lifeline = (-1, -1)
-        await asyncio.to_thread(self._sandboxes.close)
-        await asyncio.to_thread(self._presence.end)
+        async with contextlib.AsyncExitStack() as ends:  # the later ones even if one before fails
+            ends.push_async_callback(asyncio.to_thread, self._node_lock.end)
+            if self._may_connect:
+                ends.push_async_callback(asyncio.to_thread, self._network.close)
+            ends.push_async_callback(asyncio.to_thread, self._sandboxes.close)
+            ends.callback(self.interpreter.close)
+            ends.callback(self.devices.close)
 
     def problem(self) -> str:
         """Return why the node is not ready because of it."""
-        is_missing = self._options.network == BRIDGE and self._network.network is None
-        return _NO_RANGE if is_missing else ""
+        if self._bridge_problem:
+            return f"{_NOT_READY}{self._bridge_problem}"
+        if self._network.network is not None:
+            return ""
+        network = self._options.network
+        return _NO_RANGE if network == BRIDGE or self._waits_for_range() else ""
+
+    def _waits_for_range(self) -> bool:
+        """Whether a range may still come: a pod that starts before has the node's address."""
+        if self._range_until_s is None or self._options.network != AUTOMATIC:
+            return False
+        return self._may_connect and self._clock.monotonic_s() < self._range_until_s
 
     def unsupported(self, field: str) -> bool:
         """Whether a field of pods cannot be honoured."""
@@ -156,18 +230,39 @@ class ProcessRuntime:
             return not self.cgroups.is_usable
         if field == _NEEDS_NETWORK:
             return not self._may_connect
+        if field == _LABELS:
+            return selinux.is_enabled()
+        if field == "hostUsers":
+            return not self._host_image.has_user_namespaces
+        if field == "RuntimeDefault":
+            return bool(self.features.seccomp)
         if field == "recursiveReadOnly":
             return not specs.can_cover_all()
         return field in _NOT_HONOURED
 
     def abilities(self) -> Abilities:
         """Return what it can do: it has one handler."""
-        features = {"recursiveReadOnlyMounts": specs.can_cover_all(), "userNamespaces": False}
-        return Abilities({"": features}, keeps_to_groups=True)
+        found = {
+            "recursiveReadOnlyMounts": specs.can_cover_all(),
+            "userNamespaces": self._host_image.has_user_namespaces,
+        }
+        return Abilities({"": found}, keeps_to_groups=True)
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node from which pods have addresses."""
-        self._network.use_ranges(ranges)
+        """Take the ranges of the node from which pods have addresses; empty: it has none yet.
+
+        Raises StartError if their network cannot be made now; it is tried again with each pod.
+        """
+        if self._range_until_s is None:
+            self._range_until_s = self._clock.monotonic_s() + _RANGE_WITHIN_S
+        try:
+            self._network.use_ranges(ranges)
+            if self.has_network:
+                await until_done(asyncio.to_thread(self._network.open))
+        except StartError as error:
+            self._bridge_problem = error.message
+            raise
+        self._bridge_problem = ""
 
     @property
     def has_network(self) -> bool:
@@ -187,20 +282,34 @@ class ProcessRuntime:
         held = self._sandboxes.get(uid)
         return "" if held is None else held.address or self._options.node_ip
 
+    def own_address(self, uid: str) -> str:
+        """Return the address that a pod has for itself; empty: it shares its node's, or is gone."""
+        held = self._sandboxes.get(uid)
+        return "" if held is None else held.address
+
+    @property
+    def bridge(self) -> str:
+        """The name of the bridge of its pods; empty: none can be made, or none is to be."""
+        return self._network.bridge if self._may_connect else ""
+
     def has_sandbox(self, uid: str) -> bool:
         """Whether what a pod's containers share is there."""
         return self._sandboxes.get(uid) is not None
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Make the namespaces of a pod; raises StartError."""
-        lost = await self._sandboxes.make(sandbox, has_network=self.has_network)
+        lost = await self._sandboxes.make(
+            sandbox,
+            has_network=self.has_network,
+            has_users=self._host_image.wants_users(sandbox),
+        )
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         if sandbox.shares_pids and not sandbox.has_host_pids:
             known = self._pauses.get(sandbox.uid)
             if known is None or not known.is_running:
                 lost = lost or known is not None
                 attempt = 0 if known is None else known.attempt + 1
-                await self._start(Wanted(sandbox, PAUSE, attempt, PAUSE), None)
+                await self._start(ContainerConfig(sandbox, PAUSE, attempt, PAUSE), None)
         return lost
 
     # Images.
@@ -220,49 +329,58 @@ class ProcessRuntime:
         """Return the images of the node's folder."""
         return [_shown(each) for each in await asyncio.to_thread(self._images.all)]
 
-    async def image_place(self) -> Path | None:
+    async def image_directory(self) -> Path | None:
         """Return the node's folder."""
-        place = self._images.directory
-        return place if await asyncio.to_thread(place.is_dir) else None
+        directory = self._images.directory
+        return directory if await asyncio.to_thread(directory.is_dir) else None
 
     async def remove_image(self, image_id: str) -> None:
         """Do nothing: the folder is its owner's."""
 
     # Containers.
 
-    async def start(self, wanted: Wanted) -> Container:
+    async def start(self, config: ContainerConfig) -> Container:
         """Start a container; raises StartError."""
         try:
-            image = await asyncio.to_thread(self._images.find, wanted.image)
+            image = await asyncio.to_thread(self._images.find, config.image)
         except ImageMissingError as error:
             raise StartError("ErrImagePull", str(error)) from error
-        return await self._start(wanted, image)
+        return await self._start(config, image)
 
-    async def _start(self, wanted: Wanted, image: StoredImage | None) -> Container:
-        uid = wanted.sandbox.uid
-        directory = self._files.of_container(uid, wanted.name, wanted.attempt)
+    async def _start(self, config: ContainerConfig, image: StoredImage | None) -> Container:
+        uid = config.sandbox.uid
+        directory = self._files.of_container(uid, config.name, config.attempt)
         held = self._sandboxes.get(uid)
         if held is None:
             raise StartError("RunContainerError", "the pod has no sandbox")
-        namespaces = held.flags()
-        spec = {**await self._spec(wanted, image, directory), "namespaces": namespaces}
+        own_devices = [
+            Mount(each.source, each.target, "w" not in each.access, is_host_path=True)
+            for each in config.devices.files
+        ]
+        config = replace(config, mounts=[*config.mounts, *own_devices])
+        if image is not None and image.is_machine and not held.first_id:
+            security = self._host_image.limited(config.security, config.sandbox)
+            config = replace(config, security=security)
+        spec = await self._spec(config, image, directory, held)
         try:
-            await asyncio.to_thread(self._prepare, directory, wanted, spec)
+            spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
-        descriptors = [each for each, _ in namespaces]
-        process, pid = await shims.launch(directory, spec, self._lifeline[0], descriptors)
+        descriptors = list(held.namespaces.values())
+        process, pid = await shims.launch(
+            directory, spec, self._lifeline[0], descriptors, self.interpreter.path
+        )
         container = Container(
-            f"{uid}-{wanted.name}-{wanted.attempt}",
+            f"{uid}-{config.name}-{config.attempt}",
             uid,
-            wanted.name,
-            wanted.attempt,
+            config.name,
+            config.attempt,
             image.name if image else PAUSE,
             image.id if image else PAUSE,
             self._clock.now_s(),
-            log=Path(spec["log"]),
-            has_tty=wanted.has_tty,
-            spec_image=wanted.image,
+            log=Path(spec.log),
+            has_tty=config.has_tty,
+            spec_image=config.image,
             user=await asyncio.to_thread(specs.user_of, spec) if image else None,
         )
         files.write_record(directory, container, pid)
@@ -277,14 +395,28 @@ class ProcessRuntime:
             self._containers.setdefault(container.pod_uid, []).append(container)
 
     async def _spec(
-        self, wanted: Wanted, image: StoredImage | None, directory: Path
-    ) -> dict[str, Any]:
-        uid = wanted.sandbox.uid
-        argv = specs.argv_of(wanted, image)
-        sources = [await self._source(each) for each in wanted.mounts]
+        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: Held
+    ) -> LaunchSpec:
+        uid = config.sandbox.uid
+        argv = specs.argv_of(config, image)
+        if config.devices.names:
+            text = f"devices by their names in CDI: {', '.join(config.devices.names)}: not known"
+            raise StartError("CreateContainerConfigError", text)
+        sources = [await self._source(each) for each in config.mounts]
         names, shm = self._files.names(uid), self._sandboxes.shm(uid)
-        places = specs.Places(directory, names, shm, sources)
-        return specs.spec_of(wanted, image, argv, places, self._pid_of(wanted))
+        is_of_host = image is not None and image.is_machine
+        paths = specs.ContainerPaths(
+            directory,
+            names,
+            shm,
+            sources,
+            held.user_namespace,
+            held.first_id,
+            await asyncio.to_thread(self._host_image.secrets) if is_of_host else None,
+            held.flags(),
+            filters_by_default=not self.features.seccomp,
+        )
+        return specs.spec_of(config, image, argv, paths, self._pid_of(config))
 
     async def _source(self, mount: Mount) -> str:
         """Return what a mount shows: a place of the node, or in an image; raises StartError."""
@@ -294,34 +426,43 @@ class ProcessRuntime:
             image = await asyncio.to_thread(self._images.find, mount.image)
         except ImageMissingError as error:
             raise StartError("ErrImagePull", str(error)) from error
-        return await asyncio.to_thread(specs.place_in, image, mount.source)
+        if image.is_machine:  # nothing would be hidden there
+            text = f"image {mount.image} is no volume: it is the machine's own files"
+            raise StartError("CreateContainerConfigError", text)
+        return await asyncio.to_thread(specs.path_in_image, image, mount.source)
 
-    def _pid_of(self, wanted: Wanted) -> int:
+    def _pid_of(self, config: ContainerConfig) -> int:
         """Return the process whose namespace a container enters; 0: it gets its own."""
-        if wanted.target:
-            running = self._running.get(wanted.target)
+        if config.target:
+            running = self._running.get(config.target)
             if running is None:
                 raise StartError(
                     "CreateContainerConfigError",
-                    f"unable to find target container {wanted.target}",
+                    f"unable to find target container {config.target}",
                 )
             return running.pid
-        pause = self._pauses.get(wanted.sandbox.uid)
-        if wanted.name == PAUSE or pause is None or pause.id not in self._running:
+        pause = self._pauses.get(config.sandbox.uid)
+        if config.name == PAUSE or pause is None or pause.id not in self._running:
             return 0
         return self._running[pause.id].pid
 
-    def _prepare(self, directory: Path, wanted: Wanted, spec: dict[str, Any]) -> None:
-        self._files.prepare(directory, wanted, Path(spec["log"]))
-        if spec["cgroup"] and self.cgroups.is_usable:
-            spec["cgroups"] = self.cgroups.make(spec["cgroup"], wanted.limits)
+    def _prepare(self, directory: Path, config: ContainerConfig, spec: LaunchSpec) -> LaunchSpec:
+        """Make files and control groups of a container; return it with these; OSError."""
+        self._files.prepare(directory, config, Path(spec.log))
+        if spec.cgroup_path and self.cgroups.is_usable:
+            made = self.cgroups.make(spec.cgroup_path, config.limits)
+            spec = spec._replace(cgroup_files=tuple(made))
+        if spec.pauses:
+            return spec
+        spec = specs.limit_devices(spec, self.devices)
+        return spec._replace(cgroup_view=self.cgroups.view(spec.cgroup_files))
 
     async def stop(self, container_id: str, grace_s: float) -> None:
         """Ask a container to end, and kill it after grace_s."""
         running = self._running.get(container_id)
         if running is None:
             return
-        own = signal.Signals.__members__.get(running.spec["stop_signal"], signal.SIGTERM)
+        own = signal.Signals.__members__.get(running.spec.stop_signal, signal.SIGTERM)
         await self._signal(running, own)
         try:
             async with asyncio.timeout(grace_s):
@@ -330,18 +471,34 @@ class ProcessRuntime:
             await self._signal(running, signal.SIGKILL)
             await running.ended.wait()
 
+    async def update(self, container_id: str, limits: Limits) -> None:
+        """Give a container other limits while it runs; raises UpdateError."""
+        running = self._running.get(container_id)
+        if running is None or not running.spec.cgroup_files:
+            return  # it ended, or nothing limits it
+        try:
+            await asyncio.to_thread(self.cgroups.limit, running.spec.cgroup_path, limits)
+        except OSError as error:
+            raise UpdateError(str(error)) from error
+
+    async def limit_pod(self, cgroup: str, limits: Limits) -> None:
+        """Give a pod as a whole other limits; raises UpdateError."""
+        await self._groups.limit(cgroup, limits)
+
     async def exec(
         self, container_id: str, command: Sequence[str], *, tty: bool
     ) -> sessions.CommandSession:
         """Run a command in a container; raises StartError."""
         running = self._still_running(container_id)
-        environment = {**running.spec["environment"], **({"TERM": "xterm"} if tty else {})}
-        spec = {"argv": list(command), "tty": tty, "environment": environment}
-        return await sessions.start_command(self._place(running.container), spec, tty=tty)
+        environment = {**running.spec.environment, **({"TERM": "xterm"} if tty else {})}
+        spec = CommandSpec(tuple(command), tty, environment)
+        return await sessions.start_command(self._directory_of(running.container), spec)
 
     async def attach(self, container_id: str) -> sessions.AttachedSession:
         """Talk to a container's first process; raises StartError."""
-        return await sessions.attach(self._place(self._still_running(container_id).container))
+        return await sessions.attach(
+            self._directory_of(self._still_running(container_id).container)
+        )
 
     def _still_running(self, container_id: str) -> _Running:
         running = self._running.get(container_id)
@@ -366,14 +523,14 @@ class ProcessRuntime:
         """Let a container's log go on in a new file."""
         running = self._running.get(container_id)
         if running is not None:
-            await sessions.tell(self._place(running.container), [{"do": "reopen"}])
+            await sessions.tell(self._directory_of(running.container), [{"do": "reopen"}])
 
     async def remove_container(self, container_id: str) -> None:
         """Forget a container that has ended, and its files."""
         for uid, containers in self._containers.items():
             for each in containers:
                 if each.id == container_id:
-                    await asyncio.to_thread(shutil.rmtree, self._place(each), True)
+                    await asyncio.to_thread(remove_tree, self._directory_of(each))
                     self._containers[uid] = [one for one in containers if one is not each]
                     return
 
@@ -382,13 +539,13 @@ class ProcessRuntime:
         if (pause := self._pauses.get(uid)) is not None:
             await self.stop(pause.id, 0)
         if self._sandboxes.get(uid) is not None:
-            await asyncio.to_thread(self._sandboxes.remove, uid)
+            await until_done(asyncio.to_thread(self._sandboxes.remove, uid))
         await self._groups.remove(uid)
 
     async def remove_pod(self, uid: str) -> None:
         """Forget a pod of which nothing runs, and its files."""
         await self.stop_sandbox(uid)
-        await asyncio.to_thread(self._sandboxes.remove, uid)
+        await until_done(asyncio.to_thread(self._sandboxes.remove, uid))
         self._containers.pop(uid, None)
         self._pauses.pop(uid, None)
         await asyncio.to_thread(self._files.remove, uid)
@@ -416,11 +573,8 @@ class ProcessRuntime:
         self._running[container.id] = running
 
         async def follow() -> None:
-            try:
-                with contextlib.suppress(ConnectionResetError):  # it ended before it took this
-                    await reader.read()
-            finally:
-                writer.close()
+            with contextlib.suppress(ConnectionResetError):  # it ended before it took this
+                await reader.read()
             if process is not None:
                 await process.wait()
             await asyncio.to_thread(self._ended, running, directory)
@@ -430,6 +584,8 @@ class ProcessRuntime:
 
         loop = asyncio.get_running_loop()
         running.task = loop.create_task(follow(), name=f"container {container.id}")
+        # Not in the task: one that is cancelled before it began ends nothing.
+        running.task.add_done_callback(lambda _task: writer.close())
 
     def _ended(self, running: _Running, directory: Path) -> None:
         """Say how a container ended, from what its shim wrote."""
@@ -439,23 +595,23 @@ class ProcessRuntime:
             ended = files.ExitRecord(_KILLED, self._clock.now_s())
         container.exit_code, container.finished_s = ended
         container.reason = "Completed" if container.exit_code == 0 else "Error"
-        if spec["cgroups"]:
-            if container.exit_code and self.cgroups.out_of_memory(spec["cgroup"]):
+        if spec.cgroup_files:
+            if container.exit_code and self.cgroups.out_of_memory(spec.cgroup_path):
                 container.reason = "OOMKilled"
-            self.cgroups.remove(spec["cgroup"])
-        container.message = last_words(
+            self.cgroups.remove(spec.cgroup_path)
+        container.message = termination_message(
             directory / files.MESSAGE,
-            Path(spec["log"]),
-            falls_back=bool(spec["falls_back_to_logs"] and container.exit_code),
+            Path(spec.log),
+            falls_back=bool(spec.falls_back_to_logs and container.exit_code),
         )
         container.is_running = False
         files.write_record(directory, container, 0)
 
     async def _signal(self, running: _Running, number: signal.Signals) -> None:
         request = {"do": "signal", "number": int(number)}
-        await sessions.tell(self._place(running.container), [request])
+        await sessions.tell(self._directory_of(running.container), [request])
 
-    def _place(self, container: Container) -> Path:
+    def _directory_of(self, container: Container) -> Path:
         return self._files.of_container(container.pod_uid, container.name, container.attempt)
 
 

@@ -1,11 +1,12 @@
-"""What the containers of a pod share: namespaces of network, IPC and host name, and /dev/shm.
+"""What the containers of a pod share: namespaces of network, IPC, host name, users, and /dev/shm.
 
     ROOT/pods/<uid>/sandbox.json    what is known of it
-    STATE/netns/<uid>.net  .ipc  .uts    its namespaces, where containers outlive their node
+    STATE/netns/<uid>.net  .ipc  .uts  .user    its namespaces, where containers outlive their node
     STATE/shm/<node>/<uid>/         a file system in memory
 
 A namespace is held by a descriptor of this process, or by a mount. Those of a node whose containers
-end with it go as it goes, however it ends.
+end with it go as it goes, however it ends. To a user namespace belong the others that are made with
+it, so that root of the pod has its power over these alone (see `user_ids` for its ids).
 """
 
 import asyncio
@@ -15,19 +16,21 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.network.translation import TranslationError
-from kvstack.agents.kubelet.runtime.process.presence import shm_of
-from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.agents.kubelet.runtime.process.node_lock import shm_of
+from kvstack.agents.kubelet.runtime.process.shim import syscalls, user_namespaces
+from kvstack.agents.kubelet.runtime.process.user_ids import NoIdsError, UserIds
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, Port, Sandbox, StartError
 
 _T = TypeVar("_T")
@@ -38,6 +41,8 @@ _FLAGS: Final = {
     "ipc": syscalls.CLONE_NEWIPC,
     "uts": syscalls.CLONE_NEWUTS,
 }
+_SHM_FLAGS: Final = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+_USERS: Final = "user"
 _SHM_OPTIONS: Final = "mode=1777,size=65536k"
 _PROBE: Final = "kv-probe"
 _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
@@ -47,15 +52,26 @@ _NSFS: Final = 0x6E736673
 class Held:
     """The sandbox of one pod."""
 
-    def __init__(self, uid: str, address: str, namespaces: Mapping[str, int]) -> None:
-        """address: empty: it shares the node's network; namespaces: descriptors by kind."""
+    def __init__(
+        self, uid: str, address: str, namespaces: Mapping[str, int], first_id: int = 0
+    ) -> None:
+        """address: empty: it shares the node's network; namespaces: descriptors by kind.
+
+        first_id: which id of the machine is root of its user namespace; 0: it has none.
+        """
         self.uid: Final = uid
         self.address: Final = address
         self.namespaces: Final = namespaces
+        self.first_id: Final = first_id
+
+    @property
+    def user_namespace(self) -> int:
+        """The descriptor of its user namespace; -1: it has none."""
+        return self.namespaces.get(_USERS, -1)
 
     def flags(self) -> list[tuple[int, int]]:
-        """Return descriptors, and what kind of namespace each is."""
-        return [(each, _FLAGS[kind]) for kind, each in self.namespaces.items()]
+        """Return descriptors, and what kind of namespace each is; without that of users."""
+        return [(each, _FLAGS[kind]) for kind, each in self.namespaces.items() if kind != _USERS]
 
     def close(self) -> None:
         """Hold it no more."""
@@ -74,6 +90,7 @@ class Sandboxes:
         self._state = state
         self._network = network
         self._outlives_node = outlives_node
+        self._ids = UserIds(state, network.bridge)
         self._held: dict[str, Held] = {}
         self._lost: set[str] = set()
 
@@ -84,20 +101,30 @@ class Sandboxes:
             namespaces = self._pinned(uid, record["kinds"])
             if namespaces is None:
                 self._lost.add(uid)
+                # What still runs of it would be known to no policy.
+                self._network.disconnect(uid)
                 continue
             address = record["address"]
             if address:
                 self._network.keep(uid, address, [Port(**each) for each in record["ports"]])
-            self._held[uid] = Held(uid, address, namespaces)
+            self._held[uid] = Held(uid, address, namespaces, record.get("first_id", 0))
+        self._ids.open([uid for uid, each in self._held.items() if each.first_id])
 
     def close(self) -> None:
-        """Hold nothing more; what is mounted goes, unless containers outlive the node."""
-        for uid, each in list(self._held.items()):
-            if self._outlives_node:
-                each.close()
-            else:
-                self.remove(uid)
-        self._held.clear()
+        """Hold nothing more; what is mounted goes, unless containers outlive the node.
+
+        Every sandbox is closed, whatever happens to the others; OSError tells of all that failed.
+        """
+        problems: list[str] = []
+        for uid in list(self._held):
+            steps = [self._let_go] if self._outlives_node else self._removal(uid)
+            for step in steps:
+                try:
+                    step(uid)
+                except OSError as error:
+                    problems.append(f"{uid}: {error}")
+        if problems:
+            raise OSError(f"sandboxes of pods were not removed: {'; '.join(problems)}")
 
     def get(self, uid: str) -> Held | None:
         """Return the sandbox of a pod; None: there is none."""
@@ -107,43 +134,50 @@ class Sandboxes:
         """Return the pods that have one."""
         return self._held.keys()
 
-    async def make(self, sandbox: Sandbox, *, has_network: bool) -> bool:
+    async def make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool = False) -> bool:
         """Make a pod's sandbox unless it is there; return whether another was lost; StartError.
 
-        has_network: whether it gets an address of its own.
+        has_network: whether it gets an address of its own; has_users: a user namespace.
         """
         if sandbox.uid in self._held:
             return False
+        # Whoever is cancelled meanwhile waits for the thread, so that `close` finds what it made.
         try:
-            held = await in_own_thread(lambda: self._make(sandbox, has_network=has_network))
-        except OSError as error:
+            await until_done(self._hold(sandbox, has_network=has_network, has_users=has_users))
+        except (OSError, NoIdsError) as error:
             raise StartError("FailedCreatePodSandBox", str(error)) from error
-        self._held[sandbox.uid] = held
         was_lost = sandbox.uid in self._lost
         self._lost.discard(sandbox.uid)
         return was_lost
 
-    def _make(self, sandbox: Sandbox, *, has_network: bool) -> Held:
+    async def _hold(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> None:
+        self._held[sandbox.uid] = await in_own_thread(
+            lambda: self._make(sandbox, has_network=has_network, has_users=has_users)
+        )
+
+    def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> Held:
         """Make namespaces, in a thread that ends then; StartError, OSError."""
         uid = sandbox.uid
         self._clean(uid)
         kinds = [] if sandbox.has_host_ipc else ["ipc"]
         kinds += [] if sandbox.has_host_network else ["uts"]
         kinds += ["net"] if has_network and not sandbox.has_host_network else []
+        kinds += [_USERS] if has_users else []
         made: dict[str, int] = {}
         address = ""
+        first = 0
         with contextlib.ExitStack() as stack:
             outside = stack.enter_context(Netlink())
             own = os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, own)
-            syscalls.unshare(sum(_FLAGS[each] for each in kinds))
             try:
-                for kind in kinds:
-                    made[kind] = os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+                first = self._ids.take(uid) if has_users else 0
+                made |= _namespaces(kinds, first)
                 if "uts" in made and sandbox.hostname:
                     syscalls.set_host_name(sandbox.hostname)
-                for name, value in sandbox.sysctls.items():
-                    Path("/proc/sys", *name.split(".")).write_text(value)
+                with user_namespaces.acting_as(first):
+                    for name, value in sandbox.sysctls.items():
+                        Path("/proc/sys", *name.split(".")).write_text(value)
                 if "net" in made:
                     inside = stack.enter_context(Netlink())
                     inside.set_up("lo")
@@ -154,18 +188,20 @@ class Sandboxes:
                 if not sandbox.has_host_ipc:
                     shm = self.shm(uid)
                     shm.mkdir(mode=0o755, parents=True, exist_ok=True)
-                    syscalls.mount("tmpfs", str(shm), "tmpfs", 0, _SHM_OPTIONS)
-                self._keep(sandbox, made, address)
+                    options = f"{_SHM_OPTIONS},uid={first},gid={first}"
+                    syscalls.mount("tmpfs", str(shm), "tmpfs", _SHM_FLAGS, options)
+                self._keep(sandbox, made, address, first)
             except BaseException:
                 for each in made.values():
                     os.close(each)
                 if address:
                     self._network.disconnect(uid)
                 self._clean(uid)
+                self._ids.release(uid)
                 raise
-        return Held(uid, address, made)
+        return Held(uid, address, made, first)
 
-    def _keep(self, sandbox: Sandbox, made: Mapping[str, int], address: str) -> None:
+    def _keep(self, sandbox: Sandbox, made: Mapping[str, int], address: str, first: int) -> None:
         """Let a later kubelet find a sandbox."""
         if self._outlives_node:
             for kind, descriptor in made.items():
@@ -176,18 +212,37 @@ class Sandboxes:
         directory = self._pods / sandbox.uid
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         ports = [asdict(each) for each in sandbox.ports if each.host_port]
-        record = {"address": address, "kinds": list(made), "ports": ports}
+        record = {"address": address, "kinds": list(made), "ports": ports, "first_id": first}
         (directory / RECORD).write_text(json.dumps(record))
 
     def remove(self, uid: str) -> None:
-        """End a pod's sandbox, if it has one; raises OSError."""
+        """End a pod's sandbox, if it has one; raises OSError, and may be called again then."""
+        for step in self._removal(uid):
+            step(uid)
+
+    def _removal(self, uid: str) -> list[Callable[[str], None]]:
+        """Return the steps in which a sandbox ends; each raises OSError.
+
+        It is disconnected while it is still known, so that a second try disconnects it, too.
+        """
+        held = self._held.get(uid)
+        is_connected = held is not None and held.address
+        return [
+            *([self._network.disconnect] if is_connected else []),
+            self._let_go,
+            self._clean,
+            self._ids.release,
+            self._remove_record,
+        ]
+
+    def _let_go(self, uid: str) -> None:
+        """Close the descriptors of a sandbox."""
         held = self._held.pop(uid, None)
         self._lost.discard(uid)
         if held is not None:
             held.close()
-            if held.address:
-                self._network.disconnect(uid)
-        self._clean(uid)
+
+    def _remove_record(self, uid: str) -> None:
         (self._pods / uid / RECORD).unlink(missing_ok=True)
 
     def shm(self, uid: str) -> Path:
@@ -233,7 +288,7 @@ class Sandboxes:
 
     def _clean(self, uid: str) -> None:
         """Take away what is mounted for a pod."""
-        for kind in _FLAGS:
+        for kind in (*_FLAGS, _USERS):
             pin = self._pin(uid, kind)
             if pin.exists():
                 with contextlib.suppress(OSError):  # it is no mount
@@ -244,6 +299,32 @@ class Sandboxes:
             if shm.is_mount():
                 syscalls.unmount(str(shm), syscalls.MNT_DETACH)
             shutil.rmtree(shm)
+
+
+def _namespaces(kinds: Sequence[str], first: int) -> dict[str, int]:
+    """Make namespaces, which this thread enters but for that of users; return descriptors.
+
+    first: which id is root of that of users. The thread is one that ends then. OSError.
+    """
+    made: dict[str, int] = {}
+    flags = sum(_FLAGS[each] for each in kinds if each != _USERS)
+    try:
+        if _USERS in kinds:  # which no thread can enter
+            with user_namespaces.member(flags | user_namespaces.CLONE_NEWUSER, first) as pid:
+                for kind in kinds:
+                    made[kind] = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+            for kind in made.keys() - {_USERS}:
+                syscalls.setns(made[kind], _FLAGS[kind])
+        else:
+            syscalls.unshare(flags)
+            for kind in kinds:
+                path = f"/proc/thread-self/ns/{kind}"
+                made[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except BaseException:
+        for each in made.values():
+            os.close(each)
+        raise
+    return made
 
 
 def _reason(error: OSError) -> str:
@@ -270,7 +351,7 @@ async def in_own_thread(work: Callable[[], _T]) -> _T:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             done.set_exception(error)
 
     threading.Thread(target=run, name="namespaces").start()
@@ -279,7 +360,7 @@ async def in_own_thread(work: Callable[[], _T]) -> _T:
 
 def probe_network() -> str:
     """Return why this process can make no networks for pods; empty: it can."""
-    found: list[str] = []
+    problems: list[str] = []
 
     def work() -> None:
         try:
@@ -289,11 +370,12 @@ def probe_network() -> str:
             with Netlink() as inside:
                 inside.add_bridge(_PROBE, bytes.fromhex("0a5800000001"))
             if translation.is_available():
-                translation.apply(translation.rules(_PROBE, IPv4Network("10.0.0.0/24"), {}))
+                network = IPv4Network("10.0.0.0/24")
+                translation.apply(translation.rules(_PROBE, _PROBE, network, {}, network))
         except (OSError, TranslationError) as error:
-            found.append(str(error))
+            problems.append(str(error))
 
     thread = threading.Thread(target=work, name="namespaces")
     thread.start()
     thread.join()
-    return found[0] if found else ""
+    return problems[0] if problems else ""

@@ -21,6 +21,7 @@ from kvstack.agents.kubelet.runtime.process.shim.clients import (
     TERMINAL_SIZE,
     frame,
 )
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, encode_command
 from kvstack.agents.kubelet.runtime.runtime import StartError
 
 _PIECE: Final = 64 << 10
@@ -160,10 +161,10 @@ def _forget(descriptor: int) -> None:
     loop.remove_writer(descriptor)
 
 
-async def start_command(directory: Path, spec: Mapping[str, Any], *, tty: bool) -> CommandSession:
+async def start_command(directory: Path, command: CommandSpec) -> CommandSession:
     """Run a command in the container of a directory; raises StartError."""
-    if tty:
-        return await _start_on_terminal(directory, spec)
+    if command.tty:
+        return await _start_on_terminal(directory, command)
     pipes = [os.pipe() for _ in range(3)]
     stdin = pipes[0][1]
     theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
@@ -172,7 +173,7 @@ async def start_command(directory: Path, spec: Mapping[str, Any], *, tty: bool) 
         os.set_blocking(each, False)
     is_begun = False
     try:
-        shim = await _begin(directory, spec, theirs)
+        shim = await _begin(directory, command, theirs)
         is_begun = True
     except OSError as error:
         raise StartError("ExecFailed", str(error)) from error
@@ -183,12 +184,12 @@ async def start_command(directory: Path, spec: Mapping[str, Any], *, tty: bool) 
     return CommandSession(shim, outputs, stdin, is_terminal=False)
 
 
-async def _start_on_terminal(directory: Path, spec: Mapping[str, Any]) -> CommandSession:
+async def _start_on_terminal(directory: Path, command: CommandSpec) -> CommandSession:
     """Run a command on a terminal that it opens itself; raises StartError."""
     way, far = socket.socketpair()
     with way, far:
         try:
-            shim = await _begin(directory, spec, [far.fileno()] * 3)
+            shim = await _begin(directory, command, [far.fileno()] * 3)
         except OSError as error:
             raise StartError("ExecFailed", str(error)) from error
         # It came before the command began.
@@ -198,10 +199,11 @@ async def _start_on_terminal(directory: Path, spec: Mapping[str, Any]) -> Comman
 
 
 async def _begin(
-    directory: Path, spec: Mapping[str, Any], streams: Sequence[int]
+    directory: Path, command: CommandSpec, streams: Sequence[int]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Let a container's program begin a command; raises StartError and OSError."""
-    reader, writer = await shims.ask(directory, {"do": "exec", "spec": dict(spec)}, streams)
+    request = {"do": "exec", "spec": encode_command(command)}
+    reader, writer = await shims.ask(directory, request, streams)
     is_begun = False
     try:
         answer = await reader.readline()

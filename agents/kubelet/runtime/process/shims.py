@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import kvstack
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import LaunchSpec, encode_launch
 from kvstack.agents.kubelet.runtime.process.shim.main import LAUNCH, SOCKET
 from kvstack.agents.kubelet.runtime.runtime import StartError
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 
 _PROGRAM: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -28,14 +29,18 @@ _PACKAGES: Final = str(Path(kvstack.__path__[0]).parent)
 
 
 async def launch(
-    directory: Path, spec: dict[str, Any], lifeline: int, descriptors: Sequence[int] = ()
+    directory: Path,
+    spec: LaunchSpec,
+    lifeline: int,
+    descriptors: Sequence[int] = (),
+    interpreter: str = sys.executable,
 ) -> tuple[asyncio.subprocess.Process, int]:
     """Start a container; return its shim and the container's process id; raises StartError.
 
-    descriptors: which the specification names, too.
+    descriptors: which the specification names, too; interpreter: by which path it is executed.
     """
     file = directory / LAUNCH
-    file.write_text(json.dumps(spec))
+    file.write_text(encode_launch(spec))
     reader, writer = os.pipe()
     passed = [writer, *descriptors, *([] if lifeline < 0 else [lifeline])]
     try:
@@ -45,6 +50,7 @@ async def launch(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            executable=interpreter,  # it finds its library by the first argument
             pass_fds=passed,
             start_new_session=True,
         )

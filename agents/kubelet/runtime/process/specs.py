@@ -1,37 +1,49 @@
-"""What a shim is told of a container: the contents of its launch.json.
+"""What a shim runs of a container: its LaunchSpec, from what the pod and the node say.
 
-    argv = argv_of(wanted, image)
-    spec = spec_of(wanted, image, argv, Places(directory, names, shm, sources), pid)
+    argv = argv_of(config, image)
+    spec = spec_of(config, image, argv, ContainerPaths(directory, names, shm, sources), pid)
 
-A container without an image is the one that holds the process namespace of a pod. Which groups of
-control and namespaces a container enters is added by who starts it.
+A container without an image is the one that holds the process namespace of a pod. Its control
+groups are added once they are made (`limit_devices`, `process_runtime`).
 """
 
 import os
+import posixpath
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
+from kvstack.agents.kubelet.runtime.process.devices.rules import DEFAULT, rule_of
 from kvstack.agents.kubelet.runtime.process.files import LAYER, MESSAGE
 from kvstack.agents.kubelet.runtime.process.images import StoredImage
 from kvstack.agents.kubelet.runtime.process.shim.container import StartError as UnknownUserError
 from kvstack.agents.kubelet.runtime.process.shim.container import identity
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import LaunchSpec, MountSpec
 from kvstack.agents.kubelet.runtime.process.shim.privileges import granted
-from kvstack.agents.kubelet.runtime.runtime import Security, StartError, User, Wanted
-
-Spec: TypeAlias = dict[str, Any]
+from kvstack.agents.kubelet.runtime.process.shim.rooted import open_root
+from kvstack.agents.kubelet.runtime.runtime import (
+    ContainerConfig,
+    Mount,
+    Security,
+    StartError,
+    User,
+)
+from kvstack.component.net.descriptors import original_limit
 
 PAUSE: Final = "POD"
 """Name of the container that holds the process namespace of a pod, as no other can be named."""
+_NAMES: Final = "/etc/resolv.conf"
+_MAKES_DEVICES: Final = "MKNOD"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _RECURSIVE_SINCE: Final = (5, 12)
 """Of Linux: the version that lets all that is mounted below a mount only be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ContainerPaths:
     """Where the node has what a container is given."""
 
     directory: Path
@@ -42,131 +54,185 @@ class Places:
     """The file system in memory that the containers of the pod share."""
     sources: Sequence[str]
     """What each mount of the container shows."""
+    user_namespace: int = -1
+    """A descriptor of the pod's; -1: it has none."""
+    first_id: int = 0
+    """Which id of the machine is root of it."""
+    hidden: Sequence[str] | None = None
+    """What is not shown of the machine, whose files the image is; None: it is another image."""
+    namespaces: Sequence[tuple[int, int]] = ()
+    """Of the pod: descriptors with the flag of their kind."""
+    filters_by_default: bool = True
+    """Whether the system calls of a container are filtered if its pod says nothing of that."""
 
 
-def argv_of(wanted: Wanted, image: StoredImage | None) -> list[str]:
+def argv_of(config: ContainerConfig, image: StoredImage | None) -> list[str]:
     """Return the command of a container; raises StartError."""
     if image is None:
         return [PAUSE]
-    if wanted.command:
-        return [*wanted.command, *wanted.arguments]
-    argv = [*image.entrypoint, *(wanted.arguments or image.command)]
+    if config.command:
+        return [*config.command, *config.arguments]
+    argv = [*image.entrypoint, *(config.arguments or image.command)]
     if not argv:
         raise StartError("CreateContainerError", "no command specified")
     return argv
 
 
 def spec_of(
-    wanted: Wanted, image: StoredImage | None, argv: Sequence[str], places: Places, pid: int
-) -> Spec:
-    """Return what a shim is told; pid: whose process namespace is entered, 0: a new one is made."""
-    sandbox = wanted.sandbox
-    return {
-        "argv": list(argv),
-        "environment": _environment(wanted, image),
-        "mounts": _mounts(wanted, places),
-        **_files(wanted, image, places.directory),
-        **_identity(wanted.security, image),
-        **_privileges(wanted.security),
-        "tty": wanted.has_tty,
-        "stdin": wanted.has_stdin,
-        "stdin_once": wanted.has_stdin_once,
-        "is_first": True,
-        "hostname": sandbox.hostname,
-        "host_pids": sandbox.has_host_pids,
-        "shm": "/dev/shm" if sandbox.has_host_ipc else str(places.shm),
-        "pid_of": pid,
-        "pauses": image is None,
-        "cgroups": [],
-        "cgroup": f"{sandbox.cgroup}/{wanted.name}-{wanted.attempt}" if sandbox.cgroup else "",
-        "oom_score": wanted.limits.oom_score,
-        "stop_signal": image.stop_signal if image else "SIGKILL",
-        "falls_back_to_logs": wanted.falls_back_to_logs,
-    }
+    config: ContainerConfig,
+    image: StoredImage | None,
+    argv: Sequence[str],
+    paths: ContainerPaths,
+    pid: int,
+) -> LaunchSpec:
+    """Return what a shim runs; pid: whose process namespace is entered, 0: a new one is made."""
+    sandbox, security = config.sandbox, config.security
+    log = Path(sandbox.log_directory) / config.name / f"{config.attempt}.log"
+    return LaunchSpec(
+        argv=tuple(argv),
+        environment=_environment(config, image),
+        directory=config.directory or (image.directory if image else ""),
+        mounts=_mounts(config, paths),
+        root=str(image.root) if image else "",
+        scratch=str(paths.directory / LAYER),
+        log=str(log if image else paths.directory / "log"),
+        user=_user(security, image),
+        groups=tuple(security.groups),
+        image_groups=not security.is_strict,
+        is_privileged=security.is_privileged,
+        capabilities=_capabilities(security),
+        no_new_privileges=security.no_new_privileges,
+        filters_calls=_filters_calls(security, by_default=paths.filters_by_default),
+        read_only_root=security.has_read_only_root,
+        tty=config.has_tty,
+        stdin=config.has_stdin,
+        stdin_once=config.has_stdin_once,
+        is_first=True,
+        hostname=sandbox.hostname,
+        host_pids=sandbox.has_host_pids,
+        shm="/dev/shm" if sandbox.has_host_ipc else str(paths.shm),
+        user_namespace=paths.user_namespace,
+        first_id=paths.first_id,
+        hidden=None if paths.hidden is None else tuple(paths.hidden),
+        pid_of=pid,
+        pauses=image is None,
+        namespaces=tuple(paths.namespaces),
+        cgroup_path=f"{sandbox.cgroup}/{config.name}-{config.attempt}" if sandbox.cgroup else "",
+        cgroup_files=(),
+        cgroup_view={},
+        limits_devices=False,
+        oom_score=config.limits.oom_score,
+        stop_signal=image.stop_signal if image else "SIGKILL",
+        falls_back_to_logs=config.falls_back_to_logs,
+        descriptors=original_limit(),  # the raised limit of a node is not its containers'
+    )
 
 
-def _environment(wanted: Wanted, image: StoredImage | None) -> dict[str, str]:
+def _environment(config: ContainerConfig, image: StoredImage | None) -> dict[str, str]:
     return {
         "PATH": _PATH,
-        **({"TERM": "xterm"} if wanted.has_tty else {}),
+        **({"TERM": "xterm"} if config.has_tty else {}),
         **(image.environment if image else {}),
-        "HOSTNAME": wanted.sandbox.hostname or socket.gethostname(),
-        **wanted.environment,
+        "HOSTNAME": config.sandbox.hostname or socket.gethostname(),
+        **config.environment,
     }
 
 
-def _mounts(wanted: Wanted, places: Places) -> list[Spec]:
+def _mounts(config: ContainerConfig, paths: ContainerPaths) -> tuple[MountSpec, ...]:
     covers_all = can_cover_all()
-    mounts: list[Spec] = [
-        {
-            "source": source,
-            "target": each.target,
-            "read_only": each.is_read_only,
-            "propagation": each.propagation,
-            "below": each.is_below or bool(each.image),
-            "no_programs": bool(each.image),
-            "recursive": each.is_recursive and covers_all,
-        }
-        for each, source in zip(wanted.mounts, places.sources, strict=True)
+    mounts = [
+        MountSpec(
+            source,
+            each.target,
+            each.is_read_only,
+            each.propagation,
+            _is_idmapped(each, config, paths),
+            below=each.is_below or bool(each.image),
+            no_programs=bool(each.image),
+            recursive=each.is_recursive and covers_all,
+        )
+        for each, source in zip(config.mounts, paths.sources, strict=True)
     ]
-    own = (
-        (places.names, "/etc/resolv.conf"),
-        (places.directory / MESSAGE, wanted.termination_path),
-    )
+    own = [(paths.directory / MESSAGE, config.termination_path)]
+    if all(posixpath.normpath(each.target) != _NAMES for each in config.mounts):
+        own.insert(0, (paths.names, _NAMES))
     mounts += [
-        {"source": str(source), "target": target, "read_only": False, "propagation": "None"}
+        MountSpec(
+            str(source), target, read_only=False, propagation="None", idmap=bool(paths.first_id)
+        )
         for source, target in own
     ]
-    return mounts
+    return tuple(mounts)
 
 
-def _files(wanted: Wanted, image: StoredImage | None, directory: Path) -> Spec:
-    """Return where a container begins, and what is written of it."""
-    log = Path(wanted.sandbox.log_directory) / wanted.name / f"{wanted.attempt}.log"
-    return {
-        "directory": wanted.directory or (image.directory if image else ""),
-        "root": str(image.root) if image else "",
-        "scratch": str(directory / LAYER),
-        "log": str(log if image else directory / "log"),
-    }
+def _is_idmapped(mount: Mount, config: ContainerConfig, paths: ContainerPaths) -> bool:
+    """Whether root of the pod's user namespace has root's power over the files of a mount.
+
+    Over what a pod names of the machine only if the pod itself asked for the namespace, and is not
+    of the machine's files: for that image the namespace is there to keep it from such power.
+    """
+    if not paths.first_id:
+        return False
+    is_asked_for = config.sandbox.host_users is False and paths.hidden is None
+    return is_asked_for or not mount.is_host_path
 
 
-def _identity(security: Security, image: StoredImage | None) -> Spec:
+def _user(security: Security, image: StoredImage | None) -> str:
     """Return as whom a container runs, by number or by a name of its image."""
     user = str(security.user) if security.user is not None else ""
     if image and not user:
         user = image.user
     if security.group is not None:
         user = f"{user.partition(':')[0] or '0'}:{security.group}"
-    return {
-        "user": user,
-        "groups": list(security.groups),
-        "image_groups": not security.is_strict,
-    }
+    return user
 
 
-def _privileges(security: Security) -> Spec:
-    capabilities = sorted(granted(security.added, security.dropped))
-    return {
-        "is_privileged": security.is_privileged,
-        "capabilities": None if security.is_privileged else capabilities,
-        "no_new_privileges": security.no_new_privileges,
-        "filters_calls": security.seccomp != "Unconfined" and not security.is_privileged,
-        "read_only_root": security.has_read_only_root,
-    }
-
-
-def user_of(spec: Mapping[str, Any]) -> User | None:
-    """Return as whom a container runs; None: its image does not know, and it does not start."""
-    try:
-        user, group, groups, _ = identity(dict(spec), spec["root"].rstrip("/"))
-    except UnknownUserError:
+def _capabilities(security: Security) -> tuple[str, ...] | None:
+    if security.is_privileged:
         return None
+    return tuple(sorted(granted(security.added, security.dropped)))
+
+
+def _filters_calls(security: Security, *, by_default: bool) -> bool:
+    is_filtered = by_default if not security.seccomp else security.seccomp != "Unconfined"
+    return is_filtered and not security.is_privileged
+
+
+def limit_devices(spec: LaunchSpec, groups: DeviceGroups) -> LaunchSpec:
+    """Limit the devices of a container whose control groups are made; OSError.
+
+    Where that cannot be done it may make no device files, and nothing but /dev has any.
+    """
+    if spec.capabilities is None:  # it is privileged
+        return spec
+    if not spec.cgroup_files or groups.problem:
+        left = tuple(each for each in spec.capabilities if each != _MAKES_DEVICES)
+        return spec._replace(capabilities=left)
+    rules, mounts = [*DEFAULT], list(spec.mounts)
+    for number, mount in enumerate(spec.mounts):
+        # What a volume is itself, not what containers may have put into one.
+        rule = None if mount.below else rule_of(mount.source, is_read_only=mount.read_only)
+        if rule is not None:
+            rules.append(rule)
+            mounts[number] = mount._replace(device=rule.file)
+    files = (*spec.cgroup_files, *groups.limit(spec.cgroup_path, rules))
+    return spec._replace(mounts=tuple(mounts), cgroup_files=files, limits_devices=True)
+
+
+def user_of(spec: LaunchSpec) -> User | None:
+    """Return as whom a container runs; None: its image does not know, and it does not start."""
+    root = open_root(spec.root)
+    try:
+        user, group, groups, _ = identity(spec, root)
+    except (UnknownUserError, OSError):
+        return None
+    finally:
+        os.close(root)
     return User(user, group, groups)
 
 
-def place_in(image: StoredImage, path: str) -> str:
-    """Return where a place in an image is; raises StartError."""
+def path_in_image(image: StoredImage, path: str) -> str:
+    """Return the path on the node of a path in an image; raises StartError."""
     root = os.path.realpath(image.root)
     found = Path(os.path.realpath(Path(root, path)))
     if not found.is_relative_to(root) or not found.exists():

@@ -3,21 +3,20 @@
 It says nothing of containers without control groups.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import LaunchSpec
 from kvstack.agents.kubelet.runtime.runtime import Container, Usage
 
 
-def usage_of(container: Container, spec: Mapping[str, Any], cgroups: Cgroups) -> Usage | None:
-    """Return what a container uses; None: that is not known. spec: as its shim was told."""
-    used = cgroups.usage(spec["cgroup"]) if spec["cgroups"] else None
+def usage_of(container: Container, spec: LaunchSpec, cgroups: Cgroups) -> Usage | None:
+    """Return what a container uses; None: that is not known. spec: what its shim runs."""
+    used = cgroups.usage(spec.cgroup_path) if spec.cgroup_files else None
     if used is None:
         return None
-    size = size_of(Path(spec["scratch"]) / "upper")
+    size = size_of(Path(spec.scratch) / "upper")
     return Usage(
         container,
         used.cpu_ns,

@@ -7,12 +7,20 @@ and headless ones may change their families.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.addresses import validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import (
+    duplicate,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.network.services.traits import (
     IPV4,
     IPV6,
     NONE,
-    PREFERRED,
-    REQUIRED,
     SINGLE,
     Spec,
     cluster_ips,
@@ -22,20 +30,12 @@ from kvstack.apiserver.kinds.network.services.traits import (
     is_headless,
 )
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.addresses import validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import (
-    duplicate,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 CLUSTER_IPS: Final = "spec.clusterIPs"
 FAMILIES: Final = "spec.ipFamilies"
 POLICY: Final = "spec.ipFamilyPolicy"
 
+_POLICIES: Final = enum_values("io.k8s.api.core.v1.ServiceSpec", "ipFamilyPolicy")
 _FIXED: Final = "may not change once set"
 
 
@@ -46,9 +46,8 @@ def check_addresses(errors: Errors, spec: Spec, old: Spec | None) -> None:
     _check_first(errors, spec)
     _check_families(errors, ip_families(spec))
     policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in {PREFERRED, REQUIRED, SINGLE}:
-        supported = (PREFERRED, REQUIRED, SINGLE)
-        errors.append(not_supported(POLICY, JsonText(policy), supported))
+    if policy is not None and policy not in _POLICIES:
+        errors.append(not_supported(POLICY, JsonText(policy), _POLICIES))
     if _check_each(errors, cluster_ips(spec), cluster_ips(old) if old else []):
         _check_together(errors, spec)
 

@@ -13,11 +13,17 @@ be allocated.
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
-from kvstack.apiserver.kinds.allocation import cluster_ips as addresses
-from kvstack.apiserver.kinds.allocation import node_ports as ports
-from kvstack.apiserver.kinds.allocation.bands import RandomBelow
-from kvstack.apiserver.kinds.allocation.cluster_ips import AddressRange
-from kvstack.apiserver.kinds.allocation.node_ports import PortClaims, PortRange
+from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
+from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.status import ApiError, internal_error, unknown
+from kvstack.apimachinery.objects.status import invalid as refused
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.allocators import cluster_ips as addresses
+from kvstack.apiserver.allocators import node_ports as ports
+from kvstack.apiserver.allocators.bands import RandomBelow
+from kvstack.apiserver.allocators.cluster_ips import AddressRange
+from kvstack.apiserver.allocators.node_ports import PortClaims
 from kvstack.apiserver.kinds.network.services.families import (
     fill_families,
     init_families,
@@ -38,12 +44,7 @@ from kvstack.apiserver.kinds.network.services.traits import (
     type_of,
 )
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.addresses import format_ip, parse_ip
-from kvstack.apiserver.objects.field_errors import FieldError, child, index, invalid
-from kvstack.apiserver.objects.groups import GroupKind
-from kvstack.apiserver.objects.status import ApiError, internal_error, unknown
-from kvstack.apiserver.objects.status import invalid as refused
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.component.net.port_range import PortRange
 
 
 @dataclass(slots=True)

@@ -11,6 +11,8 @@ A headless Service without selector is nobody's to balance, so it may have both 
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.network.services.addresses import (
     CLUSTER_IPS,
     FAMILIES,
@@ -33,8 +35,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
     same_families,
     type_of,
 )
-from kvstack.apiserver.objects.field_errors import FieldError, index, invalid
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 _NOT_HERE: Final = "is not configured on this cluster"
 

@@ -2,6 +2,10 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import cidr_warnings, ip_warnings
+from kvstack.apimachinery.objects.field_errors import child, index
+from kvstack.apimachinery.objects.names import name_is_dns_label
+from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.cells import pairs_text
 from kvstack.apiserver.kinds.network.load_balancers import shown_addresses, status_warnings
 from kvstack.apiserver.kinds.network.services.preparation import (
@@ -29,11 +33,7 @@ from kvstack.apiserver.kinds.network.services.validation import (
     validate_status,
     validate_update,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
-from kvstack.apiserver.objects.addresses import cidr_warnings, ip_warnings
-from kvstack.apiserver.objects.field_errors import child, index
-from kvstack.apiserver.objects.names import name_is_dns_label
-from kvstack.apiserver.objects.times import age
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 
 def _warnings(obj: Obj, _context: Context) -> list[str]:
@@ -135,28 +135,21 @@ def _port_text(port: Obj) -> str:
     return f"{numbers}/{port.get('protocol', '')}"
 
 
-SERVICES: Final = Strategy(
-    default=default,
-    prepare_create=prepare_create,
-    prepare_update=prepare_update,
-    validate=validate,
-    validate_update=validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    check_name=name_is_dns_label,
-    allows_create_on_update=True,
-    returns_deleted=True,
-    reset_fields=(("status",),),
-    selectable=_selectable,
-    cells=_cells,
-    subresources={
-        "status": Strategy(
-            default=default,
-            prepare_update=prepare_status,
-            validate_update=validate_status,
-            update_warnings=_status_warnings,
-            reset_fields=(("spec",),),
-            cells=_cells,
-        )
-    },
+SERVICES: Final = with_status(
+    Strategy(
+        default=default,
+        prepare_create=prepare_create,
+        prepare_update=prepare_update,
+        validate=validate,
+        validate_update=validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        check_name=name_is_dns_label,
+        allows_create_on_update=True,
+        selectable=_selectable,
+        cells=_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=validate_status,
+    update_warnings=_status_warnings,
 )

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.objects.addresses import parse_ip
+from kvstack.apimachinery.objects.addresses import parse_ip
+from kvstack.apimachinery.schema.load import enum_values
 
 Spec = dict[str, Any]
 
@@ -12,7 +13,7 @@ LOAD_BALANCER: Final = "LoadBalancer"
 EXTERNAL_NAME: Final = "ExternalName"
 NONE: Final = "None"
 """The cluster IP of a headless Service."""
-TRAFFIC_POLICIES: Final = ("Cluster", "Local")
+TRAFFIC_POLICIES: Final = enum_values("io.k8s.api.core.v1.ServiceSpec", "internalTrafficPolicy")
 
 IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"

@@ -2,6 +2,29 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import validate_legacy_cidr, validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.metadata import validate_labels
+from kvstack.apimachinery.objects.names import (
+    IMMUTABLE,
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_port_name,
+    check_port_number,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.network.load_balancers import check_load_balancer_status
@@ -28,28 +51,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
 )
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, needs_one_of, one_of
 from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.objects.addresses import validate_legacy_cidr, validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    key,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.metadata import validate_labels
-from kvstack.apiserver.objects.names import (
-    IMMUTABLE,
-    check_dns_label,
-    check_dns_subdomain,
-    check_label_key,
-    check_port_name,
-    check_port_number,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 TOPOLOGY_HINTS: Final = "service.kubernetes.io/topology-aware-hints"
 TOPOLOGY_MODE: Final = "service.kubernetes.io/topology-mode"
@@ -57,7 +58,8 @@ SOURCE_RANGES: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 PREFER_CLOSE: Final = "PreferClose"
 PREFER_SAME_ZONE: Final = "PreferSameZone"
 
-_TYPES: Final = (CLUSTER_IP, EXTERNAL_NAME, LOAD_BALANCER, NODE_PORT)
+_AFFINITIES: Final = enum_values("io.k8s.api.core.v1.ServiceSpec", "sessionAffinity")
+_TYPES: Final = enum_values("io.k8s.api.core.v1.ServiceSpec", "type")
 _DISTRIBUTIONS: Final = (PREFER_CLOSE, PREFER_SAME_ZONE, "PreferSameNode")
 _AFFINITY_SECONDS_MAX: Final = 86400
 _ONLY_BALANCED: Final = "may only be used when `type` is 'LoadBalancer'"
@@ -335,7 +337,7 @@ def _check_health_port(errors: Errors, spec: Spec) -> None:
 
 
 _check_protocol: Final[Rule] = needs_one_of("protocol", PROTOCOLS)
-_check_session_affinity: Final[Rule] = needs_one_of("sessionAffinity", ("ClientIP", "None"))
+_check_session_affinity: Final[Rule] = needs_one_of("sessionAffinity", _AFFINITIES)
 _check_type: Final[Rule] = needs_one_of("type", _TYPES)
 _check_external_traffic: Final[Rule] = needs_one_of("externalTrafficPolicy", TRAFFIC_POLICIES)
 _check_internal_traffic: Final[Rule] = one_of("internalTrafficPolicy", TRAFFIC_POLICIES)

@@ -6,6 +6,13 @@ envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import child, index, invalid, not_found
+from kvstack.apimachinery.objects.names import (
+    check_config_key,
+    check_dns_label,
+    check_relaxed_env_name,
+    name_is_dns_subdomain,
+)
 from kvstack.apiserver.kinds.file_paths import path_without_steps_back
 from kvstack.apiserver.kinds.pods.field_references import (
     ENV_FIELDS,
@@ -21,13 +28,6 @@ from kvstack.apiserver.kinds.rules import (
     formatted,
     needs,
     needs_formatted,
-)
-from kvstack.apiserver.objects.field_errors import child, index, invalid, not_found
-from kvstack.apiserver.objects.names import (
-    check_config_key,
-    check_dns_label,
-    check_relaxed_env_name,
-    name_is_dns_subdomain,
 )
 
 Obj = dict[str, Any]

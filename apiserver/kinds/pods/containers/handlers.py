@@ -9,6 +9,20 @@ many.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import (
+    check_http_header_name,
+    check_port_name,
+    check_port_number,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import (
     Errors,
@@ -19,41 +33,18 @@ from kvstack.apiserver.kinds.rules import (
     not_negative,
     one_of,
 )
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import (
-    check_http_header_name,
-    check_port_name,
-    check_port_number,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
 
 Obj = dict[str, Any]
 
-HTTP_SCHEMES: Final = ("HTTP", "HTTPS")
+HTTP_SCHEMES: Final = enum_values("io.k8s.api.core.v1.HTTPGetAction", "scheme")
 STOP_SIGNALS: Final = {
-    "linux": (
-        "SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP",
-        "SIGILL", "SIGINT", "SIGIO", "SIGIOT", "SIGKILL", "SIGPIPE", "SIGPOLL", "SIGPROF",
-        "SIGPWR", "SIGQUIT", "SIGRTMAX", "SIGRTMAX-1", "SIGRTMAX-10", "SIGRTMAX-11",
-        "SIGRTMAX-12", "SIGRTMAX-13", "SIGRTMAX-14", "SIGRTMAX-2", "SIGRTMAX-3", "SIGRTMAX-4",
-        "SIGRTMAX-5", "SIGRTMAX-6", "SIGRTMAX-7", "SIGRTMAX-8", "SIGRTMAX-9", "SIGRTMIN",
-        "SIGRTMIN+1", "SIGRTMIN+10", "SIGRTMIN+11", "SIGRTMIN+12", "SIGRTMIN+13", "SIGRTMIN+14",
-        "SIGRTMIN+15", "SIGRTMIN+2", "SIGRTMIN+3", "SIGRTMIN+4", "SIGRTMIN+5", "SIGRTMIN+6",
-        "SIGRTMIN+7", "SIGRTMIN+8", "SIGRTMIN+9", "SIGSEGV", "SIGSTKFLT", "SIGSTOP", "SIGSYS",
-        "SIGTERM", "SIGTRAP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGUSR1", "SIGUSR2",
-        "SIGVTALRM", "SIGWINCH", "SIGXCPU", "SIGXFSZ",
-    ),
+    "linux": enum_values("io.k8s.api.core.v1.Lifecycle", "stopSignal"),
     "windows": ("SIGKILL", "SIGTERM"),
 }  # fmt: skip
 """The signals that may stop a container, by operating system, sorted."""
 
-_HTTP_PROTOCOLS: Final = ("HTTP1", "HTTP2")
+_HTTP_PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.HTTPGetAction", "protocol")
+_GRPC_MODES: Final = enum_values("io.k8s.api.core.v1.GRPCAction", "mode")
 
 
 def check_port(errors: Errors, path: str, port: int | str) -> None:
@@ -174,5 +165,5 @@ _ACTIONS: Final[dict[str, Rule]] = {
     "exec": needs("command"),
     "httpGet": _check_http_get,
     "tcpSocket": _check_any_port,
-    "grpc": all_of(_check_any_port, one_of("mode", ("Plaintext", "TLS"))),
+    "grpc": all_of(_check_any_port, one_of("mode", _GRPC_MODES)),
 }

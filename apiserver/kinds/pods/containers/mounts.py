@@ -8,10 +8,7 @@ Several errors about a mount are told at the list of mounts, as upstream does.
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.file_paths import check_descending, has_step_back
-from kvstack.apiserver.kinds.pods.scope import SpecScope
-from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     duplicate,
     forbidden,
@@ -21,11 +18,15 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.file_paths import check_descending, has_step_back
+from kvstack.apiserver.kinds.pods.scope import SpecScope
+from kvstack.apiserver.kinds.rules import Errors
 
 Obj = dict[str, Any]
 
-PROPAGATIONS: Final = ("Bidirectional", "HostToContainer", "None")
+PROPAGATIONS: Final = enum_values("io.k8s.api.core.v1.VolumeMount", "mountPropagation")
 RECURSIVE_READ_ONLY: Final = ("Disabled", "Enabled", "IfPossible")
 BIND_OPTIONS: Final = ("nodev", "noexec", "nosuid")
 

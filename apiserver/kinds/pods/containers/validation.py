@@ -10,11 +10,30 @@ and within each init container.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.pod_resources import COMPUTE, is_sidecar
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+    too_many,
+)
+from kvstack.apimachinery.objects.names import (
+    check_dns_label,
+    check_port_name,
+    check_port_number,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.pods.containers.environment import check_env, check_env_from
 from kvstack.apiserver.kinds.pods.containers.handlers import check_lifecycle, check_probe
 from kvstack.apiserver.kinds.pods.containers.mounts import check_devices, check_mounts
-from kvstack.apiserver.kinds.pods.resources import COMPUTE, check_container_requirements
-from kvstack.apiserver.kinds.pods.scope import SpecScope, is_sidecar
+from kvstack.apiserver.kinds.pods.resources import check_container_requirements
+from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.pods.security.contexts import check_container_security
 from kvstack.apiserver.kinds.pods.volumes import PULL_POLICIES
 from kvstack.apiserver.kinds.rules import (
@@ -27,28 +46,11 @@ from kvstack.apiserver.kinds.rules import (
     needs_one_of,
     wrong_choice,
 )
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    not_found,
-    not_supported,
-    required,
-    too_many,
-)
-from kvstack.apiserver.objects.names import (
-    check_dns_label,
-    check_port_name,
-    check_port_number,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.ContainerPort", "protocol")
 RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
 RESTART_ACTIONS: Final = ("Restart", "RestartAllContainers")
 RESTART_RULES_MAX: Final = 20

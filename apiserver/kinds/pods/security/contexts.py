@@ -9,6 +9,20 @@ in `annotations`.
 import re
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    index,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from kvstack.apimachinery.objects.names import check_user_id, length
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.file_paths import check_descending
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -20,26 +34,20 @@ from kvstack.apiserver.kinds.rules import (
     numeric_id,
     one_of,
 )
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    duplicate,
-    forbidden,
-    index,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
-from kvstack.apiserver.objects.names import check_user_id, length
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 
-PROFILE_TYPES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
+PROFILE_TYPES: Final = enum_values("io.k8s.api.core.v1.SeccompProfile", "type")
 APP_ARMOR_PROFILE_MAX: Final = 4095
 SYSCTL_NAME_MAX: Final = 253
 
+_PROC_MOUNTS: Final = enum_values("io.k8s.api.core.v1.SecurityContext", "procMount")
+_OWNERSHIP_CHANGES: Final = enum_values(
+    "io.k8s.api.core.v1.PodSecurityContext", "fsGroupChangePolicy"
+)
+_GROUPS_POLICIES: Final = enum_values(
+    "io.k8s.api.core.v1.PodSecurityContext", "supplementalGroupsPolicy"
+)
 _SYSCTL_PART: Final = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL_FORM: Final = rf"^({_SYSCTL_PART}[\./])*{_SYSCTL_PART}$"
 _SYSCTL: Final = re.compile(_SYSCTL_FORM.replace("$", r"\Z"))
@@ -139,8 +147,8 @@ def _check_proc_mount(scope: SpecScope, context: Obj, path: str) -> None:
     mount = context.get("procMount")
     if mount is None:
         return
-    if mount not in {"Default", "Unmasked"}:
-        scope.errors.append(not_supported(path, JsonText(mount), ("Default", "Unmasked")))
+    if mount not in _PROC_MOUNTS:
+        scope.errors.append(not_supported(path, JsonText(mount), _PROC_MOUNTS))
     elif mount == "Unmasked" and scope.uses_host_users:
         message = "`hostUsers` must be false to use `Unmasked`"
         scope.errors.append(invalid(path, JsonText(mount), message))
@@ -214,8 +222,8 @@ def _namespace_of_sysctl(name: str) -> str:
 
 _user_and_group: Final = all_of(numeric_id("runAsUser"), numeric_id("runAsGroup"))
 _group_user_group: Final = all_of(numeric_id("fsGroup"), _user_and_group)
-_change_policy: Final = one_of("fsGroupChangePolicy", ("Always", "OnRootMismatch"))
+_change_policy: Final = one_of("fsGroupChangePolicy", _OWNERSHIP_CHANGES)
 _group_policies: Final = all_of(
-    one_of("supplementalGroupsPolicy", ("Merge", "Strict")),
+    one_of("supplementalGroupsPolicy", _GROUPS_POLICIES),
     one_of("seLinuxChangePolicy", ("MountOption", "Recursive")),
 )

@@ -6,17 +6,17 @@ securityContext.windowsOptions = {"runAsUserName": "NT AUTHORITY\\\\SYSTEM", "ho
 import re
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods.scope import SpecScope
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     invalid,
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import check_dns_subdomain, length
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_dns_subdomain, length
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.pods.scope import SpecScope
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
 
 Obj = dict[str, Any]
 

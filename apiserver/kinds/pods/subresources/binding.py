@@ -8,12 +8,12 @@ asked. UID and resourceVersion of a binding's metadata are preconditions; the st
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import field_errors, status
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_supported, required
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apiserver.kinds.pods.conditions import set_condition
 from kvstack.apiserver.kinds.pods.disabled_fields import drop_old_annotations
-from kvstack.apiserver.objects import field_errors, status
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_supported, required
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.names import name_is_dns_subdomain
 
 Obj = dict[str, Any]
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff
 from kvstack.apiserver.kinds.pods.annotations import MIRROR
@@ -13,8 +15,6 @@ from kvstack.apiserver.kinds.pods.validation import (
     checked_update,
 )
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden
-from kvstack.apiserver.objects.text.go_text import quote
 
 Obj = dict[str, Any]
 

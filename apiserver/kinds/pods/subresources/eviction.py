@@ -16,15 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects import labels, status
+from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.field_errors import invalid
+from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.budget_status import (
     DISRUPTION_ALLOWED,
     set_disruption_allowed,
 )
-from kvstack.apiserver.kinds.pods.conditions import has_ended, is_ready, set_condition
-from kvstack.apiserver.objects import labels, status
-from kvstack.apiserver.objects.field_errors import invalid
-from kvstack.apiserver.objects.groups import GroupKind, GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apiserver.kinds.pods.conditions import set_condition
 
 Obj = dict[str, Any]
 
@@ -75,7 +76,7 @@ def delete_options(eviction: Obj, pod_name: str, dry_run: Sequence[str]) -> Obj:
 
 def ignores_budgets(pod: Obj) -> bool:
     """Return whether the pod can be deleted whatever budgets say."""
-    return has_ended(pod) or _is_pending(pod) or "deletionTimestamp" in pod["metadata"]
+    return is_ended(pod) or _is_pending(pod) or "deletionTimestamp" in pod["metadata"]
 
 
 def needs_version(pod: Obj) -> bool:
@@ -83,7 +84,7 @@ def needs_version(pod: Obj) -> bool:
 
     It could start in the meantime and count for a budget.
     """
-    return not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+    return not is_ended(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def covering_budgets(pod: Obj, budgets: Iterable[Obj]) -> list[Obj]:

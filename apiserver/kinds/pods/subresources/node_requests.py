@@ -10,10 +10,10 @@ has no logs yet, and nothing can be run in it.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid
+from kvstack.apimachinery.objects.names import NEGATIVE
 from kvstack.apiserver.kinds.pods.scope import all_containers
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_errors import FieldError, forbidden, invalid
-from kvstack.apiserver.objects.names import NEGATIVE
 
 Obj = dict[str, Any]
 Options = Mapping[str, Any]

@@ -7,6 +7,10 @@ stay what and where they are.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.pod_resources import COMPUTE, is_sidecar
+from kvstack.apimachinery.objects.core.quality_of_service import computed_quality, quality_of
+from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden, index, invalid
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.annotations import MIRROR
 from kvstack.apiserver.kinds.pods.preparation import (
@@ -17,15 +21,10 @@ from kvstack.apiserver.kinds.pods.preparation import (
     keep_pod_resources,
     raise_generation,
 )
-from kvstack.apiserver.kinds.pods.quality import computed_quality, quality_of
-from kvstack.apiserver.kinds.pods.resources import COMPUTE
-from kvstack.apiserver.kinds.pods.scope import is_sidecar
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.validation import annotations_of, check_forgiving, checked
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.field_errors import FieldError, child, forbidden, index, invalid
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

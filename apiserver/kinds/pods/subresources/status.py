@@ -5,6 +5,25 @@ A container that has ended may only run again if its restart policy and rules le
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    forbidden,
+    index,
+    internal,
+    invalid,
+    not_found,
+)
+from kvstack.apimachinery.objects.names import (
+    IMMUTABLE,
+    between,
+    check_condition_reason,
+    check_label_key,
+    check_user_id,
+    name_is_dns_subdomain,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled
 from kvstack.apiserver.kinds.pods.subresources.status_resources import (
     STATUS_LISTS,
@@ -19,25 +38,6 @@ from kvstack.apiserver.kinds.pods.validation import (
 )
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    forbidden,
-    index,
-    internal,
-    invalid,
-    not_found,
-)
-from kvstack.apiserver.objects.names import (
-    IMMUTABLE,
-    between,
-    check_condition_reason,
-    check_label_key,
-    check_user_id,
-    name_is_dns_subdomain,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 Obj = dict[str, Any]
 

@@ -7,8 +7,7 @@ allocatedResourcesStatus      the health of the devices of a container
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     duplicate,
     forbidden,
@@ -18,9 +17,10 @@ from kvstack.apiserver.objects.field_errors import (
     required,
     too_long,
 )
-from kvstack.apiserver.objects.names import check_dns_label, length, name_is_dns_subdomain
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_dns_label, length, name_is_dns_subdomain
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
 
 Obj = dict[str, Any]
 

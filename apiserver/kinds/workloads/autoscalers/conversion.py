@@ -11,15 +11,15 @@ read and dropped; one that cannot be read is only dropped. Without any metric, c
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import go_json
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects.text.json_text import parse as parse_json
+from kvstack.apimachinery.schema.decode import DecodeError, normalize
+from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import go_json
-from kvstack.apiserver.objects.text.json_syntax import JsonError
-from kvstack.apiserver.objects.text.json_text import parse as parse_json
-from kvstack.apiserver.schema.decode import DecodeError, normalize
-from kvstack.apiserver.schema.load import built_in_types
-from kvstack.apiserver.schema.types import Shape, Type
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 _METRICS: Final = f"{_PREFIX}metrics"
@@ -114,20 +114,21 @@ def default_v1(obj: Obj) -> None:
     obj.setdefault("spec", {}).setdefault("minReplicas", 1)
 
 
-def drop_annotations(obj: Obj) -> None:
-    """Drop the annotations that only v1 has."""
+def without_annotations(obj: Obj) -> Obj:
+    """Return an object without the annotations that only v1 has; the given one is not changed."""
     metadata = obj.get("metadata") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
-    if any(each in _ANNOTATIONS for each in annotations):
-        kept = {name: text for name, text in annotations.items() if name not in _ANNOTATIONS}
-        if kept:
-            metadata["annotations"] = kept
-        else:
-            del metadata["annotations"]
+    if not any(each in _ANNOTATIONS for each in annotations):
+        return obj
+    kept = {name: text for name, text in annotations.items() if name not in _ANNOTATIONS}
+    found = {name: value for name, value in metadata.items() if name != "annotations"}
+    if kept:
+        found["annotations"] = kept
+    return {**obj, "metadata": found}
 
 
 def to_v2(obj: Obj) -> Obj:
-    """Return an autoscaler of v1 as v2; metadata is shared with the given one."""
+    """Return an autoscaler of v1 as v2; the given one is not changed."""
     annotations: Mapping[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     metrics = _read_metrics(annotations.get(_METRICS), "MetricSpec", _spec_to_v2) or []
@@ -140,8 +141,7 @@ def to_v2(obj: Obj) -> Obj:
         new_spec["behavior"] = behavior
     new_status = _status_to_v2(status, annotations)
     converted = {**obj, "apiVersion": "autoscaling/v2", "spec": new_spec, "status": new_status}
-    drop_annotations(converted)
-    return converted
+    return without_annotations(converted)
 
 
 def _status_to_v2(status: Obj, annotations: Mapping[str, str]) -> Obj:
@@ -161,8 +161,7 @@ def _status_to_v2(status: Obj, annotations: Mapping[str, str]) -> Obj:
 
 def to_v1(obj: Obj) -> Obj:
     """Return an autoscaler of v2 as v1."""
-    converted = {**obj, "apiVersion": "autoscaling/v1", "metadata": dict(obj["metadata"])}
-    drop_annotations(converted)
+    converted = {**without_annotations(obj), "apiVersion": "autoscaling/v1"}
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     new_spec, new_status = _only(spec, _PLAIN_SPEC), _only(status, _PLAIN_STATUS)
     metrics = spec.get("metrics") or []
@@ -179,7 +178,8 @@ def to_v1(obj: Obj) -> Obj:
     added = _annotations_of(spec, status)
     if added:
         metadata = converted["metadata"]
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
+        annotations = {**(metadata.get("annotations") or {}), **added}
+        converted["metadata"] = {**metadata, "annotations": annotations}
     return converted
 
 

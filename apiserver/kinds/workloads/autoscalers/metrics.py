@@ -8,11 +8,7 @@ A metric has one source, the one that its type names, and a target that this sou
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.kinds.resource_names import check_container_resource_name
-from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.kinds.workloads.autoscalers.references import check_reference
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     child,
     forbidden,
     index,
@@ -20,9 +16,13 @@ from kvstack.apiserver.objects.field_errors import (
     not_supported,
     required,
 )
-from kvstack.apiserver.objects.names import check_dns_label, check_path_segment
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import check_dns_label, check_path_segment
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.resource_names import check_container_resource_name
+from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.kinds.workloads.autoscalers.references import check_reference
 
 SOURCES: Final = {
     "Object": "object",

@@ -1,10 +1,10 @@
 """The rules of references to objects of any kind: `{apiVersion, kind, name}`."""
 
+from kvstack.apimachinery.objects.field_errors import child, invalid, required
+from kvstack.apimachinery.objects.groups import parse_group_version
+from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.objects.field_errors import child, invalid, required
-from kvstack.apiserver.objects.groups import parse_group_version
-from kvstack.apiserver.objects.names import check_path_segment
 
 
 def check_reference(

@@ -7,15 +7,26 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Final
 
+from kvstack.apimachinery.objects.field_errors import (
+    FieldError,
+    child,
+    index,
+    invalid,
+    not_supported,
+    required,
+)
+from kvstack.apimachinery.objects.names import NEGATIVE
+from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.autoscalers.conversion import (
     cpu_metric,
     default_v1,
-    drop_annotations,
     to_v1,
     to_v2,
+    without_annotations,
 )
 from kvstack.apiserver.kinds.workloads.autoscalers.metrics import check_metrics
 from kvstack.apiserver.kinds.workloads.autoscalers.references import (
@@ -28,17 +39,6 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     prepare_status,
     raise_generation,
 )
-from kvstack.apiserver.objects.field_errors import (
-    FieldError,
-    child,
-    index,
-    invalid,
-    not_supported,
-    required,
-)
-from kvstack.apiserver.objects.names import NEGATIVE
-from kvstack.apiserver.objects.quantity import parse
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 PERIOD_SECONDS_MAX: Final = 1800
 WINDOW_SECONDS_MAX: Final = 3600
@@ -61,7 +61,9 @@ _RULES: Final[Mapping[str, Obj]] = {
 
 
 def _default(obj: Obj) -> None:
-    drop_annotations(obj)
+    kept = without_annotations(obj)
+    if kept is not obj:
+        obj["metadata"] = kept["metadata"]
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
@@ -191,23 +193,17 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     return errors
 
 
-AUTOSCALERS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=autoscaler_cells,
-    conversions={"v1": Conversion(default=default_v1, to_stored=to_v2, to_served=to_v1)},
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=_validate_status,
-            reset_fields=(("spec",),),
-            cells=autoscaler_cells,
-        ),
-    },
+AUTOSCALERS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        has_generation=True,
+        cells=autoscaler_cells,
+        conversions={"v1": Conversion(default=default_v1, to_stored=to_v2, to_served=to_v1)},
+    ),
+    prepare_update=prepare_status,
+    validate_update=_validate_status,
 )

@@ -2,6 +2,12 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects import cron_schedules
+from kvstack.apimachinery.objects.cron_schedules import ScheduleError
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_supported, required
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.time_zones import is_known
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.disabled_fields import drop_disabled_template_fields
@@ -9,7 +15,7 @@ from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative, wrong_choice
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import cron_job_cells
 from kvstack.apiserver.kinds.workloads.jobs.specs import check_job_spec
 from kvstack.apiserver.kinds.workloads.jobs.strategy import (
@@ -23,18 +29,13 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     raise_generation,
     selector_shown,
 )
-from kvstack.apiserver.objects import cron_schedules
-from kvstack.apiserver.objects.cron_schedules import ScheduleError
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, not_supported, required
-from kvstack.apiserver.objects.text.go_text import JsonText
-from kvstack.apiserver.objects.time_zones import is_known
 
 NAME_BYTES_MAX: Final = 52
 """A Job's name is that of the CronJob and eleven characters, and has to be a DNS label."""
 
 _SPEC: Final = "io.k8s.api.batch.v1.CronJobSpec"
 _JOB_PATH: Final = "spec.jobTemplate.spec"
-_CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
+_CONCURRENCY: Final = enum_values(_SPEC, "concurrencyPolicy")
 _ZONE_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_0123456789+"
 _ZONE_PART_MAX: Final = 14
 
@@ -191,23 +192,17 @@ def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
     return found
 
 
-CRON_JOBS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    has_generation=True,
-    reset_fields=(("status",),),
-    cells=cron_job_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            reset_fields=(("spec",),),
-            cells=cron_job_cells,
-        ),
-    },
+CRON_JOBS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        has_generation=True,
+        cells=cron_job_cells,
+    ),
+    prepare_update=prepare_status,
 )

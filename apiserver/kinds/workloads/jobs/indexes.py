@@ -8,8 +8,8 @@ Numbers stand in rising order and are below the number of completions.
 
 from collections.abc import Iterator
 
-from kvstack.apiserver.objects.text.go_numbers import NumberError, atoi
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, atoi
+from kvstack.apimachinery.objects.text.go_text import quote
 
 
 class IndexesError(ValueError):

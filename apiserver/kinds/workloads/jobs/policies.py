@@ -7,10 +7,7 @@ successPolicy:     rules: [{succeededIndexes: 0-2, succeededCount: 1}]
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
-from kvstack.apiserver.kinds.strategy import Obj
-from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     child,
     duplicate,
@@ -21,16 +18,22 @@ from kvstack.apiserver.objects.field_errors import (
     too_long,
     too_many,
 )
-from kvstack.apiserver.objects.names import check_label_key
-from kvstack.apiserver.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.objects.names import check_label_key
+from kvstack.apimachinery.objects.text.go_text import JsonText, quote
+from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count
 
 RULES_MAX: Final = 20
 EXIT_CODES_MAX: Final = 255
 PATTERNS_MAX: Final = 20
 INDEXES_BYTES_MAX: Final = 64 * 1024
 
-_ACTIONS: Final = ("Count", "FailIndex", "FailJob", "Ignore")
-_OPERATORS: Final = ("In", "NotIn")
+_ACTIONS: Final = enum_values("io.k8s.api.batch.v1.PodFailurePolicyRule", "action")
+_OPERATORS: Final = enum_values(
+    "io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement", "operator"
+)
 _STATUSES: Final = ("False", "True", "Unknown")
 
 

@@ -2,6 +2,16 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.field_checks import domain_prefixed_path
+from kvstack.apimachinery.objects.field_errors import (
+    child,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.templates import check_template
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
@@ -11,15 +21,6 @@ from kvstack.apiserver.kinds.workloads.jobs.policies import (
     check_failure_policy,
     check_success_policy,
 )
-from kvstack.apiserver.objects.field_checks import domain_prefixed_path
-from kvstack.apiserver.objects.field_errors import (
-    child,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 INDEXED: Final = "Indexed"
 NON_INDEXED: Final = "NonIndexed"
@@ -32,7 +33,7 @@ MANY_COMPLETIONS_LIMIT: Final = 10_000
 MANAGED_BY_BYTES_MAX: Final = 63
 
 _SUCCESS_POLICY: Final = "io.k8s.api.batch.v1.SuccessPolicy"
-_REPLACEMENT: Final = ("Failed", "TerminatingOrFailed")
+_REPLACEMENT: Final = enum_values("io.k8s.api.batch.v1.JobSpec", "podReplacementPolicy")
 _COUNTS: Final = not_negative(
     "parallelism",
     "completions",

@@ -9,12 +9,7 @@ broke them may stay.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj
-from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count, overlap
-from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
-from kvstack.apiserver.objects.field_errors import (
+from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
     child,
@@ -23,8 +18,13 @@ from kvstack.apiserver.objects.field_errors import (
     invalid,
     required,
 )
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.internal_values import internal_value
+from kvstack.apiserver.kinds.rules import Errors, check_not_negative
+from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count, overlap
+from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 
 _UNCOUNTED: Final = "io.k8s.api.batch.v1.UncountedTerminatedPods"
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")

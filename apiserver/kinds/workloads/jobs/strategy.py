@@ -6,12 +6,15 @@ meet; a Job with `manualSelector` brings its own.
 
 from typing import Final
 
+from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, required
+from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
 from kvstack.apiserver.kinds.workloads import pod_owners
 from kvstack.apiserver.kinds.workloads.cells import job_cells
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED, check_job_spec
@@ -24,9 +27,6 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
     selector_shown,
     template_of,
 )
-from kvstack.apiserver.objects import labels
-from kvstack.apiserver.objects.field_errors import FieldError, invalid, key, required
-from kvstack.apiserver.objects.names import check_dns_label
 
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
@@ -209,31 +209,27 @@ def _selectable(job: Obj) -> dict[str, str]:
     return {"status.successful": str((job.get("status") or {}).get("succeeded", 0))}
 
 
-JOBS: Final = Strategy(
-    default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_update=_validate_update,
-    warnings=_warnings,
-    update_warnings=_update_warnings,
-    has_generation=True,
-    orphans_by_default=True,
-    orphans_warning=(
-        "child pods are preserved by default when jobs are deleted; set"
-        " propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress"
-        " this warning"
-    ),
-    reset_fields=(("status",),),
-    selectable=_selectable,
-    cells=job_cells,
-    subresources={
-        "status": Strategy(
-            default=_default,
-            prepare_update=prepare_status,
-            validate_update=validate_status,
-            reset_fields=(("spec",),),
-            cells=job_cells,
+JOBS: Final = with_status(
+    Strategy(
+        default=_default,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_update=_validate_update,
+        warnings=_warnings,
+        update_warnings=_update_warnings,
+        has_generation=True,
+        deletion=Deletion(
+            orphans_by_default=True,
+            orphans_warning=(
+                "child pods are preserved by default when jobs are deleted; set"
+                " propagationPolicy=Background to remove them or set propagationPolicy=Orphan to"
+                " suppress this warning"
+            ),
         ),
-    },
+        selectable=_selectable,
+        cells=job_cells,
+    ),
+    prepare_update=prepare_status,
+    validate_update=validate_status,
 )

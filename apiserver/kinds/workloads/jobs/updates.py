@@ -7,15 +7,15 @@ completions and parallelism together.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.field_errors import child, invalid
+from kvstack.apimachinery.objects.names import IMMUTABLE
+from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 from kvstack.apiserver.kinds.workloads.pod_owners import check_same_selector
-from kvstack.apiserver.objects.field_errors import child, invalid
-from kvstack.apiserver.objects.names import IMMUTABLE
-from kvstack.apiserver.objects.text.go_text import JsonText
 
 _TEMPLATE: Final = "io.k8s.api.core.v1.PodTemplateSpec"
 _POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"

@@ -12,14 +12,14 @@ from typing import Final
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import SIGNING_REQUESTS, TRUST_BUNDLES
-from kvstack.apiserver.policy.attributes import PRIVILEGED, Attributes
 from kvstack.apiserver.policy.authorization.chain import decided
+from kvstack.apiserver.policy.interfaces import Authorizer, Obj
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership
-from kvstack.apiserver.policy.ports import Authorizer, Obj
 
 _CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
 _TRUST_BUNDLE: Final = "io.k8s.api.certificates.v1.ClusterTrustBundle"

@@ -16,7 +16,7 @@ from kvstack.apiserver.policy.admission.resources import (
     INGRESSES,
     STORAGE_CLASSES,
 )
-from kvstack.apiserver.policy.ports import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _STORAGE_DEFAULTS: Final = (
     "storageclass.kubernetes.io/is-default-class",

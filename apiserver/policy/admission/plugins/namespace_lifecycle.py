@@ -1,17 +1,17 @@
 """NamespaceLifecycle: nothing is created in a namespace that is not there, or that is ending.
 
 Some namespaces are never deleted. A namespace that somebody deletes here is for a while looked at
-as the store has it, since the copy may be behind.
+as the store has it, since the watch cache may be behind.
 """
 
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 
 IMMORTAL: Final = frozenset(("default", "kube-system", "kube-public"))
 _ACCESS_REVIEWS: Final = GroupResource("authorization.k8s.io", "localsubjectaccessreviews")

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from kvstack.apiserver.objects.quantity import ZERO, Quantity, parse
+from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import CLAIMS, STORAGE_CLASSES
-from kvstack.apiserver.policy.ports import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 from kvstack.apiserver.policy.storage_class_names import class_of_claim
 
 

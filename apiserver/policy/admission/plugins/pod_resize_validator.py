@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from kvstack.apiserver.objects.quantity import ZERO, parse
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.core.pod_resources import pod_requests
+from kvstack.apimachinery.objects.quantity import ZERO, parse
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NODES, PODS
-from kvstack.apiserver.policy.pod_amounts import pod_requests
-from kvstack.apiserver.policy.ports import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _OS: Final = "kubernetes.io/os"
 _UNSUPPORTED: Final = "UnsupportedPlatform"

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_errors import FieldError, summary
-from kvstack.apiserver.objects.groups import GroupKind, GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_errors import FieldError, summary
+from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NAMESPACES, PODS
+from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
 from kvstack.apiserver.policy.pod_security.evaluation import findings, shown
 from kvstack.apiserver.policy.pod_security.standards import (
     DEFAULT_POLICY,
@@ -27,7 +28,6 @@ from kvstack.apiserver.policy.pod_security.standards import (
     asked_modes,
     policy_of,
 )
-from kvstack.apiserver.policy.ports import Clock, Obj, ObjectView
 
 _IGNORED: Final = frozenset(
     ("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status")
@@ -208,13 +208,13 @@ class PodSecurity:
             if each["spec"].get("runtimeClassName") not in self._exemptions.runtime_classes
         )
         until = self._clock.monotonic_ns() + _CHECKED_NS
-        found: dict[str, list[str]] = {}
+        pods_by_warning: dict[str, list[str]] = {}
         checked = 0
         for pod in pods[:_CHECKED_MAX]:
             reasons = findings(standard, pod["metadata"], pod["spec"])
             if reasons:
                 told = ", ".join(each.reason for each in reasons)
-                found.setdefault(told, []).append(pod["metadata"]["name"])
+                pods_by_warning.setdefault(told, []).append(pod["metadata"]["name"])
             checked += 1
             if checked % _PODS_AT_ONCE == 0:
                 # Other requests go on meanwhile.
@@ -226,12 +226,14 @@ class PodSecurity:
                 "new PodSecurity enforce level only checked against the first"
                 f" {checked} of {len(pods)} existing pods"
             )
-        if found:
+        if pods_by_warning:
             request.warnings.append(
                 f"existing pods in namespace {quote(name)} violate the new PodSecurity enforce"
                 f" level {quote(str(standard))}"
             )
-        request.warnings += sorted(_with_names(told, names) for told, names in found.items())
+        request.warnings += sorted(
+            _with_names(told, names) for told, names in pods_by_warning.items()
+        )
 
 
 def _labels(namespace: Obj) -> dict[str, str]:

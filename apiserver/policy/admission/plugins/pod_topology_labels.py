@@ -8,7 +8,7 @@ from typing import Final
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NODES, PODS
-from kvstack.apiserver.policy.ports import ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 _LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 

@@ -8,7 +8,7 @@ from typing import Final
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS, PRIORITY_CLASSES
-from kvstack.apiserver.policy.ports import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _NO_CLASS: Final[Obj] = {
     "metadata": {"name": ""},

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kvstack.apiserver.objects import resources, status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects import resources, status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NAMESPACES, QUOTAS
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
 from kvstack.apiserver.policy.quota.check import charge, used_of
 from kvstack.apiserver.policy.quota.limited import LimitedResource
 from kvstack.apiserver.policy.quota.usage import measure_of
@@ -179,7 +179,7 @@ class ResourceQuota:
         return found
 
     def _newer(self, quota: Obj) -> Obj:
-        """Return what was written here last, unless the copy has it or something newer."""
+        """Return what was written here last, unless the watch cache has it or something newer."""
         metadata = quota["metadata"]
         key = metadata["namespace"], metadata["name"]
         written = self._written.get(key)

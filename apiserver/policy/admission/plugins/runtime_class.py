@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.objects import resources, status
-from kvstack.apiserver.objects.names import check_path_segment
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects import resources, status
+from kvstack.apimachinery.objects.names import check_path_segment
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS, RUNTIME_CLASSES
-from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 _Hook: TypeAlias = Callable[[AdmissionRequest, Obj | None], None]
 

@@ -2,7 +2,7 @@
 
     concerned = policies.concerned(request)         at once; none: nothing has to be waited for
     async for each in policies.bound(request, concerned):      in `aclosing`
-        each.policy, each.place, each.binding, each.params, each.namespace
+        each.policy, each.versioned, each.binding, each.params, each.namespace
 
 A policy that comes later is asked for when it is its turn: one before it may have changed the
 object, and with it what selectors say.
@@ -25,15 +25,15 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Policies,
     Policy,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
-from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 
 class Bound(NamedTuple):
     """A policy with one of its bindings."""
 
     policy: Policy
-    place: Place
+    versioned: VersionedResource
     """In which version the policy sees the objects."""
     binding: Binding
     params: Sequence[Obj | None]
@@ -66,7 +66,7 @@ class BoundPolicies:
         self, request: AdmissionRequest, concerned: Sequence[Concerned]
     ) -> AsyncGenerator[Bound]:
         """Yield those whose selectors match, too, binding by binding; raises ApiError."""
-        for policy, place in concerned:
+        for policy, versioned in concerned:
             if not await self.namespaces.selects(policy.match, request):
                 continue
             for binding in policy.bindings:
@@ -79,12 +79,14 @@ class BoundPolicies:
                         request.namespace,
                     )
                 except ParameterError as error:
-                    yield Bound(policy, place, binding, (), error)
+                    yield Bound(policy, versioned, binding, (), error)
                     continue
-                yield Bound(policy, place, binding, params)
+                yield Bound(policy, versioned, binding, params)
 
     async def _is_bound(self, binding: Binding, request: AdmissionRequest) -> bool:
         match = binding.match
         if match is None:
             return True
-        return match.place(request) is not None and await self.namespaces.selects(match, request)
+        return match.resource_for(request) is not None and await self.namespaces.selects(
+            match, request
+        )

@@ -1,18 +1,15 @@
 """What the expressions of a policy see of a request, and how they are run.
 
 shown = Shown(request)
-await shown.turn_to(place)
+await shown.turn_to(versioned)
 scene = scene_of(policy, shown, param, namespace, answers, budget)
 scene.evaluate("object.a > 1", BOOLEANS)   → Result(value, error)
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kvstack.apiserver.cel.admission import VARIABLES, compile_admission
-from kvstack.apiserver.cel.checking.types import Type
-from kvstack.apiserver.cel.errors import CelError, CostError, EvaluationError
-from kvstack.apiserver.cel.values import ObjectValue
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.schema.types import Type as SchemaType
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
     labels_of,
@@ -24,13 +21,16 @@ from kvstack.apiserver.policy.admission.policies.store import (
     MatchResources,
     Policy,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.bindings import namespace_value, request_bindings
 from kvstack.apiserver.policy.expressions.evaluation import Budget, Result
-from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
-from kvstack.apiserver.schema.types import Type as SchemaType
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
+from kvstack.cel.admission import VARIABLES, compile_admission
+from kvstack.cel.checker.types import Type
+from kvstack.cel.errors import CelError, CostError, EvaluationError
+from kvstack.cel.values import ObjectValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,28 +44,28 @@ class Shown:
         assert request.versions is not None, "policies are asked within requests"
         self.request: Final = request
         self._versions: Final = request.versions
-        self._found: dict[Place, tuple[Obj | None, Obj | None]] = {}
+        self._found: dict[VersionedResource, tuple[Obj | None, Obj | None]] = {}
 
-    async def objects(self, place: Place) -> tuple[Obj | None, Obj | None]:
+    async def objects(self, versioned: VersionedResource) -> tuple[Obj | None, Obj | None]:
         """Return the new and the old object in a version."""
-        found = self._found.get(place)
+        found = self._found.get(versioned)
         if found is None:
             request = self.request
-            new = await self._at(request.object, place)
-            found = self._found[place] = (new, await self._at(request.old, place))
+            new = await self._at(request.object, versioned)
+            found = self._found[versioned] = (new, await self._at(request.old, versioned))
         return found
 
-    async def _at(self, obj: Obj | None, place: Place) -> Obj | None:
-        return None if obj is None else await self._versions.show(obj, place)
+    async def _at(self, obj: Obj | None, versioned: VersionedResource) -> Obj | None:
+        return None if obj is None else await self._versions.show(obj, versioned)
 
-    def type_of(self, place: Place) -> SchemaType:
+    def type_of(self, versioned: VersionedResource) -> SchemaType:
         """Return the type of the objects in a version."""
-        return self._versions.type_of(place)
+        return self._versions.type_of(versioned)
 
-    async def change(self, changed: Obj, place: Place) -> bool:
+    async def change(self, changed: Obj, versioned: VersionedResource) -> bool:
         """Take over a changed object; return whether anything is different. Raises ApiError."""
         obj = self.request.new
-        taken = await self._versions.take(changed, place)
+        taken = await self._versions.take(changed, versioned)
         if taken == obj:
             return False
         obj.clear()
@@ -177,14 +177,14 @@ class Scene:
 
 def scene_bindings(
     request: AdmissionRequest,
-    place: Place,
+    versioned: VersionedResource,
     objects: tuple[Obj | None, Obj | None],
     param: Obj | None,
     namespace: Obj | None,
     answers: Answers,
 ) -> dict[str, Any]:
     """Return the variables of the expressions of a policy, but for its own."""
-    bindings = request_bindings(request, place, *objects, answers)
+    bindings = request_bindings(request, versioned, *objects, answers)
     bindings["params"] = param
     bindings["namespaceObject"] = namespace_value(namespace)
     return bindings

@@ -7,9 +7,10 @@ counts of validations only those that are not met or cannot be run, and this doe
 from collections.abc import Iterator
 from typing import Final
 
-from kvstack.apiserver.policy.ports import Clock
-from kvstore.histograms import NANOSECOND_S, Histograms
-from kvstore.server.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.metrics.exposition import FamilySamples
+from kvstack.component.metrics.histograms import NANOSECOND_S
+from kvstack.component.metrics.labelled import LabelledHistogram
 
 ALLOW: Final = "allow"
 DENY: Final = "deny"
@@ -35,7 +36,16 @@ class PolicyChecks:
         """Begin with none; kind: `validating` or `mutating`."""
         self._kind: Final = kind
         self._clock: Final = clock
-        self._durations: Final = Histograms(_BOUNDS)
+        word, self._counted, timed = _WORDS[kind]
+        self._prefix: Final = f"apiserver_{kind}_admission_policy_check"
+        action = ("enforcement_action",) if kind == "validating" else ()
+        self._durations: Final = LabelledHistogram(
+            f"{self._prefix}_duration_seconds",
+            f"{word} admission latency for individual {word.lower()} expressions in seconds,"
+            f" {timed}",
+            _BOUNDS,
+            *(*action, "error_type", "policy", "policy_binding"),
+        )
 
     def now_ns(self) -> int:
         """Return the moment at which a check begins."""
@@ -46,28 +56,17 @@ class PolicyChecks:
 
         action: of validating policies, `allow` or what was done: `deny`, `audit`, `warn`.
         """
-        told = {"error_type": _error_type(error), "policy": policy, "policy_binding": binding}
-        if action:
-            told = {"enforcement_action": action, **told}
-        self._durations.add(labels(**told), (self.now_ns() - began_ns) * NANOSECOND_S)
+        actions = (action,) if action else ()
+        took_s = (self.now_ns() - began_ns) * NANOSECOND_S
+        self._durations.add(took_s, *actions, _error_type(error), policy, binding)
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families."""
-        word, counted, timed = _WORDS[self._kind]
-        prefix = f"apiserver_{self._kind}_admission_policy_check"
-        yield (
-            f"{prefix}_total",
-            FamilyKind.COUNTER,
-            f"{word} admission policy check total, {counted}",
-            self._durations.counts(),
+        word = _WORDS[self._kind][0]
+        yield self._durations.counted(
+            f"{self._prefix}_total", f"{word} admission policy check total, {self._counted}"
         )
-        yield (
-            f"{prefix}_duration_seconds",
-            FamilyKind.HISTOGRAM,
-            f"{word} admission latency for individual {word.lower()} expressions in seconds,"
-            f" {timed}",
-            self._durations.copies(),
-        )
+        yield self._durations.samples()
 
 
 def _error_type(error: str) -> str:

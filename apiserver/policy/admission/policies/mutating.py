@@ -11,11 +11,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kvstack.apiserver.cel.admission import OBJECTS, PATCH_LISTS
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.exemption import POLICIES, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
@@ -33,9 +33,13 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Binding,
     Concerned,
     Policy,
-    is_exempt,
 )
-from kvstack.apiserver.policy.admission.request import DELETE, AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.request import (
+    DELETE,
+    AdmissionRequest,
+    Obj,
+    VersionedResource,
+)
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.evaluation import (
     BINDING_MAX,
@@ -44,7 +48,8 @@ from kvstack.apiserver.policy.expressions.evaluation import (
     Result,
 )
 from kvstack.apiserver.policy.expressions.match_conditions import match
-from kvstack.apiserver.policy.ports import Authorizer, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects, ObjectView
+from kvstack.cel.admission import OBJECTS, PATCH_LISTS
 
 _IF_NEEDED: Final = "IfNeeded"
 _INVALID: Final = "Invalid"
@@ -121,7 +126,9 @@ class MutatingAdmissionPolicy:
 
     def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return operation != DELETE and not is_exempt(resource, has_static=self._has_static)
+        return operation != DELETE and not is_exempt(
+            resource, POLICIES, has_static=self._has_static
+        )
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Run the policies whose rules match; raises ApiError."""
@@ -136,17 +143,17 @@ class MutatingAdmissionPolicy:
         shown = Shown(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as found:
-            async for each in found:
-                if each.error is not None:
-                    told = f"failed to configure binding: {each.error}"
-                    refusals.add(each.policy, each.binding, told)
+            async for bound in found:
+                if bound.error is not None:
+                    told = f"failed to configure binding: {bound.error}"
+                    refusals.add(bound.policy, bound.binding, told)
                     continue
                 namespace = await self._policies.namespaces.of(request)
-                for param in each.params:
+                for param in bound.params:
                     run = _Run(
-                        each.policy,
-                        each.binding,
-                        each.place,
+                        bound.policy,
+                        bound.binding,
+                        bound.versioned,
                         param,
                         namespace,
                         shown,
@@ -164,7 +171,7 @@ class _Run:
 
     policy: Policy
     binding: Binding
-    place: Place
+    versioned: VersionedResource
     param: Obj | None
     namespace: Obj | None
     shown: Shown
@@ -208,9 +215,9 @@ class _Run:
             rounds.ran.add(key)
 
     async def _bindings(self) -> dict[str, Any]:
-        objects = await self.shown.objects(self.place)
+        objects = await self.shown.objects(self.versioned)
         return scene_bindings(
-            self.shown.request, self.place, objects, self.param, self.namespace, self.answers
+            self.shown.request, self.versioned, objects, self.param, self.namespace, self.answers
         )
 
     async def _mutate(self, mutation: Obj) -> bool:
@@ -229,7 +236,7 @@ class _Run:
             raise PatchError(result.error)
         live = bindings["object"]
         if is_apply:
-            changed = applied(live, result.value, self.shown.type_of(self.place))
+            changed = applied(live, result.value, self.shown.type_of(self.versioned))
         else:
             changed = patched(live, result.value)
-        return await self.shown.change(changed, self.place)
+        return await self.shown.change(changed, self.versioned)

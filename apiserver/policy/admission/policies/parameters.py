@@ -7,11 +7,11 @@ params = await Parameters(view, live, find).collect(param_kind, param_ref, names
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.labels import SelectorError, from_object
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.labels import SelectorError, from_object
 from kvstack.apiserver.policy.admission.matching import labels_of
 from kvstack.apiserver.policy.admission.request import Obj
-from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 _NOT_FOUND: Final = "no params found for policy binding with `Deny` parameterNotFoundAction"
 

@@ -10,11 +10,17 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects import json_patch, status
+from kvstack.apimachinery.objects.json_patch import JsonPatchError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.merging import merge
 from kvstack.apiserver.apply.structure import ItemError
 from kvstack.apiserver.apply.validation import mismatches, summary
-from kvstack.apiserver.cel.library import conversions
-from kvstack.apiserver.cel.values import (
+from kvstack.apiserver.policy.admission.request import Obj
+from kvstack.cel.library import conversions
+from kvstack.cel.values import (
     Duration,
     ObjectValue,
     Optional,
@@ -22,12 +28,6 @@ from kvstack.apiserver.cel.values import (
     Timestamp,
     Uint,
 )
-from kvstack.apiserver.objects import json_patch, status
-from kvstack.apiserver.objects.json_patch import JsonPatchError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.admission.request import Obj
-from kvstack.apiserver.schema.types import Shape, Type
 
 _TEST_FAILED: Final = "testing value "
 

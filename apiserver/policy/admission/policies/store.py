@@ -1,7 +1,7 @@
 """All policies of one kind with their bindings, compiled as they change.
 
     policies = Policies(view, VALIDATING)
-    for policy, place in policies.concerned(request): …     those whose rules match
+    for policy, versioned in policies.concerned(request): …     those whose rules match
 
 Policies are ordered by name, and so are the bindings of each. A policy without a binding does
 nothing.
@@ -10,34 +10,23 @@ nothing.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kvstack.apiserver.cel.admission import (
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apiserver.policy.admission.exemption import GROUP, POLICIES
+from kvstack.apiserver.policy.admission.manifests import Manifests
+from kvstack.apiserver.policy.admission.matching import EQUIVALENT, Rules, is_namespaced
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.expressions.bindings import requested_resource
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
+from kvstack.cel.admission import (
     Compiled,
     Declared,
     compile_admission,
     stored_type,
 )
-from kvstack.apiserver.kinds.admission.resource_rules import EXCLUDED
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.labels import NOTHING, Selector, SelectorError, from_object
-from kvstack.apiserver.policy.admission.manifests import Manifests
-from kvstack.apiserver.policy.admission.matching import EQUIVALENT, Rules, is_namespaced
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
-from kvstack.apiserver.policy.expressions.bindings import own_place
-from kvstack.apiserver.policy.ports import Change, ObjectView
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.cel.checking.types import Type
-
-_GROUP: Final = "admissionregistration.k8s.io"
-_OWN: Final = frozenset(
-    GroupResource(_GROUP, each)
-    for each in (
-        "mutatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-    )
-)
+    from kvstack.cel.checker.types import Type
 
 
 class Kinds(NamedTuple):
@@ -48,22 +37,13 @@ class Kinds(NamedTuple):
 
 
 VALIDATING: Final = Kinds(
-    GroupResource(_GROUP, "validatingadmissionpolicies"),
-    GroupResource(_GROUP, "validatingadmissionpolicybindings"),
+    GroupResource(GROUP, "validatingadmissionpolicies"),
+    GroupResource(GROUP, "validatingadmissionpolicybindings"),
 )
 MUTATING: Final = Kinds(
-    GroupResource(_GROUP, "mutatingadmissionpolicies"),
-    GroupResource(_GROUP, "mutatingadmissionpolicybindings"),
+    GroupResource(GROUP, "mutatingadmissionpolicies"),
+    GroupResource(GROUP, "mutatingadmissionpolicybindings"),
 )
-
-
-def is_exempt(resource: GroupResource, *, has_static: bool = False) -> bool:
-    """Tell whether no policy looks at a resource, so that a cluster can always be mended.
-
-    has_static: whether there may be policies of files, which look at policies, too.
-    """
-    is_own = resource in _OWN and not has_static
-    return is_own or (resource.group, resource.resource) in EXCLUDED
 
 
 class _NamedRules:
@@ -81,21 +61,21 @@ class _NamedRules:
                 (Rules([each], EQUIVALENT), of) for each, of in zip(rules, names, strict=True)
             ]
 
-    def place(self, request: AdmissionRequest) -> Place | None:
+    def resource_for(self, request: AdmissionRequest) -> VersionedResource | None:
         """Return the version that a rule names; None: none matches."""
         assert request.versions is not None
         has_namespace = is_namespaced(request)
         for rules, names in self._rules:
             if names and request.name not in names:
                 continue
-            place = rules.place(
+            versioned = rules.resource_for(
                 request.operation,
-                request.versions.places,
+                request.versions.served,
                 request.subresource,
                 is_namespaced=has_namespace,
             )
-            if place is not None:
-                return place
+            if versioned is not None:
+                return versioned
         return None
 
 
@@ -114,11 +94,11 @@ class MatchResources:
         self.namespaces: Final = _selector(given.get("namespaceSelector"))
         self.objects: Final = _selector(given.get("objectSelector"))
 
-    def place(self, request: AdmissionRequest) -> Place | None:
+    def resource_for(self, request: AdmissionRequest) -> VersionedResource | None:
         """Return the version in which the object is looked at; None: it is not, by its rules."""
-        if self._excluded.place(request) is not None:
+        if self._excluded.resource_for(request) is not None:
             return None
-        return self._rules.place(request) if self._has_rules else own_place(request)
+        return self._rules.resource_for(request) if self._has_rules else requested_resource(request)
 
 
 def _selector(given: Obj | None) -> Selector:
@@ -162,7 +142,7 @@ class Concerned(NamedTuple):
     """A policy whose rules match, and the version in which it sees the object."""
 
     policy: Policy
-    place: Place
+    versioned: VersionedResource
 
 
 class Policies:
@@ -184,13 +164,13 @@ class Policies:
         if not policies or request.versions is None:
             return ()
         found: list[Concerned] = []
-        is_own = request.resource in _OWN
+        is_own = request.resource in POLICIES
         for each in policies:
             if is_own and not each.is_static:
                 continue
-            place = each.match.place(request)
-            if place is not None:
-                found.append(Concerned(each, place))
+            versioned = each.match.resource_for(request)
+            if versioned is not None:
+                found.append(Concerned(each, versioned))
         return found
 
     def _compile(self) -> list[Policy]:

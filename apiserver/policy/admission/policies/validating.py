@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.policy.admission.exemption import POLICIES, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
@@ -31,7 +31,6 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Binding,
     Concerned,
     Policy,
-    is_exempt,
 )
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
 from kvstack.apiserver.policy.expressions.answers import Answers
@@ -42,7 +41,8 @@ from kvstack.apiserver.policy.expressions.evaluation import (
     Result,
 )
 from kvstack.apiserver.policy.expressions.match_conditions import match
-from kvstack.apiserver.policy.ports import Authorizer, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects, ObjectView
+from kvstack.cel.admission import BOOLEANS, TEXTS, TEXTS_OR_NULL
 
 _MESSAGE_MAX: Final = 5 * 1024
 _ANNOTATION_MAX: Final = 10 * 1024
@@ -111,14 +111,14 @@ class _Verdict:
                 count(policy.name, binding.name, each.error, began_ns, DENY)
                 continue
             for action in actions:
-                self._act(action, policy, binding, each, actions)
+                self._enforce(action, policy, binding, each, actions)
                 count(policy.name, binding.name, each.error, began_ns, action.lower())
         for name, value in found.annotations:
             values = self._annotations.setdefault(f"{policy.name}/{name}", [])
             if value not in values:
                 values.append(value)
 
-    def _act(
+    def _enforce(
         self,
         action: str,
         policy: Policy,
@@ -177,7 +177,7 @@ class ValidatingAdmissionPolicy:
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether policies may be about a resource."""
-        return not is_exempt(resource, has_static=self._has_static)
+        return not is_exempt(resource, POLICIES, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Ask the policies whose rules match; raises ApiError."""
@@ -190,19 +190,21 @@ class ValidatingAdmissionPolicy:
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as bound:
             async for each in bound:
-                policy, binding, place = each.policy, each.binding, each.place
+                policy, binding, versioned = each.policy, each.binding, each.versioned
                 if each.error is not None:
                     verdict.misconfigured(policy, binding, each.error)
                     continue
                 try:
-                    objects = await shown.objects(place)
+                    objects = await shown.objects(versioned)
                 except ApiError as error:
                     text = f"failed to convert object version: {error}"
                     verdict.misconfigured(policy, binding, text)
                     continue
                 namespace = await self._policies.namespaces.of(request)
                 for param in each.params:
-                    bindings = scene_bindings(request, place, objects, param, namespace, answers)
+                    bindings = scene_bindings(
+                        request, versioned, objects, param, namespace, answers
+                    )
                     began_ns = self._checks.now_ns()
                     found = await answers.settled(partial(_findings, policy, bindings))
                     verdict.add(policy, binding, found, began_ns)

@@ -3,16 +3,19 @@
     verdict = await caller.call(hook, review)       raises HookError
 
 A webhook that cannot be called is an error unless its failure policy is Ignore; one that refuses is
-heard whatever the policy.
+heard whatever the policy. An error of this server while it deals with a webhook is like one of the
+call: `failed` logs it with its trace and applies the policy.
 """
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
 from kvstack.apiserver.policy.admission.webhooks.metrics import (
     CALLING_ERROR,
@@ -20,8 +23,7 @@ from kvstack.apiserver.policy.admission.webhooks.metrics import (
     SERVER_ERROR,
     WebhookMetrics,
 )
-from kvstack.apiserver.policy.ports import Clock
-from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.webhooks.admission_reviews import (
     InvalidResponseError,
     Verdict,
@@ -30,7 +32,7 @@ from kvstack.apiserver.webhooks.admission_reviews import (
     review_body,
 )
 from kvstack.apiserver.webhooks.client import CallError, WebhookClient
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
 
 _FAILED_CODE: Final = 503
 
@@ -74,16 +76,17 @@ class Caller:
         except CallError as error:
             code = _FAILED_CODE
             if hook.ignores_failure:
-                self._fail_open(hook, error)
+                self._fail_open(hook, str(error))
                 raise FailedOpenError from error
             error_type = CALLING_ERROR
             self._logger.warning("a webhook cannot be called", webhook=hook.name, error=str(error))
-            raise status.internal_error(
-                f"failed calling webhook {quote(hook.name)}: {error}"
-            ) from (error)
+            raise _call_failed(hook, str(error)) from error
         except ApiError as error:
             code, error_type = error.code, NO_ERROR
             raise
+        except Exception as error:
+            code, error_type = _FAILED_CODE, "" if hook.ignores_failure else SERVER_ERROR
+            raise self.failed(hook, error) from error
         except BaseException:
             code, error_type = 0, SERVER_ERROR
             raise
@@ -105,7 +108,7 @@ class Caller:
         body = review_body(text, uid, hook.review_version)
         try:
             answer = await self._client.post(
-                hook.address, f"?timeout={hook.timeout_s}s", body, timeout_s=hook.timeout_s
+                hook.client_config, f"?timeout={hook.timeout_s}s", body, timeout_s=hook.timeout_s
             )
             verdict = read_verdict(answer, uid, hook.review_version, is_mutating=self._is_mutating)
         except CallError as error:
@@ -115,22 +118,38 @@ class Caller:
         request.warnings += verdict.warnings
         return verdict
 
-    def _fail_open(self, hook: Hook, error: CallError) -> None:
+    def failed(self, hook: Hook, error: Exception) -> Exception:
+        """Return what an unexpected error at a webhook is to its request, by its failure policy."""
+        text = f"{type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error))
+        self._logger.error("a webhook failed inside of this server", webhook=hook.name, trace=trace)
+        if hook.ignores_failure:
+            self._fail_open(hook, text)
+            return FailedOpenError(text)
+        return _call_failed(hook, text)
+
+    def _fail_open(self, hook: Hook, text: str) -> None:
         self._metrics.count_failed_open(hook.name, self.type)
         self._logger.warning(
-            "a webhook cannot be called, which is ignored", webhook=hook.name, error=str(error)
+            "a webhook cannot be called, which is ignored", webhook=hook.name, error=text
         )
 
 
-def request_of(request: AdmissionRequest, place: Place, new: Obj | None, old: Obj | None) -> bytes:
+def _call_failed(hook: Hook, text: str) -> ApiError:
+    return status.internal_error(f"failed calling webhook {quote(hook.name)}: {text}")
+
+
+def request_of(
+    request: AdmissionRequest, versioned: VersionedResource, new: Obj | None, old: Obj | None
+) -> bytes:
     """Return a request as a webhook sees it, without its uid.
 
-    new, old: the objects in the version of the place.
+    new, old: the objects in that version.
     """
     assert request.versions is not None, "webhooks are asked within requests"
-    own = request.versions.places[0]
+    own = request.versions.served[0]
     below = request.subresource
-    found: dict[str, Any] = {"kind": _kind(place.kind), "resource": _resource(place)}
+    found: dict[str, Any] = {"kind": _kind(versioned.kind), "resource": _resource(versioned)}
     if below:
         found["subResource"] = below
     found["requestKind"], found["requestResource"] = _kind(own.kind), _resource(own)
@@ -152,8 +171,8 @@ def _kind(kind: Kind) -> Mapping[str, str]:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _resource(place: Place) -> Mapping[str, str]:
-    return {"group": place.group, "version": place.version, "resource": place.resource}
+def _resource(versioned: VersionedResource) -> Mapping[str, str]:
+    return {"group": versioned.group, "version": versioned.version, "resource": versioned.resource}
 
 
 def _check(name: str, verdict: Verdict) -> None:

@@ -1,7 +1,7 @@
 """The webhooks of all configurations, compiled, in the order in which they are called.
 
     hooks = Hooks(view, VALIDATING)
-    for hook, place in hooks.concerned(request): …     those whose rules and selectors match
+    for hook, versioned in hooks.concerned(request): …     those whose rules and selectors match
 
 Configurations are ordered by name, webhooks as they stand there. They are compiled when a
 configuration changes. Which rules match a kind of request is found out once for its operation,
@@ -11,43 +11,22 @@ resource and version.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.kinds.admission.resource_rules import EXCLUDED
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
+from kvstack.apiserver.policy.admission.exemption import CONFIGURATIONS, GROUP
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.matching import Rules, is_namespaced
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
-from kvstack.apiserver.policy.ports import Change, ObjectView
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
 from kvstack.apiserver.webhooks.admission_reviews import known_version
-from kvstack.apiserver.webhooks.places import Place as Address
-from kvstack.apiserver.webhooks.places import place_of
+from kvstack.apiserver.webhooks.client_config import ClientConfig, read_client_config
+from kvstack.component.certs.ca_bundles import certificates_of
 
-GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = GroupResource(GROUP, "mutatingwebhookconfigurations")
 VALIDATING: Final = GroupResource(GROUP, "validatingwebhookconfigurations")
-_OWN: Final = frozenset(
-    GroupResource(GROUP, each)
-    for each in (
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-        "mutatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-    )
-)
 _FOUND_MAX: Final = 4096
 _TIMEOUT_S: Final = 10
 _SAFE_ON_DRY_RUN: Final = frozenset(("None", "NoneOnDryRun"))
-
-
-def is_exempt(resource: GroupResource, *, has_static: bool = False) -> bool:
-    """Tell whether no webhook is asked about a resource, so that a cluster can always be mended.
-
-    has_static: whether there may be webhooks of files, which are asked about webhooks, too.
-    """
-    is_own = resource in _OWN and not has_static
-    return is_own or (resource.group, resource.resource) in EXCLUDED
 
 
 class Hook(NamedTuple):
@@ -57,7 +36,7 @@ class Hook(NamedTuple):
     configuration: str
     position: int
     """Among all webhooks of its type."""
-    address: Address
+    client_config: ClientConfig
     fault: str
     """Why it cannot be called at all; empty: it can."""
     review_version: str
@@ -78,7 +57,7 @@ class Concerned(NamedTuple):
     """A webhook whose rules match, and the version in which it is shown the object."""
 
     hook: Hook
-    place: Place
+    versioned: VersionedResource
 
 
 class Hooks:
@@ -110,18 +89,18 @@ class Hooks:
             if len(self._found) >= _FOUND_MAX:
                 self._found.clear()
             found = []
-            is_own = request.resource in _OWN
+            is_own = request.resource in CONFIGURATIONS
             for each in hooks:
                 if is_own and not each.is_static:
                     continue
-                place = each.rules.place(
+                versioned = each.rules.resource_for(
                     request.operation,
-                    versions.places,
+                    versions.served,
                     request.subresource,
                     is_namespaced=has_namespace,
                 )
-                if place is not None:
-                    found.append(Concerned(each, place))
+                if versioned is not None:
+                    found.append(Concerned(each, versioned))
             self._found[key] = found
         return found
 
@@ -149,9 +128,11 @@ class Hooks:
 
 
 def _hook(configuration: str, webhook: Obj, position: int) -> Hook:
-    address, fault = Address(""), ""
+    client_config, fault = ClientConfig(""), ""
     try:
-        address = place_of(webhook.get("clientConfig") or {})
+        client_config = read_client_config(webhook.get("clientConfig") or {})
+        if client_config.ca:
+            certificates_of(client_config.ca)
     except ValueError as error:
         fault = f"could not get REST client: {error}"
     review_version = known_version(webhook.get("admissionReviewVersions") or ())
@@ -164,7 +145,7 @@ def _hook(configuration: str, webhook: Obj, position: int) -> Hook:
         webhook.get("name", ""),
         configuration,
         position,
-        address,
+        client_config,
         fault,
         review_version,
         webhook.get("timeoutSeconds") or _TIMEOUT_S,

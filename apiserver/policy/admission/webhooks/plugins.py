@@ -11,19 +11,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 
-from kvstack.apiserver.objects import json_patch, status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.json_patch import JsonPatchError
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text import json_text
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.objects.text.json_syntax import JsonError
+from kvstack.apimachinery.objects import json_patch, status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_patch import JsonPatchError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.json_syntax import JsonError
+from kvstack.apiserver.policy.admission.exemption import CONFIGURATIONS, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, Place
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.calls import Caller, FailedOpenError, request_of
 from kvstack.apiserver.policy.admission.webhooks.hooks import (
     MUTATING,
@@ -31,7 +32,6 @@ from kvstack.apiserver.policy.admission.webhooks.hooks import (
     Concerned,
     Hook,
     Hooks,
-    is_exempt,
 )
 from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
 from kvstack.apiserver.policy.admission.webhooks.selection import (
@@ -39,9 +39,11 @@ from kvstack.apiserver.policy.admission.webhooks.selection import (
     Conditions,
     Selection,
 )
-from kvstack.apiserver.policy.ports import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.webhooks.client import WebhookClient
-from kvstore.logger import Logger
+from kvstack.component.logger import Logger
+
+T = TypeVar("T")
 
 _MUTATION: Final = "mutation.webhook.admission.k8s.io"
 _PATCH: Final = "patch.webhook.admission.k8s.io"
@@ -85,14 +87,26 @@ class _Plugin:
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
         """Tell whether webhooks may be asked about a resource."""
-        return not is_exempt(resource, has_static=self._has_static)
+        return not is_exempt(resource, CONFIGURATIONS, has_static=self._has_static)
 
-    async def _is_called(self, hook: Hook, place: Place, shown: "_Shown") -> bool:
+    async def _guarded(self, hook: Hook, step: Awaitable[T]) -> T:
+        """Return what a step at a webhook comes to; raises ApiError and FailedOpenError alone.
+
+        An error that nobody expected is subject to the failure policy, as one of the call is.
+        """
+        try:
+            return await step
+        except (ApiError, FailedOpenError):
+            raise
+        except Exception as error:
+            raise self._caller.failed(hook, error) from error
+
+    async def _is_called(self, hook: Hook, versioned: VersionedResource, shown: "_Shown") -> bool:
         """Tell whether a webhook is to be called, and show the objects in its version if so."""
         request = shown.request
         if not await self._selection.selects(hook, request):
             return False
-        await shown.turn_to(place)
+        await shown.turn_to(versioned)
         if not hook.conditions:
             return True
         new, old = shown.objects
@@ -112,7 +126,7 @@ class _Shown:
         assert request.versions is not None, "webhooks are asked within requests"
         self.request: Final = request
         self._versions: Final = request.versions
-        self._place: Place | None = None
+        self._versioned: VersionedResource | None = None
         self._new: Obj | None = None
         self._old: Obj | None = None
         self._text = b""
@@ -122,31 +136,31 @@ class _Shown:
         """The new and the old object."""
         return self._new, self._old
 
-    async def turn_to(self, place: Place) -> None:
+    async def turn_to(self, versioned: VersionedResource) -> None:
         """Show the objects in a version."""
-        if place == self._place:
+        if versioned == self._versioned:
             return
-        self._new = await self._at(self.request.object, place)
-        self._old = await self._at(self.request.old, place)
-        self._place, self._text = place, b""
+        self._new = await self._at(self.request.object, versioned)
+        self._old = await self._at(self.request.old, versioned)
+        self._versioned, self._text = versioned, b""
 
-    async def _at(self, obj: Obj | None, place: Place) -> Obj | None:
-        return None if obj is None else await self._versions.show(obj, place)
+    async def _at(self, obj: Obj | None, versioned: VersionedResource) -> Obj | None:
+        return None if obj is None else await self._versions.show(obj, versioned)
 
-    def text(self, place: Place) -> bytes:
+    def text(self, versioned: VersionedResource) -> bytes:
         """Return the request as it is written for a webhook."""
         if not self._text:
-            self._text = request_of(self.request, place, self._new, self._old)
+            self._text = request_of(self.request, versioned, self._new, self._old)
         return self._text
 
-    async def change(self, patched: Obj, place: Place) -> bool:
+    async def change(self, patched: Obj, versioned: VersionedResource) -> bool:
         """Take over a patched object; return whether anything is different. Raises ApiError."""
         obj = self.request.new
-        taken = await self._versions.take(patched, place)
+        taken = await self._versions.take(patched, versioned)
         is_different = not json_text.equal(taken, obj)
         obj.clear()
         obj.update(taken)
-        self._new, self._text = await self._at(obj, place), b""
+        self._new, self._text = await self._at(obj, versioned), b""
         return is_different
 
 
@@ -187,40 +201,58 @@ class MutatingAdmissionWebhook(_Plugin):
         if is_again and not json_text.equal(rounds.left, request.object):
             rounds.require()
         shown = _Shown(request)
-        for hook, place in concerned:
-            if not await self._is_called(hook, place, shown):
+        for hook, versioned in concerned:
+            try:
+                if not await self._guarded(hook, self._is_called(hook, versioned, shown)):
+                    continue
+            except FailedOpenError:
+                self._note_failed_open(hook, request)
                 continue
             if is_again and hook.position not in rounds.again:
                 continue
-            if await self._change(hook, place, shown):
+            if await self._change(hook, versioned, shown):
                 rounds.require()
                 request.wants_second_round = True
             if hook.is_reinvoked:
                 rounds.asked.append(hook)
         rounds.left = json_text.copied(request.object)
 
-    async def _change(self, hook: Hook, place: Place, shown: _Shown) -> bool:
+    async def _change(self, hook: Hook, versioned: VersionedResource, shown: _Shown) -> bool:
         request = shown.request
-        number = f"round_{int(request.is_second_round)}_index_{hook.position}"
         is_changed = False
         try:
-            verdict = await self._caller.call(hook, request, shown.text(place))
-            if verdict.patch:
-                is_changed = await self._patch(hook, place, shown, verdict.patch)
-                if request.is_detailed and (text := _patch_text(hook, verdict.patch)):
-                    request.annotations[f"{_PATCH}/{number}"] = text
+            is_changed = await self._guarded(hook, self._called(hook, versioned, shown))
         except FailedOpenError:
-            request.annotations[f"{_FAILED_OPEN.format('mutation')}/{number}"] = hook.name
+            self._note_failed_open(hook, request)
         finally:
             told = {
                 "configuration": hook.configuration,
                 "webhook": hook.name,
                 "mutated": is_changed,
             }
-            request.annotations[f"{_MUTATION}/{number}"] = orjson.dumps(told).decode()
+            annotation = f"{_MUTATION}/{_number(hook, request)}"
+            request.annotations[annotation] = orjson.dumps(told).decode()
         return is_changed
 
-    async def _patch(self, hook: Hook, place: Place, shown: _Shown, patch: bytes) -> bool:
+    async def _called(self, hook: Hook, versioned: VersionedResource, shown: _Shown) -> bool:
+        """Call a webhook and apply its patch; return whether that changed anything."""
+        request = shown.request
+        verdict = await self._caller.call(hook, request, shown.text(versioned))
+        if not verdict.patch:
+            return False
+        is_changed = await self._patch(hook, versioned, shown, verdict.patch)
+        if request.is_detailed and (text := _patch_text(hook, verdict.patch)):
+            request.annotations[f"{_PATCH}/{_number(hook, request)}"] = text
+        return is_changed
+
+    @staticmethod
+    def _note_failed_open(hook: Hook, request: AdmissionRequest) -> None:
+        annotation = f"{_FAILED_OPEN.format('mutation')}/{_number(hook, request)}"
+        request.annotations[annotation] = hook.name
+
+    async def _patch(
+        self, hook: Hook, versioned: VersionedResource, shown: _Shown, patch: bytes
+    ) -> bool:
         """Apply the patch of a webhook; return whether it changed anything. Raises ApiError."""
         try:
             json_text.parse(patch)
@@ -244,7 +276,12 @@ class MutatingAdmissionWebhook(_Plugin):
             patched = json_patch.apply(new, operations)
         except JsonPatchError as error:
             raise status.internal_error(str(error)) from error
-        return await shown.change(patched, place)
+        return await shown.change(patched, versioned)
+
+
+def _number(hook: Hook, request: AdmissionRequest) -> str:
+    """Return which call of a webhook a note is about."""
+    return f"round_{int(request.is_second_round)}_index_{hook.position}"
 
 
 def _patch_text(hook: Hook, patch: bytes) -> str:
@@ -272,22 +309,39 @@ class ValidatingAdmissionWebhook(_Plugin):
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Ask the webhooks whose rules and selectors match."""
-        selects = self._selection.selects_at_once
         for hook, _ in self._hooks.concerned(request):
-            if selects(hook, request) is not False:
+            if self._may_select(hook, request):
                 return self._ask(request, self._hooks.concerned(request))
         return None
+
+    def _may_select(self, hook: Hook, request: AdmissionRequest) -> bool:
+        """Tell whether a webhook may be selected; what fails here fails again where it is asked."""
+        try:
+            return self._selection.selects_at_once(hook, request) is not False
+        except Exception:  # noqa: BLE001 - raised again where the webhook is asked
+            return True
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
         shown = _Shown(request)
         wanted: list[tuple[Hook, bytes]] = []
-        for hook, place in concerned:
-            if await self._is_called(hook, place, shown):
-                wanted.append((hook, shown.text(place)))
+        for hook, versioned in concerned:
+            try:
+                text = await self._guarded(hook, self._text_for(hook, versioned, shown))
+            except FailedOpenError:
+                self._note_failed_open(hook, request, len(wanted))
+                continue
+            if text is not None:
+                wanted.append((hook, text))
         if len(wanted) == 1:
             await self._call(request, *wanted[0], 0)
         elif wanted:
             await self._call_all(request, wanted)
+
+    async def _text_for(
+        self, hook: Hook, versioned: VersionedResource, shown: _Shown
+    ) -> bytes | None:
+        """Return what a webhook is sent; None: it is not called."""
+        return shown.text(versioned) if await self._is_called(hook, versioned, shown) else None
 
     async def _call_all(
         self, request: AdmissionRequest, wanted: Sequence[tuple[Hook, bytes]]
@@ -314,5 +368,9 @@ class ValidatingAdmissionWebhook(_Plugin):
         try:
             await self._caller.call(hook, request, text)
         except FailedOpenError:
-            name = f"{_FAILED_OPEN.format('validating')}/round_0_index_{number}"
-            request.annotations[name] = hook.name
+            self._note_failed_open(hook, request, number)
+
+    @staticmethod
+    def _note_failed_open(hook: Hook, request: AdmissionRequest, number: int) -> None:
+        name = f"{_FAILED_OPEN.format('validating')}/round_0_index_{number}"
+        request.annotations[name] = hook.name

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Protocol
 
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
     labels_of,
@@ -13,7 +13,7 @@ from kvstack.apiserver.policy.admission.matching import (
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
-from kvstack.apiserver.policy.ports import LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 
 class ConditionError(Exception):

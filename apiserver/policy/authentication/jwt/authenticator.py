@@ -9,7 +9,7 @@ A token of another issuer is somebody else's to judge.
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.jwt.distributed import ClaimResolver, Endpoint
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
 from kvstack.apiserver.policy.authentication.jwt.mapping import user_of
@@ -27,7 +27,7 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.interfaces import Clock
 
 
 class JwtTokens:

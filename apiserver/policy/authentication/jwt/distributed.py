@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.jwt.keys import FETCH_S, Asker, IssuerKeys
 from kvstack.apiserver.policy.authentication.jwt.settings import JwtSettings
 from kvstack.apiserver.policy.authentication.jwt.verifying import (
@@ -24,7 +24,7 @@ from kvstack.apiserver.policy.authentication.jwt.verifying import (
     signed_claims,
 )
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteError
 
 ISSUERS_MAX: Final = 16

@@ -15,11 +15,11 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.ports import Clock
+from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
-from kvstore.units import SECOND_NS
+from kvstack.component.units import SECOND_NS
 
 WELL_KNOWN: Final = "/.well-known/openid-configuration"
 FETCH_S: Final = 30.0

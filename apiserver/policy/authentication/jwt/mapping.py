@@ -9,8 +9,8 @@ nobody has an empty name.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.jwt.settings import (
     Condition,
     ExpressionError,

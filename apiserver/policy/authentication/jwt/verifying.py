@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.objects.text.go_text import go_quoted_list
+from kvstack.apimachinery.objects.text.go_text import go_quoted_list
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKey
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
 

@@ -12,15 +12,15 @@ It never denies: another authorizer may allow what it does not, and its reason i
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authorization.chain import ALLOWED
 from kvstack.apiserver.policy.authorization.node.graph import NodeGraph
 from kvstack.apiserver.policy.authorization.node.identity import node_of
 from kvstack.apiserver.policy.authorization.rbac.rules import Rule
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.ports import NO_OPINION, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 
 LEASES_NAMESPACE: Final = "kube-node-lease"
 

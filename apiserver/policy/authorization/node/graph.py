@@ -11,14 +11,14 @@ Secrets are found by following claims.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.references import (
     CLAIMS,
     Key,
     references_of_pod,
     secrets_of_volume,
 )
-from kvstack.apiserver.policy.ports import Change, ObjectView
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
 
 VOLUMES: Final = "persistentvolumes"
 ATTACHMENTS: Final = "volumeattachments"

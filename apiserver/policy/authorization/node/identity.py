@@ -1,6 +1,6 @@
 """Which node a user is: `system:node:<name>` in the group of all nodes."""
 
-from kvstack.apiserver.policy.attributes import NODE_PREFIX, NODES, User
+from kvstack.apimachinery.attributes import NODE_PREFIX, NODES, User
 
 
 def node_of(user: User) -> str | None:

@@ -11,12 +11,12 @@ and only so many of them.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kvstack.apiserver.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.text.go_text import aggregate
 from kvstack.apiserver.policy.authorization.rbac.grants import Grant, Grants, RoleError
 from kvstack.apiserver.policy.authorization.rbac.rules import Rule
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.ports import NO_OPINION, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 
 VERDICTS_MAX: Final = 100_000
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.rbac.coverage import missing
 from kvstack.apiserver.policy.authorization.rbac.grants import (
     CLUSTER_ROLE_BINDINGS,

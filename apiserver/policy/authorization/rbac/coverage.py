@@ -10,7 +10,7 @@ that one rule covers it or none does. Rules here are plain, as roles have them.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kvstack.apiserver.objects.text.go_text import go_quoted_list
+from kvstack.apimachinery.objects.text.go_text import go_quoted_list
 from kvstack.apiserver.policy.authorization.rbac.rules import ALL, Source
 
 Atom = dict[str, Any]

@@ -10,11 +10,11 @@ system:masters is never asked, nor is an update that changes owner references an
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import aggregate, go_quoted_list, quote
+from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import aggregate, go_quoted_list, quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.attributes import PRIVILEGED, Attributes
 from kvstack.apiserver.policy.authorization.chain import EVERYTHING, decided
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.coverage import merged, missing, shown
@@ -30,8 +30,8 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     referenced_role,
 )
 from kvstack.apiserver.policy.authorization.rbac.rules import Source
+from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects, Obj
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership
-from kvstack.apiserver.policy.ports import Authorizer, LiveObjects, Obj
 
 _TYPES: Final = {
     CLUSTER_ROLES: "io.k8s.api.rbac.v1.ClusterRole",

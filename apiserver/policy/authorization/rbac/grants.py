@@ -9,11 +9,11 @@ entries of what changed are touched, so that a write costs the same however many
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
-from kvstack.apiserver.policy.attributes import service_account_name
+from kvstack.apimachinery.attributes import service_account_name
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authorization.rbac.rules import Rule, compile_rules
-from kvstack.apiserver.policy.ports import Change, ObjectView
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
 
 Obj = Mapping[str, Any]
 
@@ -148,13 +148,13 @@ class Grants:
                 self._generations.clear()
 
     def _add(self, binding: Obj) -> None:
-        namespace, name = _place(binding)
+        namespace, name = _namespaced_name(binding)
         for subject, grant in _grants_of(binding):
             of_subject = self._grants.setdefault((namespace, subject), {})
             of_subject.setdefault((namespace, name), grant)
 
     def _remove(self, binding: Obj) -> None:
-        namespace, name = _place(binding)
+        namespace, name = _namespaced_name(binding)
         for subject, _ in _grants_of(binding):
             of_subject = self._grants.get((namespace, subject))
             if of_subject is not None:
@@ -171,7 +171,7 @@ def referenced_role(binding: Obj, namespace: str) -> RoleReference:
 
 
 def _grants_of(binding: Obj) -> Iterable[tuple[Subject, Grant]]:
-    namespace, name = _place(binding)
+    namespace, name = _namespaced_name(binding)
     role = referenced_role(binding, namespace)
     for position, given in enumerate(binding.get("subjects") or ()):
         kind, subject_name = given.get("kind", ""), given.get("name", "")
@@ -191,10 +191,10 @@ def _grants_of(binding: Obj) -> Iterable[tuple[Subject, Grant]]:
 
 
 def _reference_to(role: Obj) -> RoleReference:
-    namespace, name = _place(role)
+    namespace, name = _namespaced_name(role)
     return RoleReference("Role" if namespace else "ClusterRole", namespace, name)
 
 
-def _place(obj: Obj) -> tuple[str, str]:
+def _namespaced_name(obj: Obj) -> tuple[str, str]:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

@@ -19,9 +19,9 @@ use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, SendStream};
 use tokio::time::{sleep_until, Sleep};
 
-use super::hub::Hub;
+use super::environment::Environment;
+use super::frame_watch::{Carrier, ClientSocket, Watch};
 use super::requests::Metadata;
-use super::wire::{Carrier, Wire};
 
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 // Streams with slow readers use up their part of it: other calls must not wait for that.
@@ -34,12 +34,12 @@ const AGENT: HeaderValue = HeaderValue::from_static("kvstore-client");
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-type H2 = h2::client::Connection<Wire, Bytes>;
+type H2 = h2::client::Connection<ClientSocket, Bytes>;
 
 /// A connection for calls and streams.
 pub struct Connection {
     pub name: Rc<str>, // of the endpoint
-    wire: Wire,
+    socket: ClientSocket,
     sender: SendRequest<Bytes>,
     uris: Vec<Uri>, // by method
     head: HeaderMap,
@@ -61,6 +61,11 @@ impl Connection {
         self.is_usable.get()
     }
 
+    /// Use it for no new calls.
+    pub fn give_up(&self) {
+        self.is_usable.set(false);
+    }
+
     pub fn running(self: &Rc<Self>) -> Running {
         self.running.set(self.running.get() + 1);
         Running(self.clone())
@@ -68,7 +73,7 @@ impl Connection {
 
     /// Tell whether the server may have processed a stream.
     pub fn may_have_seen(&self, stream: u32) -> bool {
-        self.wire.with(|line| line.watch.last_stream.is_none_or(|last| stream <= last))
+        self.socket.with(|socket| socket.frames.last_stream.is_none_or(|last| stream <= last))
     }
 
     /// Begin a call or stream; an error means that the connection is unusable.
@@ -107,49 +112,53 @@ pub struct Names<'a> {
 
 /// Begin HTTP/2 over a socket; returns after the server's SETTINGS.
 pub async fn open(
-    hub: &Rc<Hub>,
+    environment: &Rc<Environment>,
     names: Names<'_>,
     socket: Box<dyn Carrier>,
     slower: u32,
 ) -> Result<Driver, String> {
-    let uris = hub
+    let uris = environment
         .options
         .paths
         .iter()
         .map(|path| format!("{}://{}{path}", names.scheme, names.authority).parse::<Uri>())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| format!("authority {:?}: {error}", names.authority))?;
-    let wire = Wire::new(socket);
+    let socket = ClientSocket::new(socket, Watch::new());
     let (sender, mut h2) = Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_concurrent_reset_streams(RESET_STREAMS_MAX)
         .enable_push(false)
-        .handshake::<Wire, Bytes>(wire.clone())
+        .handshake::<ClientSocket, Bytes>(socket.clone())
         .await
         .map_err(|error| error.to_string())?;
-    poll_fn(|cx| poll_settings(&mut h2, &wire, cx)).await?;
+    poll_fn(|cx| poll_settings(&mut h2, &socket, cx)).await?;
     let head = [(CONTENT_TYPE, APPLICATION_GRPC), (TE, TRAILERS), (USER_AGENT, AGENT)];
     let connection = Rc::new(Connection {
         name: names.endpoint.clone(),
-        wire: wire.clone(),
+        socket: socket.clone(),
         sender,
         uris,
         head: head.into_iter().collect(),
         is_usable: Cell::new(true),
         running: Cell::new(0),
     });
-    Ok(Driver::new(hub.clone(), connection, wire, h2, slower.min(KEEPALIVE_SLOWER_MAX)))
+    Ok(Driver::new(environment.clone(), connection, socket, h2, slower.min(KEEPALIVE_SLOWER_MAX)))
 }
 
 /// Wait for the server's SETTINGS.
-fn poll_settings(h2: &mut H2, wire: &Wire, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+fn poll_settings(
+    h2: &mut H2,
+    socket: &ClientSocket,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), String>> {
     let polled = Pin::new(h2).poll(cx);
-    if let Poll::Ready(Err(error)) = wire.poll_send(cx) {
+    if let Poll::Ready(Err(error)) = socket.poll_send(cx) {
         return Poll::Ready(Err(error.to_string()));
     }
-    if wire.with(|line| line.watch.has_settings) {
+    if socket.with(|socket| socket.frames.has_settings) {
         return Poll::Ready(Ok(()));
     }
     match polled {
@@ -161,10 +170,10 @@ fn poll_settings(h2: &mut H2, wire: &Wire, cx: &mut Context<'_>) -> Poll<Result<
 
 /// Drives a connection to its end; calls on_retired when it takes no new calls.
 pub struct Driver {
-    hub: Rc<Hub>,
+    environment: Rc<Environment>,
     pub connection: Rc<Connection>,
     pub on_retired: RefCell<Option<Box<dyn FnOnce()>>>,
-    wire: Wire,
+    socket: ClientSocket,
     h2: H2,
     pings: Option<PingPong>,
     interval: Option<Duration>,
@@ -173,13 +182,29 @@ pub struct Driver {
 }
 
 impl Driver {
-    fn new(hub: Rc<Hub>, connection: Rc<Connection>, wire: Wire, mut h2: H2, slower: u32) -> Self {
-        let interval = hub.options.keepalive_interval.map(|interval| interval * slower);
+    fn new(
+        environment: Rc<Environment>,
+        connection: Rc<Connection>,
+        socket: ClientSocket,
+        mut h2: H2,
+        slower: u32,
+    ) -> Self {
+        let interval = environment.options.keepalive_interval.map(|interval| interval * slower);
         let timer =
             interval.map(|interval| Box::pin(sleep_until((Instant::now() + interval).into())));
         let pings = h2.ping_pong();
         let on_retired = RefCell::default();
-        Driver { hub, connection, on_retired, wire, h2, pings, interval, timer, pinged_at: None }
+        Driver {
+            environment,
+            connection,
+            on_retired,
+            socket,
+            h2,
+            pings,
+            interval,
+            timer,
+            pinged_at: None,
+        }
     }
 
     fn retire(&self) {
@@ -192,7 +217,7 @@ impl Driver {
     /// Ping a silent server while something is open; true when it is silent for too long.
     fn is_dead(&mut self, cx: &mut Context<'_>) -> bool {
         let (Some(timer), Some(interval)) = (&mut self.timer, self.interval) else { return false };
-        let keeps_idle = self.hub.options.keeps_idle_alive;
+        let keeps_idle = self.environment.options.keeps_idle_alive;
         if let (Some(pings), Some(_)) = (&mut self.pings, self.pinged_at) {
             if pings.poll_pong(cx).is_ready() {
                 self.pinged_at = None;
@@ -200,7 +225,7 @@ impl Driver {
         }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let read_at = self.wire.with(|line| line.read_at);
+            let read_at = self.socket.with(|socket| socket.read_at);
             let becomes_idle = now >= read_at + interval;
             let next = match self.pinged_at {
                 Some(pinged_at) if read_at <= pinged_at => return true,
@@ -212,7 +237,7 @@ impl Driver {
                         self.pinged_at = Some(now);
                     }
                     cx.waker().wake_by_ref(); // h2 writes the ping in the next round
-                    now + self.hub.options.keepalive_timeout
+                    now + self.environment.options.keepalive_timeout
                 }
             };
             timer.as_mut().reset(next.into());
@@ -232,12 +257,12 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
         let this = self.get_mut();
-        this.hub.inbox.note_poll();
+        this.environment.inbox.note_poll();
         let polled = Pin::new(&mut this.h2).poll(cx);
-        let written: Poll<io::Result<()>> = this.wire.poll_send(cx);
+        let written: Poll<io::Result<()>> = this.socket.poll_send(cx);
         let (is_asked, has_too_many_pings) = this
-            .wire
-            .with(|line| (line.watch.last_stream.is_some(), line.watch.has_too_many_pings));
+            .socket
+            .with(|socket| (socket.frames.last_stream.is_some(), socket.frames.has_too_many_pings));
         if is_asked {
             this.retire();
         }

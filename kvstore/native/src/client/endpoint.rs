@@ -21,8 +21,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::connection::{open, Connection, Driver, Exit, Names};
-use super::hub::Hub;
-use super::wire::Carrier;
+use super::environment::Environment;
+use super::frame_watch::Carrier;
+use crate::tasks::{caught, spawn_vital};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(3);
@@ -34,7 +35,7 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(15); // as Go's dialer has i
 const KEEPALIVE_SLOWER: u32 = 2; // after a server's complaint
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DialTarget {
     Tcp { host: String, port: u16 },
     Unix { path: String },
 }
@@ -42,7 +43,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub name: String, // for error texts
-    pub place: Place,
+    pub target: DialTarget,
     pub is_tls: bool,
     pub authority: String,
     pub server_name: String, // required of its certificate
@@ -61,8 +62,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Keep connected until the endpoint is closed.
-    pub fn start(hub: &Rc<Hub>, address: Address) -> Rc<Self> {
+    /// Keep connected until the endpoint is closed; `on_connected` is called for each connection.
+    pub fn start(
+        environment: &Rc<Environment>,
+        address: Address,
+        on_connected: impl Fn() + 'static,
+    ) -> Rc<Self> {
         let endpoint = Rc::new(Endpoint {
             name: address.name.as_str().into(),
             address,
@@ -74,7 +79,10 @@ impl Endpoint {
             retired: Notify::new(),
             task: RefCell::default(),
         });
-        let task = spawn_local(keep_connected(hub.clone(), endpoint.clone()));
+        let failing = environment.inbox.clone();
+        let fail = move |text| failing.fail(text);
+        let keeping = keep_connected(environment.clone(), endpoint.clone(), on_connected);
+        let task = spawn_vital("keeps a connection", fail, keeping);
         *endpoint.task.borrow_mut() = Some(task);
         endpoint
     }
@@ -108,20 +116,25 @@ impl Endpoint {
     }
 
     /// Double the pause before the next dial and return it with jitter.
-    fn next_pause(&self, hub: &Hub) -> Duration {
+    fn next_pause(&self, environment: &Environment) -> Duration {
         let pause = self.backoff.get();
         self.backoff.set(pause.mul_f64(BACKOFF_FACTOR).min(BACKOFF_MAX));
-        pause.mul_f64(1.0 + JITTER * hub.jitter())
+        pause.mul_f64(1.0 + JITTER * environment.jitter())
     }
 }
 
-async fn keep_connected(hub: Rc<Hub>, endpoint: Rc<Endpoint>) {
+async fn keep_connected(
+    environment: Rc<Environment>,
+    endpoint: Rc<Endpoint>,
+    on_connected: impl Fn() + 'static,
+) {
     loop {
-        let dialled = timeout(hub.options.dial_timeout, dial(&hub, &endpoint)).await;
+        let dialled =
+            timeout(environment.options.dial_timeout, dial(&environment, &endpoint)).await;
         let error = match dialled {
             Ok(Ok(driver)) => {
                 let since = Instant::now();
-                serve_until_retired(&hub, &endpoint, driver).await;
+                serve_until_retired(&environment, &endpoint, driver, &on_connected).await;
                 if since.elapsed() >= SETTLED_AFTER {
                     endpoint.backoff.set(BACKOFF_MIN);
                     continue;
@@ -129,21 +142,28 @@ async fn keep_connected(hub: Rc<Hub>, endpoint: Rc<Endpoint>) {
                 None // the connection's driver has set it
             }
             Ok(Err(error)) => Some(error),
-            Err(_) => Some(format!("not connected within {:?}", hub.options.dial_timeout)),
+            Err(_) => Some(format!("not connected within {:?}", environment.options.dial_timeout)),
         };
         if let Some(error) = error {
             let is_news = endpoint.error.borrow().as_ref() != Some(&error);
             if is_news {
-                hub.inbox.add_notice(format!("cannot connect to {}: {error}", endpoint.name));
+                environment
+                    .inbox
+                    .add_notice(format!("cannot connect to {}: {error}", endpoint.name));
             }
             *endpoint.error.borrow_mut() = Some(error);
         }
-        sleep(endpoint.next_pause(&hub)).await;
+        sleep(endpoint.next_pause(&environment)).await;
     }
 }
 
 /// Offer a connection for new calls until it is retired.
-async fn serve_until_retired(hub: &Rc<Hub>, endpoint: &Rc<Endpoint>, driver: Driver) {
+async fn serve_until_retired(
+    environment: &Rc<Environment>,
+    endpoint: &Rc<Endpoint>,
+    driver: Driver,
+    on_connected: &impl Fn(),
+) {
     let connection = driver.connection.clone();
     let weak = Rc::downgrade(endpoint);
     *driver.on_retired.borrow_mut() = Some(Box::new(move || {
@@ -151,37 +171,44 @@ async fn serve_until_retired(hub: &Rc<Hub>, endpoint: &Rc<Endpoint>, driver: Dri
             endpoint.retired.notify_one();
         }
     }));
-    let (told_hub, told) = (hub.clone(), endpoint.clone());
+    let (inbox, disconnected) = (environment.inbox.clone(), endpoint.clone());
     // A task of its own: its calls go on beside the next connection, or after a close.
     spawn_local(async move {
-        let Exit { reason, has_too_many_pings } = driver.await;
+        let connection = driver.connection.clone();
+        let Exit { reason, has_too_many_pings } = caught(driver).await.unwrap_or_else(|reason| {
+            connection.give_up();
+            disconnected.retired.notify_one();
+            Exit { reason, has_too_many_pings: false }
+        });
         if has_too_many_pings {
-            told.keepalive_slower.set(told.keepalive_slower.get() * KEEPALIVE_SLOWER);
+            disconnected
+                .keepalive_slower
+                .set(disconnected.keepalive_slower.get() * KEEPALIVE_SLOWER);
         }
-        told_hub.inbox.add_notice(format!("disconnected from {}: {reason}", told.name));
-        *told.error.borrow_mut() = Some(reason);
+        inbox.add_notice(format!("disconnected from {}: {reason}", disconnected.name));
+        *disconnected.error.borrow_mut() = Some(reason);
     });
     *endpoint.error.borrow_mut() = None;
     *endpoint.connection.borrow_mut() = Some(connection);
-    hub.serve_waiting();
+    on_connected();
     endpoint.retired.notified().await;
     *endpoint.connection.borrow_mut() = None;
 }
 
-async fn dial(hub: &Rc<Hub>, endpoint: &Endpoint) -> Result<Driver, String> {
+async fn dial(environment: &Rc<Environment>, endpoint: &Endpoint) -> Result<Driver, String> {
     let address = &endpoint.address;
-    let (socket, scheme) = match (&address.place, address.is_tls) {
-        (Place::Tcp { host, port }, is_tls) => {
+    let (socket, scheme) = match (&address.target, address.is_tls) {
+        (DialTarget::Tcp { host, port }, is_tls) => {
             let socket = connect(host, *port).await?;
-            (secured(hub, address, socket, is_tls).await?, scheme_of(is_tls))
+            (secured(environment, address, socket, is_tls).await?, scheme_of(is_tls))
         }
-        (Place::Unix { path }, is_tls) => {
+        (DialTarget::Unix { path }, is_tls) => {
             let socket = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
-            (secured(hub, address, socket, is_tls).await?, scheme_of(is_tls))
+            (secured(environment, address, socket, is_tls).await?, scheme_of(is_tls))
         }
     };
     let names = Names { endpoint: &endpoint.name, scheme, authority: &address.authority };
-    open(hub, names, socket, endpoint.keepalive_slower.get()).await
+    open(environment, names, socket, endpoint.keepalive_slower.get()).await
 }
 
 fn scheme_of(is_tls: bool) -> &'static str {
@@ -216,7 +243,7 @@ fn tune(socket: &TcpStream) {
 }
 
 async fn secured<T: Carrier + 'static>(
-    hub: &Hub,
+    environment: &Environment,
     address: &Address,
     socket: T,
     is_tls: bool,
@@ -224,8 +251,8 @@ async fn secured<T: Carrier + 'static>(
     if !is_tls {
         return Ok(Box::new(socket));
     }
-    let config = hub.tls.config()?;
-    let name = hub.tls.settings.server_name.as_ref().unwrap_or(&address.server_name);
+    let config = environment.tls.config()?;
+    let name = environment.tls.settings.server_name.as_ref().unwrap_or(&address.server_name);
     let server_name = ServerName::try_from(name.clone())
         .map_err(|error| format!("server name {name:?}: {error}"))?;
     let connector = TlsConnector::from(config);

@@ -21,7 +21,7 @@ use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 
 use super::connection::{Connection, Running};
-use super::hub::Hub;
+use super::environment::Environment;
 use super::status::Failure;
 use crate::grpc::{self, Deframer, Encoding, Status};
 
@@ -29,8 +29,12 @@ use crate::grpc::{self, Deframer, Encoding, Status};
 pub const MESSAGE_COST: usize = 64;
 const SEND_STEP_BYTES: usize = 64 << 10;
 
-fn deframer(hub: &Hub) -> Deframer {
-    Deframer::new(hub.options.response_bytes_max, Encoding::Identity, &hub.assembling)
+fn deframer(environment: &Environment) -> Deframer {
+    Deframer::new(
+        environment.options.response_bytes_max,
+        Encoding::Identity,
+        &environment.assembling,
+    )
 }
 
 /// The error of an invalid answer. One that is too large has another text than a request that is too
@@ -48,18 +52,14 @@ fn incomplete() -> Failure {
     Failure::sent(grpc::INTERNAL, "the answer ends within a message")
 }
 
-/// Wait for the reply to a call that was sent, and queue it.
-pub async fn finish_call(
-    hub: Rc<Hub>,
-    connection: Rc<Connection>,
-    id: u64,
+/// Wait for the reply to a call that was sent.
+pub async fn reply(
+    environment: &Environment,
+    connection: &Connection,
     response: ResponseFuture,
-    running: Running,
-) {
+) -> Result<Bytes, Failure> {
     let stream = response.stream_id().as_u32();
-    let result = receive(&hub, response).await.map_err(|fault| fault.failure(&connection, stream));
-    drop(running);
-    hub.finish_call(id, &connection, result);
+    receive(environment, response).await.map_err(|error| error.failure(connection, stream))
 }
 
 enum CallError {
@@ -90,13 +90,13 @@ impl CallError {
     }
 }
 
-async fn receive(hub: &Hub, response: ResponseFuture) -> Result<Bytes, CallError> {
+async fn receive(environment: &Environment, response: ResponseFuture) -> Result<Bytes, CallError> {
     let (head, mut body) = response.await?.into_parts();
-    hub.inbox.note_poll();
+    environment.inbox.note_poll();
     if let Some(failure) = Failure::of_head(head.status, &head.headers) {
         return Err(as_error(failure).into());
     }
-    let mut deframer = deframer(hub);
+    let mut deframer = deframer(environment);
     let mut reply = None;
     while let Some(chunk) = body.data().await {
         let chunk = chunk?;
@@ -167,9 +167,9 @@ impl Stream {
     }
 }
 
-/// Sends and reads a stream until its end, and queues that.
+/// Sends and reads a stream until its end, which it returns.
 pub struct StreamTask {
-    hub: Rc<Hub>,
+    environment: Rc<Environment>,
     connection: Rc<Connection>,
     id: u64,
     http_stream: u32,
@@ -183,14 +183,14 @@ pub struct StreamTask {
 
 impl StreamTask {
     pub fn new(
-        hub: &Rc<Hub>,
+        environment: &Rc<Environment>,
         connection: Rc<Connection>,
         id: u64,
         stream: Rc<Stream>,
         (response, send): (ResponseFuture, SendStream<Bytes>),
     ) -> Self {
         StreamTask {
-            hub: hub.clone(),
+            environment: environment.clone(),
             _running: connection.running(),
             connection,
             id,
@@ -198,7 +198,7 @@ impl StreamTask {
             stream,
             response: Some(response),
             body: None,
-            deframer: deframer(hub),
+            deframer: deframer(environment),
             send: Some(send),
         }
     }
@@ -244,7 +244,7 @@ impl StreamTask {
         }
         let Some(body) = &mut self.body else { return Poll::Pending };
         loop {
-            match hand_over(&self.hub, self.id, &self.stream, &mut self.deframer) {
+            match hand_over(&self.environment, self.id, &self.stream, &mut self.deframer) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending, // until the reader has caught up
                 Err(failure) => return Poll::Ready(failure.into()),
@@ -271,30 +271,28 @@ impl StreamTask {
 
 /// Queue complete messages; false when the reader is too far behind.
 fn hand_over(
-    hub: &Hub,
+    environment: &Environment,
     id: u64,
     stream: &Stream,
     deframer: &mut Deframer,
 ) -> Result<bool, Failure> {
-    while stream.ahead_bytes.get() < hub.options.stream_ahead_bytes_max {
+    while stream.ahead_bytes.get() < environment.options.stream_ahead_bytes_max {
         let Some(message) = deframer.next_message().map_err(of_status)? else { return Ok(true) };
         stream.ahead_bytes.set(stream.ahead_bytes.get() + message.len() + MESSAGE_COST);
-        hub.inbox.add_frame(id, message);
+        environment.inbox.add_frame(id, message);
     }
     Ok(false)
 }
 
 impl Future for StreamTask {
-    type Output = ();
+    type Output = Failure;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Failure> {
         let this = self.get_mut();
-        this.hub.inbox.note_poll();
+        this.environment.inbox.note_poll();
         this.stream.watch(cx);
         this.write(cx);
         let fault = ready!(this.read(cx));
-        let end = fault.failure(&this.connection, this.http_stream);
-        this.hub.finish_stream(this.id, &this.connection, end);
-        Poll::Ready(())
+        Poll::Ready(fault.failure(&this.connection, this.http_stream))
     }
 }

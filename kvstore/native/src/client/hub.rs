@@ -5,9 +5,7 @@
 //! that has just answered UNAVAILABLE comes last for a moment.
 
 use std::cell::{Cell, RefCell};
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, VecDeque};
-use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,29 +17,18 @@ use h2::SendStream;
 use tokio::sync::Notify;
 use tokio::task::{spawn_local, JoinHandle};
 
-use super::connection::Connection;
+use super::connection::{Connection, Running};
 use super::endpoint::{Address, Endpoint};
-use super::exchange::{finish_call, Stream, StreamTask};
+use super::environment::{Environment, Options};
+use super::exchange::{reply, Stream, StreamTask};
 use super::inbox::{End, Inbox};
 use super::requests::{Call, Metadata, Open, Requests};
 use super::status::Failure;
-use super::tls::Tls;
-use crate::call_table::IdMap;
-use crate::grpc::{self, AssemblyBudget};
+use crate::grpc;
+use crate::id_map::IdMap;
+use crate::tls::client::Tls;
 
 const WAITING_SLACK: usize = 1024;
-
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub paths: Vec<String>, // by method
-    pub dial_timeout: Duration,
-    pub keepalive_interval: Option<Duration>,
-    pub keepalive_timeout: Duration,
-    pub keeps_idle_alive: bool, // pings also while nothing is open
-    pub reach_timeout: Option<Duration>, // how long a call may wait for a connection
-    pub response_bytes_max: usize,
-    pub stream_ahead_bytes_max: usize,
-}
 
 struct OpenCall {
     due: Option<Instant>, // when it ends: at its deadline, or earlier while it waits
@@ -64,10 +51,7 @@ enum StreamState {
 }
 
 pub struct Hub {
-    pub options: Options,
-    pub inbox: Arc<Inbox>,
-    pub tls: Tls,
-    pub assembling: Rc<AssemblyBudget>,
+    pub environment: Rc<Environment>,
     pub deadlines_changed: Notify,
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     turn: Cell<usize>,
@@ -76,8 +60,6 @@ pub struct Hub {
     waiting: RefCell<VecDeque<u64>>, // ids; those that no longer wait are skipped
     deadlines: RefCell<BTreeSet<(Instant, u64)>>,
     timeout_header: RefCell<Option<(Duration, HeaderValue)>>, // the last one
-    random_state: RandomState,
-    draws: Cell<u64>,
 }
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
@@ -90,10 +72,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 impl Hub {
     pub fn new(options: Options, inbox: Arc<Inbox>, tls: Tls) -> Rc<Self> {
         Rc::new(Hub {
-            options,
-            inbox,
-            tls,
-            assembling: AssemblyBudget::new(usize::MAX), // each call has its own limit
+            environment: Rc::new(Environment::new(options, inbox, tls)),
             deadlines_changed: Notify::new(),
             endpoints: RefCell::default(),
             turn: Cell::new(0),
@@ -102,18 +81,7 @@ impl Hub {
             waiting: RefCell::default(),
             deadlines: RefCell::default(),
             timeout_header: RefCell::default(),
-            random_state: RandomState::new(),
-            draws: Cell::new(0),
         })
-    }
-
-    /// A random number from -1 to 1.
-    pub fn jitter(&self) -> f64 {
-        self.draws.set(self.draws.get() + 1);
-        let mut hasher = self.random_state.build_hasher();
-        hasher.write_u64(self.draws.get());
-        let share = hasher.finish() >> 11; // 53 bits
-        share as f64 / (1u64 << 52) as f64 - 1.0
     }
 
     /// Use these endpoints; those that stay keep their connections.
@@ -128,12 +96,16 @@ impl Hub {
         for address in addresses {
             match kept.iter().position(|each| each.address == address) {
                 Some(at) => endpoints.push(kept.swap_remove(at)),
-                None => endpoints.push(Endpoint::start(self, address)),
+                None => {
+                    let hub = self.clone();
+                    let on_connected = move || hub.serve_waiting();
+                    endpoints.push(Endpoint::start(&self.environment, address, on_connected));
+                }
             }
         }
         if !endpoints.is_empty() {
             // So that clients that start together do not all begin with the same one.
-            let share = (self.jitter() + 1.0) / 2.0;
+            let share = (self.environment.jitter() + 1.0) / 2.0;
             self.turn.set((share * endpoints.len() as f64) as usize);
         }
         *self.endpoints.borrow_mut() = endpoints;
@@ -188,9 +160,9 @@ impl Hub {
                 let running = connection.running();
                 // It fails only if the stream has ended; its response has the error.
                 let _ = send.send_data(call.message, true);
-                let hub = self.clone();
-                let finish = finish_call(hub, connection, id, response, running);
-                CallState::Sent(spawn_local(finish))
+                CallState::Sent(spawn_local(
+                    self.clone().end_call(connection, id, response, running),
+                ))
             }
         };
         self.add_deadline(id, due);
@@ -209,22 +181,22 @@ impl Hub {
 
     /// The time limit of a wait that begins now.
     fn reach_by(&self) -> Option<Instant> {
-        self.options.reach_timeout.map(|timeout| Instant::now() + timeout)
+        self.environment.options.reach_timeout.map(|timeout| Instant::now() + timeout)
     }
 
     fn begin_stream(self: &Rc<Self>, open: Open, stream: Rc<Stream>) {
         let id = open.id;
-        let state = match self.begin(open.method, None, open.metadata.as_ref()) {
-            None => {
-                self.wait(id);
-                self.add_deadline(id, self.reach_by());
-                StreamState::Waiting(open)
-            }
-            Some((connection, halves)) => {
-                let task = StreamTask::new(self, connection, id, stream.clone(), halves);
-                StreamState::Sent(spawn_local(task))
-            }
-        };
+        let state =
+            match self.begin(open.method, None, open.metadata.as_ref()) {
+                None => {
+                    self.wait(id);
+                    self.add_deadline(id, self.reach_by());
+                    StreamState::Waiting(open)
+                }
+                Some((connection, halves)) => StreamState::Sent(spawn_local(
+                    self.clone().end_stream(connection, id, stream.clone(), halves),
+                )),
+            };
         self.streams.borrow_mut().insert(id, OpenStream { stream, state });
     }
 
@@ -357,7 +329,7 @@ impl Hub {
 
     fn end(&self, id: u64, failure: Failure) {
         let Failure { code, text, was_sent } = failure;
-        self.inbox.add_end(End { id, code, text, was_sent });
+        self.environment.inbox.add_end(End { id, code, text, was_sent });
     }
 
     fn take_call(&self, id: u64) -> Option<OpenCall> {
@@ -368,13 +340,38 @@ impl Hub {
         Some(call)
     }
 
+    /// Wait for the reply to a call that was sent, and end the call with it.
+    async fn end_call(
+        self: Rc<Self>,
+        connection: Rc<Connection>,
+        id: u64,
+        response: ResponseFuture,
+        running: Running,
+    ) {
+        let result = reply(&self.environment, &connection, response).await;
+        drop(running);
+        self.finish_call(id, &connection, result);
+    }
+
+    /// Run a stream that was begun to its end.
+    async fn end_stream(
+        self: Rc<Self>,
+        connection: Rc<Connection>,
+        id: u64,
+        stream: Rc<Stream>,
+        halves: (ResponseFuture, SendStream<Bytes>),
+    ) {
+        let end = StreamTask::new(&self.environment, connection.clone(), id, stream, halves).await;
+        self.finish_stream(id, &connection, end);
+    }
+
     /// End a call with its reply or its error.
-    pub fn finish_call(&self, id: u64, connection: &Connection, result: Result<Bytes, Failure>) {
+    fn finish_call(&self, id: u64, connection: &Connection, result: Result<Bytes, Failure>) {
         if self.take_call(id).is_none() {
             return; // cancelled in the meantime
         }
         match result {
-            Ok(reply) => self.inbox.add_reply(id, reply),
+            Ok(reply) => self.environment.inbox.add_reply(id, reply),
             Err(failure) => {
                 self.note_failure(connection, &failure);
                 self.end(id, failure);
@@ -383,7 +380,7 @@ impl Hub {
     }
 
     /// End a stream.
-    pub fn finish_stream(&self, id: u64, connection: &Connection, failure: Failure) {
+    fn finish_stream(&self, id: u64, connection: &Connection, failure: Failure) {
         if self.streams.borrow_mut().remove(&id).is_some() {
             self.note_failure(connection, &failure);
             self.end(id, failure);

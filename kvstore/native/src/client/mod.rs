@@ -12,17 +12,17 @@
 //! It handles paths, numbers and bytes and does not interpret them. The thread never takes Python's lock.
 
 mod connection;
-pub mod crossing;
-mod decode;
-mod endpoint;
+pub mod decode;
+pub mod endpoint;
+pub mod environment;
 mod exchange;
+mod frame_watch;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod hub;
-mod inbox;
-mod requests;
+pub mod inbox;
+pub mod requests;
 mod status;
 #[cfg(test)]
 mod tests;
-mod thread;
-mod tls;
-pub mod values;
-mod wire;
+pub mod thread;

@@ -7,7 +7,7 @@ use ::http::{HeaderName, HeaderValue};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::grpc::PREFIX_BYTES;
-use crate::outbox::put_message_prefix;
+use crate::server::outbox::put_message_prefix;
 
 const ARENA_BYTES: usize = 16 << 10;
 const SMALL_BYTES: usize = 2 << 10; // bodies up to this share an arena

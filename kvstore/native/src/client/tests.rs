@@ -14,13 +14,14 @@ use tokio::net::UnixListener;
 use tokio::task::{spawn_local, LocalSet};
 use tokio::time::{sleep, timeout};
 
-use super::endpoint::{Address, Place};
+use super::endpoint::{Address, DialTarget};
+use super::environment::Options;
 use super::exchange::MESSAGE_COST;
-use super::hub::{Hub, Options};
+use super::hub::Hub;
 use super::inbox::{End, Inbox, Item};
 use super::requests::{Call, Open, Requests};
-use super::tls::{Settings, Tls};
 use crate::grpc;
+use crate::tls::client::{Settings, Tls};
 
 const PATHS: [&str; 2] = ["/a.A/Echo", "/a.A/Stream"];
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,7 +63,7 @@ impl Server {
     fn address(&self) -> Address {
         Address {
             name: self.path.display().to_string(),
-            place: Place::Unix { path: self.path.display().to_string() },
+            target: DialTarget::Unix { path: self.path.display().to_string() },
             is_tls: false,
             authority: "localhost".into(),
             server_name: "localhost".into(),

@@ -8,15 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver, UnboundedSender};
-use tokio::task::{spawn_local, LocalSet};
+use tokio::task::LocalSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::endpoint::Address;
-use super::hub::{Hub, Options};
+use super::environment::Options;
+use super::hub::Hub;
 use super::inbox::Inbox;
 use super::requests::Requests;
-use super::tls::{Settings, Tls};
-use crate::serve::panic_text;
+use crate::tasks::{panic_text, spawn_vital};
+use crate::tls::client::{Settings, Tls};
 
 const LATEST: Duration = Duration::from_secs(1 << 30);
 const CLOSE_GRACE: Duration = Duration::from_millis(20); // to send resets of cancelled streams
@@ -79,7 +80,9 @@ fn run(
         .build()?;
     LocalSet::new().block_on(&runtime, async move {
         let hub = Hub::new(options, inbox, Tls::new(tls));
-        let timing = spawn_local(keep_deadlines(hub.clone()));
+        let failing = hub.environment.inbox.clone();
+        let fail = move |text| failing.fail(text);
+        let timing = spawn_vital("keeps deadlines", fail, keep_deadlines(hub.clone()));
         run_commands(&hub, commands).await;
         timing.abort();
         hub.close();

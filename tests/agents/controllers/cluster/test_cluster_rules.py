@@ -35,8 +35,8 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Update,
 )
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.server.certs.certificates import new_authority
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.certs.certificates import new_authority
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]

@@ -19,12 +19,12 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Retry,
 )
-from kvstack.apiserver.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tests.agents.controllers.cluster.test_garbage_graph import reference, thing
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.objects.status import ApiError
+    from kvstack.apimachinery.objects.status import ApiError
 
 Object = dict[str, Any]
 

@@ -5,7 +5,7 @@ import pytest
 from kvstack.agents.client.built_in import POD_CERTIFICATE_REQUESTS
 from kvstack.agents.controllers.cluster.certificates.pod_requests import PodRequestCleaner
 from kvstack.agents.reconcile.plan import Again, Delete
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import drive, refusal, view_of
 
 NOW_S = 1_700_000_000.0

@@ -21,7 +21,7 @@ from kvstack.agents.controllers.network.slices.service_slices import (
     SkippedPodError,
 )
 from kvstack.agents.reconcile.plan import Action, Create, Delete, Enqueue, Record, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]

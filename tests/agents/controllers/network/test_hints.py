@@ -57,7 +57,7 @@ def hinted(zones: str, nodes: list[Object]) -> tuple[str, list[str]]:
         ("", None),
     ],
 )
-def test_own_place(mode: str, wanted: Object | None) -> None:
+def test_own_topology(mode: str, wanted: Object | None) -> None:
     changes = Changes(create=[{"metadata": {}, "endpoints": endpoints("a")}])
     assert Hints().apply("n/s", service(mode), "IPv4", changes, [], []) == []
     assert changes.create[0]["endpoints"][0].get("hints") == wanted

@@ -53,6 +53,23 @@ def test_new_ones_go_where_something_changes_anyway() -> None:
     assert shown(changes.update) == [("a", [1, 4])]
 
 
+def test_slices_that_nothing_changes_in_are_not_filled_up() -> None:
+    """As upstream's reconciler: 98 endpoints that stay as they are and 5 more make 98 and 5."""
+    before = a_slice("a", *range(98))
+    changes = pack([before], list(range(103)), limit=100)
+    assert not changes.update
+    assert [len(each["endpoints"]) for each in changes.create] == [5]
+
+
+def test_slices_in_which_something_changes_are_filled_up() -> None:
+    """One of the 98 became ready meanwhile: the slice is written anyway, so 100 and 3."""
+    before = a_slice("a", *range(98))
+    before["endpoints"][7] = endpoint(7, ready=False)
+    changes = pack([before], list(range(103)), limit=100)
+    assert [len(each["endpoints"]) for each in changes.update] == [100]
+    assert [len(each["endpoints"]) for each in changes.create] == [3]
+
+
 def test_what_fills_slices_gets_new_ones() -> None:
     changes = pack([a_slice("a", 1)], [1, 2, 3, 4, 5])
     assert shown(changes.create) == [("", [2, 3, 4])]

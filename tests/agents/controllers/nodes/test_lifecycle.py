@@ -10,7 +10,7 @@ from kvstack.agents.controllers.nodes.lifecycle import NodeLifecycle
 from kvstack.agents.controllers.nodes.pod_garbage import PodGarbageCollector
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.reconcile.plan import Action, Again, Delete, Get, Patch, Record, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from kvstack.agents.client.built_in import LEASES, NODES, PODS
 from kvstack.agents.controllers.nodes.health import Health, with_unknown
 from kvstack.agents.controllers.nodes.pod_garbage import PodGarbageCollector
@@ -12,7 +10,6 @@ from kvstack.agents.controllers.nodes.ttl import TtlController
 from kvstack.agents.controllers.nodes.zones import Change, State, Zone, Zones
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.reconcile.plan import Action, Again, Delete, Get, Patch, Record
-from kvstack.apiserver.objects.node_rules import tolerates
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]
@@ -38,22 +35,6 @@ def pod(name: str, **spec: Any) -> Object:
         "creationTimestamp": "2023-11-14T22:13:20Z",
     }
     return {"metadata": meta, "spec": {"nodeName": "n1", **spec}, "status": {"phase": "Running"}}
-
-
-@pytest.mark.parametrize(
-    ("toleration", "fits"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "k", "operator": "Exists"}, True),
-        ({"key": "k", "value": "v"}, True),
-        ({"key": "k", "value": "w"}, False),
-        ({"key": "other", "operator": "Exists"}, False),
-        ({"key": "k", "operator": "Exists", "effect": "NoSchedule"}, False),
-    ],
-)
-def test_tolerations(toleration: Object, *, fits: bool) -> None:
-    taint = {"key": "k", "value": "v", "effect": "NoExecute"}
-    assert tolerates(toleration, taint) is fits
 
 
 # Zones.

@@ -7,7 +7,6 @@ import pytest
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
 from kvstack.agents.client.discovery import Discovery, Served
-from kvstack.agents.controllers.conditions import find
 from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
 from kvstack.agents.controllers.workloads.autoscaling.controller import (
@@ -34,7 +33,8 @@ from kvstack.agents.reconcile.plan import (
     Record,
     Update,
 )
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]

@@ -16,7 +16,6 @@ from kvstack.agents.controllers.workloads.daemon_sets.rollout import (
     limits,
     replaced,
 )
-from kvstack.apiserver.objects.node_rules import tolerates
 
 Object = dict[str, Any]
 
@@ -70,21 +69,6 @@ def _expression(key: str, operator: str, *values: str) -> Object:
 )
 def test_where_pods_belong(spec: Object, node: Object, wanted: tuple[bool, bool]) -> None:
     assert Placement({"spec": spec}).on(node) == wanted
-
-
-@pytest.mark.parametrize(
-    ("toleration", "wanted"),
-    [
-        ({"key": "k", "value": "5", "effect": "NoSchedule"}, True),
-        ({"key": "k", "value": "6"}, False),
-        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "k", "operator": "Gt", "value": "4"}, True),
-        ({"key": "k", "operator": "Lt", "value": "4"}, False),
-        ({"key": "k", "operator": "Lt", "value": "x"}, False),
-    ],
-)
-def test_tolerations(toleration: Object, wanted: bool) -> None:  # noqa: FBT001
-    assert tolerates(toleration, {"key": "k", "value": "5", "effect": "NoSchedule"}) is wanted
 
 
 def test_tolerations_are_added_once() -> None:

@@ -10,7 +10,7 @@ from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.daemon_sets.controller import DaemonSetController
 from kvstack.agents.controllers.workloads.daemon_sets.placement import node_of
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]

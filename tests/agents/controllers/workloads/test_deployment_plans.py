@@ -6,11 +6,11 @@ import pytest
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, PODS, REPLICA_SETS
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers.conditions import find
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.deployments.controller import DeploymentController
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.agents.controllers.workloads.jobs.due_times import NeverDueError, due, next_s
-from kvstack.apiserver.objects.cron_schedules import parse
+from kvstack.apimachinery.objects.cron_schedules import parse
 
 
 def _s(text: str) -> float:

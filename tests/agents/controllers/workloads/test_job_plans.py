@@ -13,7 +13,7 @@ from kvstack.agents.controllers.workloads.jobs.controller import JobController
 from kvstack.agents.controllers.workloads.jobs.cron_jobs import CronJobController
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Later
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]

@@ -7,7 +7,6 @@ import pytest
 
 from kvstack.agents.client.built_in import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers.conditions import find
 from kvstack.agents.controllers.ownership import OwnerKeys, controller_reference
 from kvstack.agents.controllers.workloads.pod_rules import (
     DeletionOrder,
@@ -21,7 +20,8 @@ from kvstack.agents.controllers.workloads.replica_sets import (
     ReplicaController,
 )
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Patch, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]

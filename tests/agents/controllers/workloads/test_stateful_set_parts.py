@@ -71,29 +71,29 @@ def _claim(*references: Object) -> Object:
 def test_owners_of_claims(policy: tuple[str, str], ordinal: int, owners: list[str]) -> None:
     stateful_set, pod = _set(*policy), _pod(ordinal)
     before = _claim(_reference("Pod", f"web-{ordinal}", "pod"), SET)
-    found = claims.wanted_references(before, stateful_set, pod)
+    found = claims.desired_references(before, stateful_set, pod)
     assert found is not None
     assert [each["uid"] for each in found] == owners
     after = {"metadata": {"ownerReferences": found}}
-    assert claims.wanted_references(after, stateful_set, pod) is None
+    assert claims.desired_references(after, stateful_set, pod) is None
 
 
 def test_claims_of_others_are_left_alone() -> None:
     stale = _claim(_reference("Pod", "web-0", "an earlier pod"))
-    assert claims.wanted_references(stale, _set("Delete", "Delete"), _pod(0)) is None
+    assert claims.desired_references(stale, _set("Delete", "Delete"), _pod(0)) is None
     assert claims.blocks_pod(_set("Retain", "Delete"), stale, _pod(0))
     assert not claims.blocks_pod(_set("Delete", "Retain"), stale, _pod(0))
     foreign = _reference("Other", "x", "x")
     assert claims.has_other_controller(_claim(foreign), _set("Delete"), _pod(0))
     assert not claims.has_other_controller(_claim(foreign), _set(), _pod(0))
-    assert claims.wanted_references(_claim(foreign), _set("Delete"), _pod(0)) is None
-    both = claims.wanted_references(_claim(foreign, SET), _set("Delete"), _pod(0))
+    assert claims.desired_references(_claim(foreign), _set("Delete"), _pod(0)) is None
+    both = claims.desired_references(_claim(foreign, SET), _set("Delete"), _pod(0))
     assert both == [foreign]
 
 
 def test_a_reference_becomes_the_controller() -> None:
     weak = _reference("StatefulSet", "web", "set", is_controller=False)
-    assert claims.wanted_references(_claim(weak), _set("Delete"), _pod(0)) == [SET]
+    assert claims.desired_references(_claim(weak), _set("Delete"), _pod(0)) == [SET]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_pod_has_its_ordinal_everywhere() -> None:
     assert pod["spec"]["subdomain"] == "web"
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-1"}}
     assert pod["spec"]["volumes"] == [volume]
-    assert pods.has_identity(stateful_set, pod)
+    assert pods.has_identity(pod)
     assert pods.has_storage(stateful_set, pod)
     assert not pods.has_storage(stateful_set, _pod(1))
     claim = pods.new_claims(stateful_set, 1)["data"]

@@ -14,7 +14,7 @@ from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.stateful_sets.controller import StatefulSetController
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]

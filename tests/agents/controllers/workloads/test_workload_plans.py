@@ -20,7 +20,6 @@ from kvstack.agents.client.built_in import (
     STATEFUL_SETS,
 )
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.controllers.conditions import find
 from kvstack.agents.controllers.workloads.daemon_sets.controller import DaemonSetController
 from kvstack.agents.controllers.workloads.deployments.controller import DeploymentController
 from kvstack.agents.controllers.workloads.disruption import DisruptionController
@@ -31,7 +30,8 @@ from kvstack.agents.controllers.workloads.jobs.ttl_after_finished import (
 )
 from kvstack.agents.controllers.workloads.stateful_sets.controller import StatefulSetController
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Get, Later, Update
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]

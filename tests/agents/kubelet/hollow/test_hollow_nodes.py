@@ -10,7 +10,7 @@ import pytest
 from kvstack.agents.client.built_in import LEASES, NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.kubelet.hollow.nodes import named
-from kvstack.agents.kubelet.leases import Leases
+from kvstack.agents.kubelet.node.leases import Leases
 from tests.agents.support.cluster import TestCluster, eventually
 
 MERGE = "application/merge-patch+json"
@@ -188,5 +188,43 @@ def test_a_lease_that_others_changed_or_deleted_is_renewed(tmp_path: Path) -> No
         await eventually(lambda: store.get("kube-node-lease/n")["spec"]["holderIdentity"] == "n")
         task.cancel()
         await asyncio.wait((task,))
+
+    run(tmp_path, story)
+
+
+def test_pods_use_what_they_say_also_under_another_process(tmp_path: Path) -> None:
+    async def story(cluster: TestCluster) -> None:
+        nodes = hollow(cluster, HollowOptions(names=("node-a",)))
+        await nodes.start()
+        load = {"hollow/memory": "64Mi", "hollow/cpu": "500m"}
+        await cluster.admin.create(PODS, "default", pod("web", annotations=load))
+        await cluster.admin.create(PODS, "default", pod("odd", annotations={"hollow/cpu": "?"}))
+        store = cluster.informers.of(PODS).store
+        await eventually(
+            lambda: all(
+                of_status(store.get(f"default/{each}"), "Ready") == "True"
+                for each in ("web", "odd")
+            )
+        )
+
+        def memory(of: HollowNodes) -> dict[str, int]:
+            return {
+                each["metadata"]["name"]: used.memory_bytes
+                for each, found in of.usage("node-a")
+                for used in found
+            }
+
+        assert memory(nodes) == {"web": 64 << 20, "odd": 8 << 20}
+        assert any("hollow/cpu" in str(each) for _, each in cluster.log.of("warning"))
+        assert nodes.usage("node-z") == []
+        await nodes.stop()
+        again = hollow(cluster, HollowOptions(names=("node-a",)))
+        await again.start()
+        assert again.runs("node-a")
+        assert memory(again) == {"web": 64 << 20, "odd": 8 << 20}
+        change = {"metadata": {"annotations": {"hollow/memory": "1Mi"}}}
+        await cluster.admin.patch(PODS, "default", "web", change, MERGE)
+        await eventually(lambda: memory(again)["web"] == 1 << 20)
+        await again.stop()
 
     run(tmp_path, story)

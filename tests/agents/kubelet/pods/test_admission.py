@@ -32,6 +32,12 @@ def refused(obj: Object, *others: Object, lacks: str = "", **node: Any) -> tuple
     ("spec", "of_container", "lacks", "text"),
     [
         ({"hostUsers": False}, {}, "hostUsers", "spec.hostUsers: false"),
+        (
+            {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}},
+            {},
+            "RuntimeDefault",
+            "spec.securityContext.seccompProfile: RuntimeDefault",
+        ),
         ({"runtimeClassName": "x"}, {}, "runtimeClassName", "spec.runtimeClassName"),
         (
             {"securityContext": {"seLinuxOptions": {"level": "x"}}},

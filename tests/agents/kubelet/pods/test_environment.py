@@ -138,12 +138,32 @@ def test_contents_of_a_projected_volume() -> None:
     obj = pod()
     obj["spec"]["volumes"] = [volume]
     assert references(obj) == {("ConfigMap", "m"), ("Secret", "s")}
-    assert files.contents(obj, volume, OBJECTS, ADDRESSES, {"token": "t"}, {}) == {
+    assert files.contents(obj, volume, OBJECTS, ADDRESSES, {"token": b"t"}, {}) == {
         "d/k": (b"1", 0o600, None),
         "p": (b"hello", 0o440, None),
         "token": (b"t", 0o440, None),
         "name": (b"p", 0o440, None),
     }
+
+
+def test_what_volumes_show_of_their_pod_that_may_change() -> None:
+    fields = ["metadata.name", "metadata.labels", "metadata.annotations['a']"]
+    items = [{"path": each, "fieldRef": {"fieldPath": each}} for each in fields]
+    items.append({"path": "cpu", "resourceFieldRef": {"resource": "limits.cpu"}})
+    obj = pod()
+    obj["metadata"] |= {"labels": {"b": "1"}, "annotations": {"a": "2", "other": "3"}}
+    for volume in (
+        {"name": "v", "downwardAPI": {"items": items}},
+        {
+            "name": "v",
+            "projected": {"sources": [{"secret": {}}, {"downwardAPI": {"items": items}}]},
+        },
+    ):
+        obj["spec"]["volumes"] = [volume]
+        found = files.changing_fields(obj)
+        assert found == {"metadata.labels": 'b="1"', "metadata.annotations['a']": "2"}
+    obj["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "m"}}]
+    assert files.changing_fields(obj) == {}
 
 
 def test_a_volume_of_what_is_missing() -> None:
@@ -169,7 +189,7 @@ def test_who_may_read_a_token(of_pod: Any, of_container: Any, mode: int, user: i
     obj = pod(names="ab")
     obj["spec"]["securityContext"] = of_pod
     obj["spec"]["containers"][0]["securityContext"] = of_container
-    found = files.contents(obj, volume, {}, ADDRESSES, {"t": "x"}, {})
+    found = files.contents(obj, volume, {}, ADDRESSES, {"t": b"x"}, {})
     assert found == {"t": (b"x", mode, user)}
 
 

@@ -170,7 +170,7 @@ def test_critical_pods() -> None:
     ("spec", "shares", "quota", "memory"),
     [
         ({}, 102, 0, 0),
-        ({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}, 2048, 200_000, 1 << 30),
+        ({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}, 102, 200_000, 1 << 30),
         ({"resources": {"requests": {"cpu": "1"}}}, 1024, 0, 0),
     ],
 )

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from kvstack.agents.kubelet.pods.restarts import BackOff
-from kvstack.agents.kubelet.pods.worker import Memory, Plan, back_off_key, not_started, step
+from kvstack.agents.kubelet.pods.worker import (
+    Memory,
+    Plan,
+    PodEvent,
+    back_off_key,
+    not_started,
+    step,
+)
 from kvstack.agents.kubelet.runtime.runtime import Container
 
 NOW = 1_700_000_000.0
@@ -75,6 +82,9 @@ def test_the_first_restart_is_at_once_and_later_ones_wait() -> None:
     assert not plan.starts
     assert plan.again_s == 10.0
     assert memory.waiting["a"].reason == "CrashLoopBackOff"
+    text = "Back-off restarting failed container a in pod p_n(u)"
+    assert plan.events == [PodEvent("Warning", "BackOff", text, "a")]
+    assert not step(pod(), (second,), memory, NOW + 1).events  # once for each wait
     plan = step(pod(), (second,), memory, NOW + 10)
     assert [attempt for _, attempt in plan.starts] == [2]
     assert not memory.waiting
@@ -116,7 +126,7 @@ def test_sidecars_end_after_the_others_in_reverse_order() -> None:
         plan = step(obj, (s, t, a), Memory(), NOW)
         assert not plan.is_over
         assert len(plan.stops) <= len(running)
-        for stopped, grace_s in plan.stops:
+        for stopped, grace_s, _ in plan.stops:
             assert grace_s == 7
             order.append(stopped.name)
             stopped.is_running = False
@@ -127,13 +137,13 @@ def test_sidecars_end_after_the_others_in_reverse_order() -> None:
 def test_sidecars_end_when_all_others_have_ended() -> None:
     obj = pod(init("s", **ALWAYS), policy="Never")
     plan = step(obj, (container("s"), container("a", 0)), Memory(), NOW)
-    assert [each.name for each, _ in plan.stops] == ["s"]
+    assert [each.container.name for each in plan.stops] == ["s"]
 
 
 def test_no_container_gets_less_than_two_seconds() -> None:
     obj = pod(deletionTimestamp="x", deletionGracePeriodSeconds=0)
     plan = step(obj, (container("a"),), Memory(), NOW)
-    assert [grace_s for _, grace_s in plan.stops] == [2.0]
+    assert [each.grace_s for each in plan.stops] == [2.0]
 
 
 def test_a_pod_that_runs_too_long_ends() -> None:
@@ -142,8 +152,11 @@ def test_a_pod_that_runs_too_long_ends() -> None:
     memory = Memory()
     assert step(obj, (container("a"),), memory, NOW + 1).again_s == 4.0
     plan = step(obj, (container("a"),), memory, NOW + 5)
-    assert [each.name for each, _ in plan.stops] == ["a"]
+    assert [each.container.name for each in plan.stops] == ["a"]
     assert memory.reason == "DeadlineExceeded"
+    text = "Pod was active on the node longer than the specified deadline"
+    assert plan.events == [PodEvent("Normal", "DeadlineExceeded", text)]
+    assert not step(obj, (container("a"),), memory, NOW + 6).events
 
 
 def test_ephemeral_containers_start_at_any_time_and_once() -> None:
@@ -163,7 +176,7 @@ def test_all_containers_start_again_by_a_rule() -> None:
     memory = Memory()
     before = [container("i", 0), container("a", 42), container("b")]
     plan = step(obj, before, memory, NOW)
-    assert [found.name for found, _ in plan.stops] == ["b"]
+    assert [each.container.name for each in plan.stops] == ["b"]
     assert memory.is_restarting_all
     before[2] = container("b", 137)
     assert starts(obj, *before, memory=memory) == [("i", 1)]
@@ -172,20 +185,64 @@ def test_all_containers_start_again_by_a_rule() -> None:
     assert starts(obj, *again, memory=memory) == [("a", 1), ("b", 1)]
 
 
+def test_all_containers_start_again_as_often_as_the_rule_says() -> None:
+    """The runtime still lists what ended in all the rounds before."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    obj = pod(init("i"), policy="Never", names="ab")
+    obj["spec"]["containers"][0]["restartPolicyRules"] = [rule]
+    memory = Memory()
+    listed: list[Container] = []
+    for attempt in range(4):
+        assert starts(obj, *listed, memory=memory) == [("i", attempt)]
+        listed.append(container("i", 0, attempt))
+        assert starts(obj, *listed, memory=memory) == [("a", attempt), ("b", attempt)]
+        listed += [container("a", 42, attempt), container("b", attempt=attempt)]
+        plan = step(obj, listed, memory, NOW)
+        assert [each.container.id for each in plan.stops] == [f"b{attempt}"]
+        listed[-1] = container("b", 137, attempt)
+    assert memory.forgotten <= {each.id for each in listed}
+
+
 def test_a_container_of_another_image_is_replaced() -> None:
     obj = pod()
     found = container("a")
     found.spec_image = "y"
     plan = step(obj, [found], Memory(), NOW)
-    assert [each.name for each, _ in plan.stops] == ["a"]
+    assert [each.container.name for each in plan.stops] == ["a"]
     found.spec_image = "x"
     assert not step(obj, [found], Memory(), NOW).stops
+
+
+@pytest.mark.parametrize(
+    ("obj", "name", "kind", "text"),
+    [
+        (pod(), "a", "liveness", "Container a failed liveness probe, will be restarted"),
+        (pod(), "a", "startup", "Container a failed startup probe, will be restarted"),
+        (pod(policy="Never"), "a", "liveness", "Container a failed liveness probe"),
+        (pod(init("s", **ALWAYS)), "s", "liveness", "Init container s failed liveness probe"),
+    ],
+)
+def test_why_containers_are_stopped(obj: Any, name: str, kind: str, text: str) -> None:
+    found = container(name)
+    memory = Memory(results={(found.id, kind): False})
+    (stop,) = step(obj, (found,), memory, NOW).stops
+    assert (stop.container, stop.why) == (found, text)
+    obj["metadata"] = {**obj["metadata"], "deletionTimestamp": "x"}
+    (stop,) = step(obj, (found,), memory, NOW).stops
+    assert not stop.why
+
+
+def test_why_a_container_of_another_image_is_stopped() -> None:
+    found = container("a")
+    found.spec_image = "other"
+    (stop,) = step(pod(), (found,), Memory(), NOW).stops
+    assert stop.why == "Container a definition changed, will be restarted"
 
 
 def test_a_pod_that_the_node_ends_has_the_nodes_time() -> None:
     memory = Memory(has_failed=True, grace_s=1.0)
     plan = step(pod(), [container("a")], memory, NOW)
-    assert [grace for _, grace in plan.stops] == [2.0]
+    assert [each.grace_s for each in plan.stops] == [2.0]
 
 
 def names_of(plan: Plan) -> list[str]:
@@ -208,7 +265,7 @@ def test_a_lost_sandbox_begins_with_the_init_containers() -> None:
 def test_what_runs_without_its_sandbox_ends_first() -> None:
     running = container("a")
     plan = step(pod(), (running,), Memory(), NOW, has_sandbox=False)
-    assert [each for each, _ in plan.stops] == [running]
+    assert [each.container for each in plan.stops] == [running]
     assert not plan.starts
 
 
@@ -231,15 +288,15 @@ def test_all_containers_share_the_time_to_end() -> None:
     obj = pod(init("s", **ALWAYS), deletionTimestamp="x")
     obj["spec"]["terminationGracePeriodSeconds"] = 10
     memory, a, s = Memory(), container("a"), container("s")
-    assert [grace for _, grace in step(obj, (s, a), memory, NOW).stops] == [10]
+    assert [each.grace_s for each in step(obj, (s, a), memory, NOW).stops] == [10]
     a.is_running = False
-    assert [grace for _, grace in step(obj, (s, a), memory, NOW + 7).stops] == [3]
-    assert [grace for _, grace in step(obj, (s, a), memory, NOW + 10).stops] == [2]
+    assert [each.grace_s for each in step(obj, (s, a), memory, NOW + 7).stops] == [3]
+    assert [each.grace_s for each in step(obj, (s, a), memory, NOW + 10).stops] == [2]
     obj["metadata"]["deletionGracePeriodSeconds"] = 1
     early = Memory()
     step(obj, (s, a), early, NOW)
     obj["metadata"]["deletionGracePeriodSeconds"] = 30
-    assert [grace for _, grace in step(obj, (s, a), early, NOW).stops] == [2]  # never longer
+    assert [each.grace_s for each in step(obj, (s, a), early, NOW).stops] == [2]  # never longer
 
 
 def test_a_container_of_another_image_does_not_wait_for_the_one_before() -> None:

@@ -1,6 +1,8 @@
 """What makes the control groups of a container engine: it tells, or the settings do."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from kvstack.agents.kubelet.configuration import ConfigurationFileError, read_co
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, slice_of
-from kvstack.agents.kubelet.runtime.runtime import Sandbox
+from kvstack.agents.kubelet.runtime.runtime import Limits, Sandbox, UpdateError
 from tests.agents.support.cluster import ListLog
 
 GROUP = "kubepods/burstable/pod1-2"
@@ -25,6 +27,7 @@ class Engine(grpc.GenericRpcHandler):
 
     def __init__(self, told: cri.RuntimeConfigResponse | None) -> None:
         self.parents: list[str] = []
+        self.updates: list[cri.UpdateContainerResourcesRequest] = []
         self._answers: dict[str, Any] = {
             "Version": cri.VersionResponse(runtime_name="engine", runtime_version="1"),
             "Status": cri.StatusResponse(),
@@ -32,6 +35,7 @@ class Engine(grpc.GenericRpcHandler):
             "ListContainers": cri.ListContainersResponse(),
             "RunPodSandbox": cri.RunPodSandboxResponse(pod_sandbox_id="s"),
             "PodSandboxStatus": cri.PodSandboxStatusResponse(),
+            "UpdateContainerResources": cri.UpdateContainerResourcesResponse(),
         }
         if told is not None:
             self._answers["RuntimeConfig"] = told
@@ -41,10 +45,14 @@ class Engine(grpc.GenericRpcHandler):
         if method not in self._answers:
             return None
 
-        async def answer(request: bytes, _context: object) -> bytes:
+        async def answer(request: bytes, context: Any) -> bytes:
             if method == "RunPodSandbox":
                 asked = cri.RunPodSandboxRequest.FromString(request)
                 self.parents.append(asked.config.linux.cgroup_parent)
+            if method == "UpdateContainerResources":
+                self.updates.append(cri.UpdateContainerResourcesRequest.FromString(request))
+                if self.updates[-1].container_id != "c":
+                    await context.abort(grpc.StatusCode.NOT_FOUND, "no such container")
             found: bytes = self._answers[method].SerializeToString()
             return found
 
@@ -57,29 +65,46 @@ def parent(
     """Return where a pod's containers are to be."""
 
     async def main() -> str:
-        engine, server = Engine(told), grpc.aio.server()
-        server.add_generic_rpc_handlers((engine,))
-        socket = f"unix://{directory / 'engine.sock'}"
-        server.add_insecure_port(socket)
-        await server.start()
-        options = CriOptions(
-            socket,
-            directory,
-            directory / "logs",
-            cgroup_driver=configured,
-        )
-        runtime = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
-        try:
-            await runtime.open()
+        async with opened(directory, Engine(told), configured) as (engine, runtime):
             logs = str(directory / "logs")
             await runtime.make_sandbox(Sandbox("1-2", "web", "ns", "web", logs, cgroup=GROUP))
-        finally:
-            await runtime.close()
-            await server.stop(None)
         (found,) = engine.parents
         return found
 
     return asyncio.run(main())
+
+
+@asynccontextmanager
+async def opened(
+    directory: Path, engine: Engine, driver: str = CGROUPFS
+) -> AsyncIterator[tuple[Engine, CriRuntime]]:
+    """Run an engine, and what asks it."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((engine,))
+    socket = f"unix://{directory / 'engine.sock'}"
+    server.add_insecure_port(socket)
+    await server.start()
+    options = CriOptions(socket, directory, directory / "logs", cgroup_driver=driver)
+    runtime = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
+    try:
+        await runtime.open()
+        yield engine, runtime
+    finally:
+        await runtime.close()
+        await server.stop(None)
+
+
+def test_limits_of_a_container_that_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, Engine(None)) as (engine, runtime):
+            await runtime.update("c", Limits(512, 50_000, 64 << 20))
+            [asked] = engine.updates
+            assert (asked.linux.cpu_shares, asked.linux.cpu_quota) == (512, 50_000)
+            assert asked.linux.memory_limit_in_bytes == 64 << 20
+            with pytest.raises(UpdateError, match="no such container"):
+                await runtime.update("gone", Limits())
+
+    asyncio.run(main())
 
 
 def told(driver: "cri.CgroupDriver") -> cri.RuntimeConfigResponse:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import stat
 import tarfile
 from pathlib import Path
 
@@ -97,6 +98,76 @@ def linked() -> bytes:
         file.addfile(info)
         add(file, "out/x", b"out")
     return data.getvalue()
+
+
+Entry = tuple[str, bytes, str, int]
+"""Name, type, aim of a link, mode."""
+
+
+def entries(*wanted: Entry) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as file:
+        for name, kind, aim, mode in wanted:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mode = kind, aim, mode
+            file.addfile(info)
+    return data.getvalue()
+
+
+def test_layers_change_nothing_outside(tmp_path: Path) -> None:
+    """By directories, other names and whiteouts at links that a layer has put there."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o700)
+    (outside / "kept").write_text("kept")
+    (outside / "kept").chmod(0o600)
+    layers = [
+        entries(
+            ("directory", tarfile.SYMTYPE, str(outside), 0o777),
+            ("opaque", tarfile.SYMTYPE, str(outside), 0o777),
+            ("file", tarfile.SYMTYPE, str(outside / "kept"), 0o777),
+            ("other", tarfile.LNKTYPE, "file", 0o666),
+            ("device", tarfile.BLKTYPE, "", 0o666),
+        ),
+        entries(
+            ("directory", tarfile.DIRTYPE, "", 0o777),
+            ("opaque/.wh..wh..opq", tarfile.REGTYPE, "", 0o644),
+        ),
+    ]
+    with tarfile.open(tmp_path / "sly:1.tar", "w") as file:
+        manifest = [{"Config": "c.json", "Layers": ["0", "1"]}]
+        add(file, "manifest.json", json.dumps(manifest).encode())
+        add(file, "c.json", b"{}")
+        for number, data in enumerate(layers):
+            add(file, str(number), data)
+    image = Images(tmp_path, has_host=False).find("sly:1")
+    assert (outside / "kept").read_text() == "kept"
+    assert stat.S_IMODE((outside / "kept").stat().st_mode) == 0o600
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o700
+    found = {each.name: stat.S_IFMT(each.lstat().st_mode) for each in image.root.iterdir()}
+    links = dict.fromkeys(("opaque", "file", "other"), stat.S_IFLNK)
+    assert found == {"directory": stat.S_IFDIR, **links}
+
+
+@pytest.mark.parametrize("aim", ["/etc/passwd", "../../etc/passwd", "out/passwd"])
+def test_a_hard_link_that_leads_out_is_refused(tmp_path: Path, aim: str) -> None:
+    data = entries(("out", tarfile.SYMTYPE, "/etc", 0o777), ("users", tarfile.LNKTYPE, aim, 0o666))
+    with tarfile.open(tmp_path / "evil:1.tar", "w") as file:
+        manifest = [{"Config": "c.json", "Layers": ["l"]}]
+        add(file, "manifest.json", json.dumps(manifest).encode())
+        add(file, "c.json", b"{}")
+        add(file, "l", data)
+    with pytest.raises(StartError, match="leads out of the image"):
+        Images(tmp_path, has_host=False).find("evil:1")
+
+
+def test_a_layout_names_only_its_own_files(tmp_path: Path) -> None:
+    layout = tmp_path / "evil:1"
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+    (tmp_path / "outside").write_text(json.dumps(CONFIG))
+    index = {"manifests": [{"digest": "sha256:../../../outside"}]}
+    (layout / "index.json").write_text(json.dumps(index))
+    with pytest.raises(StartError, match=r"cross-device|leads out"):
+        Images(tmp_path, has_host=False).find("evil:1")
 
 
 @pytest.mark.parametrize("data", [layer(**{"..__x": "out"}), linked()], ids=["above", "linked"])

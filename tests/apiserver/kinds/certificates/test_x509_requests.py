@@ -2,7 +2,7 @@
 
 import base64
 
-from kvstack.apiserver.kinds.certificates.x509_requests import has_good_signature, read_request
+from kvstack.component.certs.x509_requests import has_good_signature, read_request
 
 SHA1_REQUEST = base64.b64decode(
     "MIIByjCCATMCAQAwgYkxCzAJBgNVBAYTAlVTMRMwEQYDVQQIEwpDYWxpZm9ybmlhMRYwFAYDVQQHEw1Nb3VudGFpbiBW"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.core.token_requests import (
     Bound,
     Term,
@@ -16,7 +17,6 @@ from kvstack.apiserver.kinds.core.token_requests import (
     prepare,
     term,
 )
-from kvstack.apiserver.objects.status import ApiError
 from tests.apiserver.kinds.hooks import NOW
 
 ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "u1"}}

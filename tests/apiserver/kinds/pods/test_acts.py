@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.pods.deletion import grace_period
 from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
 from kvstack.apiserver.kinds.pods.subresources.eviction import (
@@ -23,7 +24,6 @@ from kvstack.apiserver.kinds.pods.subresources.node_requests import (
     log_request,
     port_forward_request,
 )
-from kvstack.apiserver.objects.status import ApiError
 from tests.apiserver.kinds.hooks import NOW
 from tests.apiserver.kinds.pods.examples import pod_with
 

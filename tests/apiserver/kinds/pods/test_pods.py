@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.core.pod_resources import aggregate
+from kvstack.apimachinery.objects.core.pod_status import condition_of, is_ready
+from kvstack.apimachinery.objects.core.quality_of_service import computed_quality
+from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apiserver.kinds.pods.cells import row_conditions
-from kvstack.apiserver.kinds.pods.conditions import condition_of, is_ready, set_condition
+from kvstack.apiserver.kinds.pods.conditions import set_condition
 from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
-from kvstack.apiserver.kinds.pods.quality import computed_quality
-from kvstack.apiserver.kinds.pods.resources import aggregate
 from kvstack.apiserver.kinds.pods.strategy import PODS, selectable
-from kvstack.apiserver.objects.quantity import parse
 from tests.apiserver.kinds.hooks import NOW, cells_of, changed, context_of, made, patched, told
 from tests.apiserver.kinds.pods.examples import (
     POD,

@@ -152,8 +152,8 @@ def test_rows_of_storage_classes() -> None:
     assert cells_of(STORAGE_CLASSES, given) == row
     classes = [marked("a", OLD), marked("b", YOUNG), given]
     rows = [cells_of(STORAGE_CLASSES, each) for each in classes]
-    assert STORAGE_CLASSES.adjust_list_cells is not None
-    STORAGE_CLASSES.adjust_list_cells(classes, rows)
+    assert STORAGE_CLASSES.table.adjust_list is not None
+    STORAGE_CLASSES.table.adjust_list(classes, rows)
     assert [each[0] for each in rows] == ["a", "b (default)", "c"]
 
 

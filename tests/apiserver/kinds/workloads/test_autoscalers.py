@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.kinds.budget_status import set_disruption_allowed
 from kvstack.apiserver.kinds.workloads.autoscalers.conversion import default_v1, to_v1, to_v2
 from kvstack.apiserver.kinds.workloads.autoscalers.strategy import AUTOSCALERS
 from kvstack.apiserver.kinds.workloads.disruption_budgets import DISRUPTION_BUDGETS
-from kvstack.apiserver.schema.decode import normalize
-from kvstack.apiserver.schema.load import load
 from tests.apiserver.kinds.hooks import NOW, change_refusals, changed, made, patched, refusals
 
 Obj = dict[str, Any]

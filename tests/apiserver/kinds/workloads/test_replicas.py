@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero
 from kvstack.apiserver.kinds.workloads.deployments import DEPLOYMENTS, ROLLBACK_TO
@@ -11,8 +13,6 @@ from kvstack.apiserver.kinds.workloads.pod_templates import POD_TEMPLATES
 from kvstack.apiserver.kinds.workloads.replica_sets import REPLICA_SETS
 from kvstack.apiserver.kinds.workloads.replication_controllers import REPLICATION_CONTROLLERS
 from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.schema.decode import DecodeError
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,
@@ -25,7 +25,7 @@ from tests.apiserver.kinds.hooks import (
 from tests.apiserver.kinds.workloads.examples import TEMPLATE, workload
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.objects.field_errors import FieldError
+    from kvstack.apimachinery.objects.field_errors import FieldError
 
 Obj = dict[str, Any]
 PERCENT = (

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apiserver.kinds.workloads.controller_revisions import CONTROLLER_REVISIONS
 from kvstack.apiserver.kinds.workloads.daemon_sets import (
     DAEMON_SETS,
@@ -11,7 +12,6 @@ from kvstack.apiserver.kinds.workloads.daemon_sets import (
     template_generation,
 )
 from kvstack.apiserver.kinds.workloads.stateful_sets import STATEFUL_SETS
-from kvstack.apiserver.schema.decode import DecodeError
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,

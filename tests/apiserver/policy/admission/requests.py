@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS
-from kvstack.apiserver.policy.attributes import User
-from kvstack.apiserver.schema.resource import Kind
 
 Obj = dict[str, Any]
 ALICE = User("alice", groups=("system:authenticated",))

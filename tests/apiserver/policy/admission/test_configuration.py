@@ -1,8 +1,8 @@
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import EventLimit
 from kvstack.apiserver.policy.admission.resources import PODS

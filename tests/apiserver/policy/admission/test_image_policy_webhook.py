@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.policy.admission.plugins.optional.image_policy_webhook import (
     ImagePolicySettings,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
-from kvstack.apiserver.schema.load import load
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.manifests import ManifestFiles
 from kvstack.apiserver.server.security import ConfigError
-from kvstore.runtime.log.line_logger import LineLogger
+from kvstack.component.line_log.line_logger import LineLogger
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer, reviewing
@@ -73,7 +73,7 @@ def files(plugin: str, folder: Path) -> ManifestFiles:
 
 
 def names(found: ManifestFiles, resource: str) -> list[str]:
-    from kvstack.apiserver.objects.groups import GroupResource
+    from kvstack.apimachinery.objects.groups import GroupResource
 
     listed = found.manifests.list(GroupResource("admissionregistration.k8s.io", resource))
     return [each["metadata"]["name"] for each in listed]

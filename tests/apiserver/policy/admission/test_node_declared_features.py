@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.plugins.node_declared_feature_validator import (
     NodeDeclaredFeatureValidator,
 )

@@ -8,8 +8,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.plugins.node_restriction.plugin import NodeRestriction
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import (
@@ -24,9 +26,7 @@ from kvstack.apiserver.policy.admission.resources import (
     SIGNING_REQUESTS,
     VOLUMES,
 )
-from kvstack.apiserver.policy.attributes import Attributes, User
-from kvstack.apiserver.policy.ports import NO_OPINION, Decision
-from kvstack.apiserver.schema.resource import Kind
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from tests.apiserver.policy.certificates import curve_key, subject
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.policy.waiting import result

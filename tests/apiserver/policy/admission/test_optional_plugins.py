@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.assembly import ON_BY_DEFAULT, ORDER, Parts, admission_chain
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings
 from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
@@ -41,9 +42,8 @@ from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE
 from kvstack.apiserver.policy.admission.resources import NAMESPACES, PODS, SERVICES
 from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
 from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
-from kvstack.apiserver.policy.attributes import Attributes
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.apiserver.webhooks.services import Services
 from tests.apiserver.policy.admission.requests import asked, namespace, pod

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.plugins.resource_quota import ResourceQuota
 from kvstack.apiserver.policy.admission.resources import PODS, QUOTAS
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.schema.load import load
 from tests.apiserver.policy.admission.requests import asked
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.apiserver.support.registries import Lines
@@ -86,13 +86,13 @@ def test_quotas_are_never_exceeded(seed: int) -> None:
         registries = [Registry(store, table, rows, clock, Lines()) for _ in range(SERVERS)]
         for each in registries:
             await each.__aenter__()
-            await each.copy.latest(3)
+            await each.watch_cache.latest(3)
         first = registries[0]
         quotas = first.collection(QUOTAS)
         for obj in (quota("count", pods="17"), quota("cpu", **{"requests.cpu": "3"})):
             await first.writes.create(quotas, f"a/{obj['metadata']['name']}", obj)
         for each in registries:
-            await each.copy.latest(3)
+            await each.watch_cache.latest(3)
         plugins = [ResourceQuota(each.view, each.live, clock) for each in registries]
 
         async def writer(number: int) -> list[int]:
@@ -109,7 +109,7 @@ def test_quotas_are_never_exceeded(seed: int) -> None:
         stored = [cpu for each in done for cpu in each]
         assert 0 < len(stored) <= 17
         assert sum(stored) <= 3000
-        await first.copy.latest(3)
+        await first.watch_cache.latest(3)
         used = {
             each["metadata"]["name"]: each["status"]["used"]
             for each in first.view.list(QUOTAS, "a")

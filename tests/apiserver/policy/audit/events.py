@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apiserver.policy.audit.audit_context import AuditContext, Facts
 from kvstack.apiserver.policy.audit.policy import COMPLETE, METADATA, Recording
-from kvstack.apiserver.policy.audit.trail import Facts, Trail
 
 Obj = dict[str, Any]
 USER = User("alice", "u1", ("devs",), {"k": ("v",)})
@@ -29,15 +29,15 @@ class Kept:
         self.is_stopped = True
 
 
-def trail(level: int = METADATA, *, omit_managed_fields: bool = False) -> Trail:
-    """Return the trail of a get of the pod a/web."""
+def audit_context(level: int = METADATA, *, omit_managed_fields: bool = False) -> AuditContext:
+    """Return the audit_context of a get of the pod a/web."""
     asked = Attributes(
         USER, "get", "", "v1", "pods", "", "a", "web", "/api/v1/namespaces/a/pods/web"
     )
     facts = Facts("id-1", asked.path, asked, ("192.0.2.1",), "kubectl", 1_800_000_000_123_456)
-    return Trail(Recording(level, frozenset(), omit_managed_fields), facts)
+    return AuditContext(Recording(level, frozenset(), omit_managed_fields), facts)
 
 
 def event(level: int = METADATA, **more: Any) -> Obj:
     """Return an event."""
-    return {**trail(level).event(COMPLETE, 1_800_000_000_223_456), **more}
+    return {**audit_context(level).event(COMPLETE, 1_800_000_000_223_456), **more}

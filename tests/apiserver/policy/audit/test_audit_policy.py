@@ -1,7 +1,7 @@
 import pytest
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.audit.policy import LEVELS, read_policy
 
 ALICE = User("alice", groups=("devs", "system:authenticated"))

@@ -21,14 +21,14 @@ from kvstack.apiserver.policy.audit.sinks import (
 )
 from kvstack.apiserver.policy.audit.webhook import Webhook
 from kvstack.apiserver.policy.remote.kubeconfig import Target
-from tests.apiserver.policy.audit.events import USER, Kept, event, trail
+from tests.apiserver.policy.audit.events import USER, Kept, audit_context, event
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.virtual_time import run
 
 
 def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
-    found = trail(REQUEST_RESPONSE)
+    found = audit_context(REQUEST_RESPONSE)
     found.annotate("b", "1")
     found.annotate("a", "2")
     found.annotate("b", "3")
@@ -70,7 +70,7 @@ def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
 
 
 def test_managed_fields_are_left_out_where_that_is_wanted() -> None:
-    found = trail(REQUEST_RESPONSE, omit_managed_fields=True)
+    found = audit_context(REQUEST_RESPONSE, omit_managed_fields=True)
     managed = {"metadata": {"name": "x", "managedFields": [{}]}}
     found.asked(managed)
     found.answered({"kind": "List", "items": [managed]})

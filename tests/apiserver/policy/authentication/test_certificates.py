@@ -7,7 +7,7 @@ from cryptography.x509 import Version, load_der_x509_certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
 from tests.apiserver.policy.certificates import (

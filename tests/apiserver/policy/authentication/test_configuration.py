@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.authentication.configuration import (
     AnonymousSettings,
     AuthenticationSettings,

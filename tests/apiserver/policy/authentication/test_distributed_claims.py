@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
 from kvstack.apiserver.policy.authentication.jwt.distributed import ISSUERS_MAX, ClaimResolver
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys

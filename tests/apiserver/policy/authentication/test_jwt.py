@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
 from kvstack.apiserver.policy.authentication.jwt.issuers import Issuers
 from kvstack.apiserver.policy.authentication.jwt.keys import WELL_KNOWN, IssuerKeys

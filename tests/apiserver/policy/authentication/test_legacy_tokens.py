@@ -17,7 +17,7 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     TokenVerifier,
 )
 from kvstack.apiserver.policy.service_accounts.claims import LEGACY_ISSUER
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, SigningKey
+from kvstack.component.certs.service_account_keys import KeyRing, SigningKey
 from tests.apiserver.policy.certificates import private_pem, rsa_key
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authentication.bootstrap_tokens import BootstrapTokens
 from kvstack.apiserver.policy.authentication.results import AuthenticationError, Found, Identified
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens

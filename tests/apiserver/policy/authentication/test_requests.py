@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.policy.attributes import AUTHENTICATED, UNAUTHENTICATED, User
+from kvstack.apimachinery.attributes import AUTHENTICATED, UNAUTHENTICATED, User
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.authentication.certificates import Authorities, CertificateUsers
 from kvstack.apiserver.policy.authentication.front_proxy import (
     FrontProxy,

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from kvstack.apiserver.policy.attributes import AUTHENTICATED, User
+from kvstack.apimachinery.attributes import AUTHENTICATED, User
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,

@@ -19,7 +19,7 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     TokenVerifier,
 )
 from kvstack.apiserver.policy.service_accounts.claims import Claims, Reference
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, SigningKey
+from kvstack.component.certs.service_account_keys import KeyRing, SigningKey
 from tests.apiserver.policy.certificates import curve_key, private_pem, public_pem, rsa_key
 from tests.apiserver.policy.clocks import BEGAN_S, FakeClock
 from tests.apiserver.policy.views import FakeView
@@ -289,7 +289,7 @@ def test_the_copy_is_brought_up_to_date_before_a_token_is_refused() -> None:
 
 @pytest.mark.parametrize(("ago", "holds"), [(59, True), (61, False)])
 def test_objects_that_are_being_deleted(*, ago: int, holds: bool) -> None:
-    from kvstack.apiserver.objects.times import format_time
+    from kvstack.apimachinery.objects.times import format_time
 
     view = cluster()
     pod = named("web", "a")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvstack.apiserver.policy.attributes import AUTHENTICATED, Attributes, User
+from kvstack.apimachinery.attributes import AUTHENTICATED, Attributes, User
 from kvstack.apiserver.policy.authorization.abac import AbacAuthorizer, read_policies
 
 BOB = User("bob", groups=("devs", AUTHENTICATED))

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable
 
-from kvstack.apiserver.policy.attributes import PRIVILEGED, Attributes, User
+from kvstack.apimachinery.attributes import PRIVILEGED, Attributes, User
 from kvstack.apiserver.policy.authorization.chain import AlwaysAllow, AlwaysDeny, Chain, decided
-from kvstack.apiserver.policy.ports import NO_OPINION, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 
 ASKED = Attributes(User("bob"), "get", resource="pods")
 DENIED = Decision(allowed=False, denied=True, reason="no")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.authorization.configuration import (
     AuthorizerChoice,
     of_modes,

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.attributes import PRIVILEGED, User
 from kvstack.apiserver.policy.authorization.chain import Chain
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.escalation import EscalationCheck
@@ -20,7 +21,6 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     ROLES,
     Grants,
 )
-from kvstack.apiserver.schema.resource import Kind
 from tests.apiserver.policy.authorization.roles import binding, role, rule, urls, user
 from tests.apiserver.policy.views import FakeView
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.policy.attributes import Attributes, User, service_account_name
+from kvstack.apimachinery.attributes import Attributes, User, service_account_name
 from kvstack.apiserver.policy.authorization.rbac import authorizer as module
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.grants import (
@@ -14,7 +14,7 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     ROLES,
     Grants,
 )
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.policy.interfaces import Decision
 from tests.apiserver.policy.authorization.roles import (
     account,
     binding,

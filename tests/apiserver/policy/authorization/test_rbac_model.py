@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.coverage import missing
 from kvstack.apiserver.policy.authorization.rbac.grants import (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects import fields, labels
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects import fields, labels
 from kvstack.apiserver.policy.authorization.chain import Chain
 from kvstack.apiserver.policy.authorization.webhook import (
     ConditionError,
@@ -16,7 +16,7 @@ from kvstack.apiserver.policy.authorization.webhook import (
     WebhookSettings,
     review_spec,
 )
-from kvstack.apiserver.policy.ports import Decision
+from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
 from kvstack.apiserver.policy.remote.webhook import TRIES_MAX, Webhook
 from tests.apiserver.policy.clocks import FakeClock

@@ -1,7 +1,7 @@
 from typing import Any
 
-from kvstack.apiserver.objects.request_info import request_info
-from kvstack.apiserver.policy.attributes import User
+from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.request_info import request_info
 from kvstack.apiserver.policy.flow_control.control import LEVELS, SCHEMAS, FlowControl
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView

@@ -54,6 +54,75 @@ def test_without_queues_there_is_no_waiting() -> None:
     assert flow.counts.rejected == {"concurrency-limit": 1}
 
 
+def test_answers_that_are_not_read_hold_back_their_own_flow() -> None:
+    """Half of the seats at most; others pass, and reading lets the flow go on."""
+    level = level_of(4)
+    slow, quick = flow_of(level, "slow"), flow_of(level, "quick")
+    written = []
+    for _ in range(2):
+        ticket = level.enter(slow, 1, 0)
+        assert ticket is not None
+        level.note_writing(ticket, 0)
+        level.note_writing(ticket, 0)
+        written.append(ticket)
+    held_back = level.enter(slow, 1, 0)
+    assert held_back is not None
+    assert not held_back.is_started
+    for _ in range(20):
+        other = level.enter(quick, 1, 0)
+        assert other is not None
+        assert other.is_started
+        level.leave(other, MS)
+    assert not held_back.is_started
+    level.leave(written[0], MS)
+    assert held_back.is_started
+    level.leave(held_back, MS)
+    level.leave(written[1], MS)
+    assert level.is_idle
+    assert slow.writing == 0
+
+
+def test_a_flow_that_does_not_read_keeps_half_of_the_seats() -> None:
+    """Also if all its requests were let in before the first was answered."""
+    level = level_of(4)
+    slow = flow_of(level, "slow")
+    tickets = [level.enter(slow, 1, 0) for _ in range(4)]
+    assert level.in_use == 4
+    for ticket in tickets:
+        assert ticket is not None
+        level.note_writing(ticket, MS)
+    assert (level.in_use, slow.writing) == (2, 2)
+    for ticket in tickets:
+        assert ticket is not None
+        level.leave(ticket, 2 * MS)
+    assert (level.in_use, slow.writing, level.is_idle) == (0, 0, True)
+
+
+def test_a_large_request_waits_for_none_but_its_own() -> None:
+    level = level_of(4)
+    flow = flow_of(level, "a")
+    first = level.enter(flow, 4, 0)
+    assert first is not None
+    assert first.is_started
+    level.note_writing(first, 0)
+    second = level.enter(flow, 4, 0)
+    assert second is not None
+    assert not second.is_started
+    level.leave(first, MS)
+    assert second.is_started
+
+
+def test_without_queues_a_flow_that_does_not_read_is_refused() -> None:
+    level = level_of(4, None)
+    flow = flow_of(level, "a")
+    for _ in range(2):
+        ticket = level.enter(flow, 1, 0)
+        assert ticket is not None
+        level.note_writing(ticket, 0)
+    assert level.enter(flow, 1, 0) is None
+    assert level.enter(flow_of(level, "b"), 1, 0) is not None
+
+
 def test_a_level_may_be_exempt() -> None:
     level = level_of(0, None, is_exempt=True)
     flow = flow_of(level, "a")

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from kvstack.apiserver.objects.status import ApiError
-from kvstack.apiserver.objects.times import format_time
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.service_account_tokens import (
     ACCOUNTS,
     NODES,
@@ -16,7 +16,7 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     TokenVerifier,
 )
 from kvstack.apiserver.policy.service_accounts.issuer import Issued, TokenIssuer, TokenSettings
-from kvstack.apiserver.policy.service_accounts.keys import KeyRing, SigningKey
+from kvstack.component.certs.service_account_keys import KeyRing, SigningKey
 from tests.apiserver.policy.certificates import curve_key, private_pem
 from tests.apiserver.policy.clocks import BEGAN_S, FakeClock
 from tests.apiserver.policy.views import FakeView

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from kvstack.apiserver.policy.service_accounts.discovery import documents
-from kvstack.apiserver.policy.service_accounts.keys import (
+from kvstack.component.certs.service_account_keys import (
     KeyRing,
     SignatureError,
     SigningKey,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,80 @@ def test_failures_are_counted_and_ignored_where_they_may(tmp_path: Path, hooks: 
             'operation="CREATE",rejection_code="409",type="validating"} 1',
         ):
             assert f"apiserver_admission_webhook_{line}".encode() in page
+
+    run(tmp_path, main)
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+def test_a_bundle_that_cannot_be_read_is_subject_to_the_failure_policy(
+    kind: str, tmp_path: Path, hooks: HookServer
+) -> None:
+    hooks.answers["/fine"] = allowing()
+
+    async def main(world: World) -> None:
+        server = await world.start()
+        for number, bundle in enumerate((b"\xc3\xa9", b"0\x82\x01\x00", b64decode("aaaa"))):
+            client = {"url": hooks.url + "/fine", "caBundle": b64encode(bundle).decode()}
+            made = webhook(hooks, "/fine", ["configmaps"], clientConfig=client)
+            ignored = {**made, "failurePolicy": "Ignore"}
+            path = await configure(world, server, kind, ignored)
+            status, answer = await ask(world, server, "POST", MAPS, config_map(f"a{number}"))
+            assert status == 201, answer
+            await ask(world, server, "DELETE", path)
+            path = await configure(world, server, kind, made)
+            status, answer = await ask(world, server, "POST", MAPS, config_map(f"b{number}"))
+            assert (status, answer["message"]) == (
+                500,
+                'Internal error occurred: failed calling webhook "fine.example.com": could not get'
+                " REST client: unable to load root certificates: unable to parse bytes as PEM"
+                " block",
+            )
+            await ask(world, server, "DELETE", path)
+
+    run(tmp_path, main)
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kvstack.apiserver.policy.admission.webhooks.calls.read_verdict",
+        "kvstack.apiserver.policy.admission.webhooks.plugins.request_of",
+        "kvstack.apiserver.policy.admission.webhooks.selection.Selection.selects",
+    ],
+)
+def test_an_error_of_this_server_is_subject_to_the_failure_policy(
+    kind: str,
+    place: str,
+    tmp_path: Path,
+    hooks: HookServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hooks.answers["/fine"] = allowing()
+
+    def fails(*_args: object, **_more: object) -> None:
+        raise RuntimeError("out of order")
+
+    async def main(world: World) -> None:
+        server = await world.start()
+        made = webhook(hooks, "/fine", ["configmaps"])
+        ignored = {**made, "name": "ignored.example.com", "failurePolicy": "Ignore"}
+        path = await configure(world, server, kind, ignored)
+        monkeypatch.setattr(place, fails)
+        status, answer = await ask(world, server, "POST", MAPS, config_map("a"))
+        assert status == 201, answer
+        _, page = await world.get(server, "/metrics")
+        told = "admit" if kind == "Mutating" else "validating"
+        counted = f'fail_open_count{{name="ignored.example.com",type="{told}"}} 1'
+        assert f"apiserver_admission_webhook_{counted}".encode() in page
+        await ask(world, server, "DELETE", path)
+        await configure(world, server, kind, made)
+        status, answer = await ask(world, server, "POST", MAPS, config_map("b"))
+        assert (status, answer["message"]) == (
+            500,
+            'Internal error occurred: failed calling webhook "fine.example.com": RuntimeError: out'
+            " of order",
+        )
 
     run(tmp_path, main)
 

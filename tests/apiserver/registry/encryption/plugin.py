@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from kvstack.apimachinery.schema.protobuf.wire import LENGTH, delimited, tag
 from kvstack.apiserver.registry.encryption.kms import (
     Encrypted,
     KmsError,
@@ -21,7 +22,6 @@ from kvstack.apiserver.registry.encryption.kms import (
     text_of,
     write_annotations,
 )
-from kvstack.apiserver.schema.protobuf.wire import LENGTH, delimited, tag
 
 
 @dataclass

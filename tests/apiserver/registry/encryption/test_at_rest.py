@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.registry.encryption.at_rest import AtRest
 from kvstack.apiserver.registry.encryption.configuration import (
     IDENTITY,
@@ -24,8 +25,7 @@ from kvstack.apiserver.registry.encryption.kms import (
 from kvstack.apiserver.registry.encryption.kms_client import GrpcKms
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.sealing import SealError
-from kvstack.apiserver.schema.load import load
+from kvstack.apiserver.registry.transformer import TransformError
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.registry.encryption.plugin import Plugin, listening
 from tests.apiserver.support.memory_store import MemoryStore
@@ -64,21 +64,24 @@ def told(story: Callable[[], Awaitable[None]]) -> None:
 def test_a_seed_is_made_once_and_kept() -> None:
     async def story() -> None:
         plugin = Plugin()
-        sealer = at_rest(rule(KMS), plugin)
-        await sealer.start()
-        sealing = sealer.of(CONFIG_MAPS, PLACE)
-        sealed = [sealing.sealed(f"a/{n}", b"plain") for n in range(5)]
+        transformers = at_rest(rule(KMS), plugin)
+        await transformers.start()
+        transformer = transformers.of(CONFIG_MAPS, PLACE)
+        sealed = [transformer.to_storage(f"a/{n}", b"plain") for n in range(5)]
         assert sealed[0].startswith(b"k8s:enc:kms:v2:vault:")
-        assert sealing.plain("a/0", sealed[0]) == (b"plain", False)
+        assert transformer.from_storage("a/0", sealed[0]) == (b"plain", False)
         assert plugin.asked == ["status", "encrypt"]
         other = at_rest(rule(KMS), plugin)
-        with pytest.raises(SealError, match="failed to decrypt DEK"):
-            other.of(CONFIG_MAPS, PLACE).plain("a/0", sealed[0])
+        with pytest.raises(TransformError, match="failed to decrypt DEK"):
+            other.of(CONFIG_MAPS, PLACE).from_storage("a/0", sealed[0])
         await other.prepare(sealed)
-        assert [other.of(CONFIG_MAPS, PLACE).plain(f"a/{n}", e).value for n, e in enumerate(sealed)]
+        assert [
+            other.of(CONFIG_MAPS, PLACE).from_storage(f"a/{n}", e).value
+            for n, e in enumerate(sealed)
+        ]
         assert plugin.asked.count("decrypt") == 1
-        with pytest.raises(SealError, match="message authentication failed"):
-            sealing.plain("a/1", sealed[0])
+        with pytest.raises(TransformError, match="message authentication failed"):
+            transformer.from_storage("a/1", sealed[0])
 
     told(story)
 
@@ -86,14 +89,14 @@ def test_a_seed_is_made_once_and_kept() -> None:
 def test_a_new_key_of_the_plugin_makes_values_stale() -> None:
     async def story() -> None:
         plugin = Plugin()
-        sealer = at_rest(rule(KMS), plugin)
-        await sealer.start()
-        sealing = sealer.of(CONFIG_MAPS, PLACE)
-        sealed = sealing.sealed("a/b", b"plain")
+        transformers = at_rest(rule(KMS), plugin)
+        await transformers.start()
+        transformer = transformers.of(CONFIG_MAPS, PLACE)
+        sealed = transformer.to_storage("a/b", b"plain")
         plugin.key_id = "key-2"
-        assert await sealer.check() == ""
-        assert sealing.plain("a/b", sealed) == (b"plain", True)
-        assert sealing.plain("a/b", sealing.sealed("a/b", b"x")) == (b"x", False)
+        assert await transformers.check() == ""
+        assert transformer.from_storage("a/b", sealed) == (b"plain", True)
+        assert transformer.from_storage("a/b", transformer.to_storage("a/b", b"x")) == (b"x", False)
 
     told(story)
 
@@ -101,21 +104,21 @@ def test_a_new_key_of_the_plugin_makes_values_stale() -> None:
 def test_a_seed_is_not_written_with_for_ever() -> None:
     async def story() -> None:
         plugin, clock = Plugin(), FakeClock()
-        sealer = at_rest(rule(KMS), plugin, clock)
+        transformers = at_rest(rule(KMS), plugin, clock)
         plugin.failing = "no"
-        assert "is not healthy, error: no" in await sealer.check()
-        sealing = sealer.of(CONFIG_MAPS, PLACE)
-        with pytest.raises(SealError, match="is not ready"):
-            sealing.sealed("a/b", b"x")
+        assert "is not healthy, error: no" in await transformers.check()
+        transformer = transformers.of(CONFIG_MAPS, PLACE)
+        with pytest.raises(TransformError, match="is not ready"):
+            transformer.to_storage("a/b", b"x")
         plugin.failing = ""
-        await sealer.check()
-        sealed = sealing.sealed("a/b", b"x")
+        await transformers.check()
+        sealed = transformer.to_storage("a/b", b"x")
         clock.seconds += WRITE_NS / 1e9 + 1
-        with pytest.raises(SealError, match="expired"):
-            sealing.sealed("a/b", b"x")
-        assert sealing.plain("a/b", sealed).value == b"x"
-        await sealer.check()
-        assert sealing.sealed("a/b", b"x")
+        with pytest.raises(TransformError, match="expired"):
+            transformer.to_storage("a/b", b"x")
+        assert transformer.from_storage("a/b", sealed).value == b"x"
+        await transformers.check()
+        assert transformer.to_storage("a/b", b"x")
 
     told(story)
 
@@ -131,9 +134,9 @@ def test_a_seed_is_not_written_with_for_ever() -> None:
 )
 def test_what_a_plugin_may_not_say(change: dict[str, str], text: str) -> None:
     async def story() -> None:
-        sealer = at_rest(rule(KMS), Plugin(**change))
-        assert text in await sealer.check()
-        assert text in sealer.error
+        transformers = at_rest(rule(KMS), Plugin(**change))
+        assert text in await transformers.check()
+        assert text in transformers.error
 
     told(story)
 
@@ -158,7 +161,7 @@ def test_any_bytes_may_be_stored(value: bytes) -> None:
     async def story() -> None:
         provider = KmsProvider("vault", Plugin(), FakeClock(), lambda: "uid")
         await provider.fetch([value])
-        with pytest.raises(SealError):
+        with pytest.raises(TransformError):
             provider.open(value, b"")
 
     told(story)
@@ -190,17 +193,17 @@ def test_a_plugin_is_reached_over_its_socket(tmp_path: Path) -> None:
 def test_new_rules_are_taken_if_their_plugins_are_well() -> None:
     async def story() -> None:
         plugin = Plugin(failing="no")
-        sealer = at_rest(rule(keys("a")), plugin)
-        sealing = sealer.of(CONFIG_MAPS, PLACE)
-        old = sealing.sealed("a/b", b"x")
-        assert await sealer.replace(rule(KMS, keys("a"))) != ""
-        assert sealing.sealed("a/b", b"x").startswith(b"k8s:enc:aesgcm:v1:a:")
+        transformers = at_rest(rule(keys("a")), plugin)
+        transformer = transformers.of(CONFIG_MAPS, PLACE)
+        old = transformer.to_storage("a/b", b"x")
+        assert await transformers.replace(rule(KMS, keys("a"))) != ""
+        assert transformer.to_storage("a/b", b"x").startswith(b"k8s:enc:aesgcm:v1:a:")
         plugin.failing = ""
-        assert await sealer.replace(rule(KMS, keys("a"))) == ""
-        assert sealing.plain("a/b", old) == (b"x", True)
-        assert sealing.sealed("a/b", b"x").startswith(b"k8s:enc:kms:v2:vault:")
-        assert sealer.reloads == {"success": 1, "failure": 1}
-        assert sealer.provider_of(GroupResource("", "pods")) is None
+        assert await transformers.replace(rule(KMS, keys("a"))) == ""
+        assert transformer.from_storage("a/b", old) == (b"x", True)
+        assert transformer.to_storage("a/b", b"x").startswith(b"k8s:enc:kms:v2:vault:")
+        assert transformers.reloads == {"success": 1, "failure": 1}
+        assert transformers.provider_of(GroupResource("", "pods")) is None
 
     told(story)
 
@@ -208,24 +211,24 @@ def test_new_rules_are_taken_if_their_plugins_are_well() -> None:
 # In the registry
 
 
-def registry_of(store: MemoryStore, sealer: AtRest | None) -> Registry:
+def registry_of(store: MemoryStore, transformers: AtRest | None) -> Registry:
     rows = [each for each in load() if (each.group, each.name) == ("", "configmaps")]
-    return Registry(store, load(), rows, LoopClock(), Lines(), sealer=sealer)
+    return Registry(store, load(), rows, LoopClock(), Lines(), transformers=transformers)
 
 
 async def names_of(registry: Registry) -> dict[str, str]:
-    await registry.copy.latest(3)
+    await registry.watch_cache.latest(3)
     return {each.key: each.error for each in registry.collection(CONFIG_MAPS).between()}
 
 
 def test_objects_are_stored_encrypted_and_read_by_every_way() -> None:
     async def main() -> None:
         store, plugin = MemoryStore(), Plugin()
-        sealer = at_rest(rule(KMS, keys("a"), IDENTITY), plugin)
-        await sealer.start()
-        async with registry_of(store, sealer) as registry, registry_of(store, None) as blind:
+        transformers = at_rest(rule(KMS, keys("a"), IDENTITY), plugin)
+        await transformers.start()
+        async with registry_of(store, transformers) as registry, registry_of(store, None) as blind:
             maps = registry.collection(CONFIG_MAPS)
-            await registry.copy.latest(3)
+            await registry.watch_cache.latest(3)
             made = await registry.writes.create(maps, "a/x", config_map("x"))
             assert isinstance(made, Record)
             raw = (await store.get(b"/registry/configmaps/a/x")).kv
@@ -246,7 +249,7 @@ def test_objects_are_stored_encrypted_and_read_by_every_way() -> None:
             }
             assert not await registry.history.is_stale(maps, "a/x")
             plugin.key_id = "key-2"
-            await sealer.check()
+            await transformers.check()
             assert await registry.history.is_stale(maps, "a/x")
 
     run(main())
@@ -255,11 +258,11 @@ def test_objects_are_stored_encrypted_and_read_by_every_way() -> None:
 def test_what_could_not_be_read_is_read_once_the_plugin_is_back() -> None:
     async def main() -> None:
         store, plugin = MemoryStore(), Plugin()
-        sealer = at_rest(rule(KMS), plugin)
-        await sealer.start()
-        async with registry_of(store, sealer) as registry:
+        transformers = at_rest(rule(KMS), plugin)
+        await transformers.start()
+        async with registry_of(store, transformers) as registry:
             maps = registry.collection(CONFIG_MAPS)
-            await registry.copy.latest(3)
+            await registry.watch_cache.latest(3)
             await registry.writes.create(maps, "a/x", config_map("x"))
         later = at_rest(rule(KMS), plugin)
         plugin.failing = "out of order"

@@ -12,7 +12,7 @@ from kvstack.apiserver.registry.encryption.ciphers import (
     SecretBox,
 )
 from kvstack.apiserver.registry.encryption.providers import Identity, Named, OneKey, Prefixed
-from kvstack.apiserver.registry.sealing import SealError
+from kvstack.apiserver.registry.transformer import TransformError
 
 KEY = bytes(range(32))
 MAKERS: list[Callable[[bytes], Cipher]] = [AesCbc, AesGcm, ExtendedNonce, SecretBox]
@@ -33,7 +33,7 @@ def test_what_is_sealed_can_be_opened(
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("size", [0, 1, 15, 23, 40])
 def test_what_is_cut_off_is_told(make: Callable[[bytes], Cipher], size: int) -> None:
-    with pytest.raises(SealError):
+    with pytest.raises(TransformError):
         make(KEY).open(make(KEY).seal(b"x" * 50, b"")[:size], b"")
 
 
@@ -41,16 +41,16 @@ def test_what_is_cut_off_is_told(make: Callable[[bytes], Cipher], size: int) -> 
 def test_what_was_changed_is_told(make: Callable[[bytes], Cipher]) -> None:
     sealed = bytearray(make(KEY).seal(b"secret", b"k"))
     sealed[-1] ^= 1
-    with pytest.raises(SealError):
+    with pytest.raises(TransformError):
         make(KEY).open(bytes(sealed), b"k")
-    with pytest.raises(SealError):
+    with pytest.raises(TransformError):
         make(bytes(32)).open(make(KEY).seal(b"secret", b"k"), b"k")
 
 
 @pytest.mark.parametrize("make", BOUND)
 def test_a_value_belongs_to_its_key_in_the_store(make: Callable[[bytes], Cipher]) -> None:
     sealed = make(KEY).seal(b"secret", b"/registry/secrets/a/b")
-    with pytest.raises(SealError, match="cipher: message authentication failed"):
+    with pytest.raises(TransformError, match="cipher: message authentication failed"):
         make(KEY).open(sealed, b"/registry/secrets/a/c")
 
 
@@ -79,12 +79,12 @@ def test_the_first_seals_and_all_open() -> None:
 
 
 def test_plain_values_need_identity() -> None:
-    with pytest.raises(SealError, match="no matching prefix found"):
+    with pytest.raises(TransformError, match="no matching prefix found"):
         prefixed("a").open(b"{}", b"k")
     assert prefixed("a", "-").open(b"{}", b"k") == (b"{}", True)
     sealed = prefixed("a").seal(b"x", b"k")
     assert prefixed("-", "a").open(sealed, b"k") == (b"x", True)
-    with pytest.raises(SealError, match="no matching prefix found"):
+    with pytest.raises(TransformError, match="no matching prefix found"):
         prefixed("-").open(sealed, b"k")
 
 
@@ -95,6 +95,6 @@ def test_providers_with_the_same_prefix_are_all_tried() -> None:
     first, second = of(b"1" * 16), of(b"2" * 16)
     sealed = Prefixed([second], "").seal(b"x", b"k")
     assert Prefixed([first, second], "").open(sealed, b"k") == (b"x", True)
-    with pytest.raises(SealError) as caught:
+    with pytest.raises(TransformError) as caught:
         Prefixed([first, first], "").open(sealed, b"k")
     assert str(caught.value) == "cipher: message authentication failed"

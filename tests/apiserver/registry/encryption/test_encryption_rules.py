@@ -1,7 +1,7 @@
 import pytest
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.config_document import DocumentError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.registry.encryption.configuration import (
     IDENTITY,
     Key,

@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
-from kvstack.agents.kubelet.runtime.process.network.pod_network import PREFIX, STATE
-from kvstore.errors import ConfigError
+from kvstack.agents.kubelet.runtime.process.network.pod_network import (
+    PREFIX,
+    STATE,
+    is_used,
+)
+from kvstack.component.errors import ConfigError
 
 _RANGES: Final = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(244, 255))
 _FILE: Final = "pod-range"
@@ -42,18 +46,15 @@ def take(directory: Path, state: Path = STATE) -> ClusterRange:
             raise ConfigError(f"the range {network} of the pods is in use by another cluster")
         return ClusterRange(network, lock)
     with Netlink() as links:
-        known = links.links()
-        masters = {each.master for each in known}
-        # A bridge that no pod is on was left behind.
+        known, found = links.links(), links.routes()
+        # A bridge without pods was left behind.
         idle = {
             each.number
             for each in known
-            if each.name.startswith(PREFIX) and each.number not in masters
+            if each.name.startswith(PREFIX) and not is_used(each, known, found)
         }
         routes = [
-            each.network
-            for each in links.routes()
-            if each.network.prefixlen and each.link not in idle
+            each.network for each in found if each.network.prefixlen and each.link not in idle
         ]
     for network in _RANGES:
         if not any(each.overlaps(network) for each in routes):

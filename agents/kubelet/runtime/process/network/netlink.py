@@ -2,11 +2,12 @@
 
     with Netlink() as links:            of the namespace in which it is made, in whatever thread
         links.add_bridge("kv-1", mac)
-        links.add_pair("kv2", "eth0", namespace, mtu)
+        links.add_pair("kvpod2", "eth0", namespace, mtu, mac)
 
 Every call raises OSError with the kernel's reason.
 """
 
+import errno
 import os
 import socket
 import struct
@@ -16,20 +17,20 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
+
 _NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 16, 17, 18, 20, 24, 26
-_SET_LINK: Final = 19
-_BRIDGE: Final = 7
-_REQUEST, _ACK, _DUMP, _EXCLUSIVE, _CREATE = 1, 4, 0x300, 0x200, 0x400
+_DELETE_ADDRESS: Final = 21
+_REQUEST, _ACK, _DUMP, _REPLACE, _EXCLUSIVE, _CREATE = 1, 4, 0x300, 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
-_NESTED: Final = 0x8000
-_TYPE: Final = 0x3FFF
 _UP: Final = 1
 _MAIN_TABLE: Final = 254
-_BOOT, _UNIVERSE, _UNICAST = 3, 0, 1
+_BOOT, _UNIVERSE, _LINK, _UNICAST = 3, 0, 253, 1
 _BUFFER: Final = 1 << 16
+NODE_ROUTE: Final = 75
+"""The protocol of routes to pods of other nodes, by which they are told from all others."""
 
 _HEAD: Final = struct.Struct("=IHHII")
-_ATTRIBUTE: Final = struct.Struct("=HH")
 _LINK_HEAD: Final = struct.Struct("=BBHiII")
 _ADDRESS_HEAD: Final = struct.Struct("=BBBBi")
 _ROUTE_HEAD: Final = struct.Struct("=BBBBBBBBI")
@@ -51,6 +52,9 @@ class Route(NamedTuple):
     network: IPv4Network
     link: int
     """Number of the interface."""
+    gateway: IPv4Address | None = None
+    protocol: int = 0
+    """Who made it."""
 
 
 class Netlink:
@@ -78,9 +82,9 @@ class Netlink:
         """Return all interfaces."""
         body = _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
         found = []
-        for payload in self._ask(_GET_LINK, _DUMP, body):
+        for payload in self.ask(_GET_LINK, _DUMP, body):
             index = _LINK_HEAD.unpack_from(payload)[3]
-            given = dict(_attributes(payload[_LINK_HEAD.size :]))
+            given = dict(attributes(payload[_LINK_HEAD.size :]))
             name = given[3].rstrip(b"\0").decode()
             found.append(Link(name, index, _number(given.get(10)), _number(given.get(4))))
         return found
@@ -89,63 +93,78 @@ class Netlink:
         """Return the routes of the main table."""
         body = _ROUTE_HEAD.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
         found = []
-        for payload in self._ask(_GET_ROUTE, _DUMP, body):
+        for payload in self.ask(_GET_ROUTE, _DUMP, body):
             head = _ROUTE_HEAD.unpack_from(payload)
             if head[4] != _MAIN_TABLE:
                 continue
-            given = dict(_attributes(payload[_ROUTE_HEAD.size :]))
+            given = dict(attributes(payload[_ROUTE_HEAD.size :]))
             address = IPv4Address(given.get(1, bytes(4)))
-            found.append(Route(IPv4Network((address, head[1])), _number(given.get(4))))
+            gateway = IPv4Address(given[5]) if 5 in given else None
+            network = IPv4Network((address, head[1]))
+            found.append(Route(network, _number(given.get(4)), gateway, head[5]))
         return found
 
     def add_bridge(self, name: str, mac: bytes) -> None:
         """Make a bridge, whose address stays as interfaces come and go."""
-        kind = _attribute(18 | _NESTED, _attribute(1, b"bridge"))
-        self._change_link(_NEW_LINK, name, _attribute(1, mac) + kind, _CREATE | _EXCLUSIVE)
+        kind = attribute(18 | NESTED, attribute(1, b"bridge"))
+        self._change_link(_NEW_LINK, name, attribute(1, mac) + kind, _CREATE | _EXCLUSIVE)
 
-    def add_pair(self, name: str, peer: str, namespace: int, mtu: int) -> None:
-        """Make two interfaces that are joined; the peer is in a namespace, given as descriptor."""
-        size = _attribute(4, struct.pack("=I", mtu)) if mtu else b""
-        other = _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
-        other += _attribute(3, peer.encode() + b"\0") + size
-        other += _attribute(28, struct.pack("=i", namespace))
-        data = _attribute(2 | _NESTED, _attribute(1 | _NESTED, other))
-        kind = _attribute(18 | _NESTED, _attribute(1, b"veth") + data)
-        self._change_link(_NEW_LINK, name, size + kind, _CREATE | _EXCLUSIVE)
+    def add_pair(self, name: str, peer: str, namespace: int, mtu: int, mac: bytes) -> None:
+        """Make two interfaces that are joined; the peer is in a namespace, given as descriptor.
 
-    def join(self, name: str, bridge: str) -> None:
-        """Make an interface a port of a bridge, and let it work.
-
-        What came through a port may go back through it: a pod reaches its own port of the node.
+        mac: the hardware address of the peer.
         """
-        master = _attribute(10, struct.pack("=I", self._index(bridge)))
-        self._change_link(_NEW_LINK, name, master, 0, is_up=True)
-        head = _LINK_HEAD.pack(_BRIDGE, 0, 0, self._index(name), 0, 0)
-        turns = _attribute(12 | _NESTED, _attribute(4, b"\1"))
-        self._ask(_SET_LINK, _ACK, head + turns)
+        size = attribute(4, struct.pack("=I", mtu)) if mtu else b""
+        other = _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
+        other += attribute(3, peer.encode() + b"\0") + attribute(1, mac) + size
+        other += attribute(28, struct.pack("=i", namespace))
+        data = attribute(2 | NESTED, attribute(1 | NESTED, other))
+        kind = attribute(18 | NESTED, attribute(1, b"veth") + data)
+        self._change_link(_NEW_LINK, name, size + kind, _CREATE | _EXCLUSIVE)
 
     def set_up(self, name: str) -> None:
         """Let an interface work."""
         self._change_link(_NEW_LINK, name, b"", 0, is_up=True)
 
     def delete(self, name: str) -> None:
-        """Take an interface away."""
-        self._change_link(_DELETE_LINK, name, b"", 0)
+        """Take an interface away if it is there.
+
+        A pair goes without being deleted when the namespace of one of the two ends, at any time.
+        """
+        try:
+            self._change_link(_DELETE_LINK, name, b"", 0)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
 
     def add_address(self, name: str, address: IPv4Interface) -> None:
         """Give an interface an address, and with it the route to its network."""
-        head = (socket.AF_INET, address.network.prefixlen, 0, 0, self._index(name))
+        head = (socket.AF_INET, address.network.prefixlen, 0, 0, self.index(name))
         packed = address.ip.packed
-        body = _ADDRESS_HEAD.pack(*head) + _attribute(2, packed) + _attribute(1, packed)
-        self._ask(_NEW_ADDRESS, _ACK | _CREATE, body)
+        body = _ADDRESS_HEAD.pack(*head) + attribute(2, packed) + attribute(1, packed)
+        self.ask(_NEW_ADDRESS, _ACK | _CREATE, body)
+
+    def delete_address(self, name: str, address: IPv4Interface) -> None:
+        """Take an address from an interface."""
+        head = (socket.AF_INET, address.network.prefixlen, 0, 0, self.index(name))
+        body = _ADDRESS_HEAD.pack(*head) + attribute(2, address.ip.packed)
+        self.ask(_DELETE_ADDRESS, _ACK, body)
+
+    def add_host_route(self, address: IPv4Address, name: str, source: IPv4Address) -> None:
+        """Send what is for an address out of an interface; source: of the machine's own packets."""
+        head = (socket.AF_INET, 32, 0, 0, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0)
+        body = _ROUTE_HEAD.pack(*head) + attribute(1, address.packed)
+        body += attribute(4, struct.pack("=I", self.index(name))) + attribute(7, source.packed)
+        self.ask(_NEW_ROUTE, _ACK | _CREATE | _REPLACE, body)
 
     def add_default_route(self, gateway: IPv4Address) -> None:
         """Send what has no other route to a gateway."""
         head = (socket.AF_INET, 0, 0, 0, _MAIN_TABLE, _BOOT, _UNIVERSE, _UNICAST, 0)
-        body = _ROUTE_HEAD.pack(*head) + _attribute(5, gateway.packed)
-        self._ask(_NEW_ROUTE, _ACK | _CREATE, body)
+        body = _ROUTE_HEAD.pack(*head) + attribute(5, gateway.packed)
+        self.ask(_NEW_ROUTE, _ACK | _CREATE, body)
 
-    def _index(self, name: str) -> int:
+    def index(self, name: str) -> int:
+        """Return the number of an interface."""
         for each in self.links():
             if each.name == name:
                 return each.number
@@ -156,11 +175,11 @@ class Netlink:
     ) -> None:
         up = _UP if is_up else 0
         head = _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, 0, up, up)
-        body = head + _attribute(3, name.encode() + b"\0") + attributes
-        self._ask(kind, _ACK | flags, body)
+        body = head + attribute(3, name.encode() + b"\0") + attributes
+        self.ask(kind, _ACK | flags, body)
 
-    def _ask(self, kind: int, flags: int, body: bytes) -> list[bytes]:
-        """Send a request; return what came as its answer."""
+    def ask(self, kind: int, flags: int, body: bytes) -> list[bytes]:
+        """Send a request; return what came as its answer; flags: besides that it is one."""
         self._number += 1
         length = _HEAD.size + len(body)
         self._socket.send(_HEAD.pack(length, kind, _REQUEST | flags, self._number, 0) + body)
@@ -185,24 +204,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     while at + _HEAD.size <= len(data):
         length, kind, _, number, _ = _HEAD.unpack_from(data, at)
         yield kind, number, data[at + _HEAD.size : at + length]
-        at += _aligned(length)
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        yield kind & _TYPE, data[at + _ATTRIBUTE.size : at + length]
-        at += _aligned(length)
-
-
-def _attribute(kind: int, data: bytes) -> bytes:
-    length = _ATTRIBUTE.size + len(data)
-    return _ATTRIBUTE.pack(length, kind) + data + bytes(_aligned(length) - length)
-
-
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3
+        at += aligned(length)
 
 
 def _number(data: bytes | None) -> int:

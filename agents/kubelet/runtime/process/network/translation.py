@@ -1,7 +1,9 @@
 """What the machine translates for pods: where they send to, and ports of the node (nftables).
 
-    to elsewhere              from the node's address
+    out of the cluster        from the node's address
     to a port of the node     to the pod that has it (hostPort)
+    from a pod to loopback    nowhere
+    from another's address    nowhere
 
 `rules` is the whole table, which is put in place at once; `apply` needs the program `nft`. Where a
 firewall passes on only what it was told to, as Docker's does, `let_through` tells it.
@@ -27,18 +29,43 @@ def host_ports(ports: Iterable[Port]) -> list[Port]:
     return [each for each in ports if each.host_port]
 
 
-def rules(bridge: str, network: IPv4Network, shown: Mapping[str, Sequence[Port]]) -> str:
-    """Return the table of a bridge; shown: ports of the node, by the address of their pod."""
+def rules(
+    table: str,
+    pods: str,
+    network: IPv4Network,
+    shown: Mapping[str, Sequence[Port]],
+    cluster_range: IPv4Network,
+) -> str:
+    """Return a table; shown: ports of the node, by the address of their pod.
+
+    pods: how names of pods' interfaces on the node begin.
+    network: of the pods of this node; cluster_range: of those of all nodes, to which pods send from
+    their own address.
+    """
     lines = [
         f"{_matches(port)} dnat to {address}:{port.number}"
         for address, ports in shown.items()
         for port in ports
     ]
     body = "".join(f"    {line}\n" for line in lines)
+    # A pod that reaches itself by a port of the node would answer itself, and not the node.
+    own = "".join(
+        f"    ip saddr {address} ip daddr {address} ct status dnat masquerade\n"
+        for address in shown
+    )
     return (
-        f"table ip {bridge}\n"
-        f"delete table ip {bridge}\n"
-        f"table ip {bridge} {{\n"
+        f"table ip {table}\n"
+        f"delete table ip {table}\n"
+        f"table ip {table} {{\n"
+        "  chain guarding {\n"  # pods' interfaces route loopback's, for ports of the node
+        "    type filter hook prerouting priority -300;\n"
+        f'    iifname "{pods}*" ip daddr 127.0.0.0/8 drop\n'
+        f'    iifname "{pods}*" fib saddr . iif oif missing drop\n'
+        "  }\n"
+        "  chain advising {\n"  # no way that a pod could take is shorter than its node
+        "    type filter hook output priority 0;\n"
+        f'    oifname "{pods}*" icmp type redirect drop\n'
+        "  }\n"
         "  chain arriving {\n"
         "    type nat hook prerouting priority -100;\n"
         f"{body}"
@@ -49,9 +76,9 @@ def rules(bridge: str, network: IPv4Network, shown: Mapping[str, Sequence[Port]]
         "  }\n"
         "  chain leaving {\n"
         "    type nat hook postrouting priority 100;\n"
-        f'    ip saddr {network} oifname != "{bridge}" masquerade\n'
-        f'    ip saddr 127.0.0.0/8 oifname "{bridge}" masquerade\n'
-        f"    ip saddr {network} ip daddr {network} ct status dnat masquerade\n"
+        f'    ip saddr {network} ip daddr != {cluster_range} oifname != "{pods}*" masquerade\n'
+        f"    ip saddr 127.0.0.0/8 ip daddr {network} masquerade\n"
+        f"{own}"
         "  }\n"
         "}\n"
     )
@@ -63,21 +90,24 @@ def _matches(port: Port) -> str:
     return f"{where} {_PROTOCOLS[port.protocol]} dport {port.host_port}"
 
 
-def let_through(bridge: str) -> None:
-    """Let the machine's firewall pass on what comes from a bridge, and goes to it."""
-    _tell_firewall("-I", bridge)
+def let_through(pods: str, network: IPv4Network) -> None:
+    """Let the machine's firewall pass on what comes from the pods of a range, and goes to them.
+
+    pods: how names of their interfaces begin.
+    """
+    _tell_firewall("-I", pods, network)
 
 
-def let_through_no_more(bridge: str) -> None:
+def let_through_no_more(pods: str, network: IPv4Network) -> None:
     """Take back what `let_through` said."""
-    _tell_firewall("-D", bridge)
+    _tell_firewall("-D", pods, network)
 
 
-def _tell_firewall(action: str, bridge: str) -> None:
+def _tell_firewall(action: str, pods: str, network: IPv4Network) -> None:
     if shutil.which("iptables") is None:
         return  # nothing was told to hold anything back
-    for direction in ("-i", "-o"):
-        rule = ("FORWARD", direction, bridge, "-j", "ACCEPT")
+    for interface, side in (("-i", "-s"), ("-o", "-d")):
+        rule = ("FORWARD", interface, f"{pods}+", side, str(network), "-j", "ACCEPT")
         there = _runs("iptables", "-w", "-C", *rule)
         if there is (action == "-D") and not _runs("iptables", "-w", action, *rule):
             raise TranslationError(f"iptables {action} {' '.join(rule)} failed")

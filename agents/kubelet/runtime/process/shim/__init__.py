@@ -1,6 +1,7 @@
 """The program that stays with one container: it starts it, keeps its log, and says how it ended.
 
     main ─► container   namespaces, files, user, exec: what the container's process does first
+       ├► launch_spec    what it starts, as a later kubelet reads it, too
        ├► log_file      what it writes, in CRI's format
        └► clients       who is attached, runs commands in it, or waits for its end
 

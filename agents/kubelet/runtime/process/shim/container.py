@@ -7,17 +7,26 @@ Both return only by an error. After the root has changed nothing can be imported
 """
 
 import contextlib
-import fcntl
 import os
 import signal
-import socket
 import stat
-import struct
-import termios
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.shim import privileges, syscalls
+from kvstack.agents.kubelet.runtime.process.shim import (
+    cgroup_view,
+    host_layer,
+    mounts,
+    privileges,
+    rooted,
+    seccomp,
+    syscalls,
+    terminals,
+    user_namespaces,
+)
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import LaunchSpec, MountSpec
+from kvstack.agents.kubelet.runtime.process.shim.mounts import Stage
 from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
     MS_BIND,
     MS_NODEV,
@@ -26,16 +35,15 @@ from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
     MS_PRIVATE,
     MS_RDONLY,
     MS_REC,
-    MS_REMOUNT,
     mount,
 )
 
-Spec: TypeAlias = dict[str, Any]
-
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-_UNLOCK, _NUMBER = 0x40045431, 0x80045430
-"""Requests about a terminal: TIOCSPTLCK, TIOCGPTN."""
-_LINKS_MAX: Final = 40
+_MOUNTS: Final = "SYS_ADMIN"
+_NULL_DEVICE: Final = os.makedev(1, 3)
+_USERS, _GROUPS = "/etc/passwd", "/etc/group"
+_ACCOUNTS_BYTES_MAX: Final = 4 << 20
+"""Of /etc/passwd and /etc/group of an image."""
 _MASKED: Final = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kcore", "keys", "scsi")),
     *("/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug"),
@@ -46,79 +54,82 @@ _PROPAGATION: Final = {
     "HostToContainer": syscalls.MS_SLAVE,
     "Bidirectional": syscalls.MS_SHARED,
 }
-_REMOUNTED: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
+_KERNEL_FLAGS: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
+"""Of file systems whose files the kernel makes, and of shared memory."""
+_COVERED_PROC: Final = frozenset(
+    f"/proc/{name}"
+    for name in (
+        *("cpuinfo", "diskstats", "loadavg", "meminfo", "net/dev", "slabinfo", "stat", "swaps"),
+        *("uptime", "sys/kernel/ns_last_pid", "sys/crypto/fips_enabled"),
+    )
+)
+"""Files below /proc that may be replaced, e.g. by LXCFS: what they show is of no consequence."""
 
 
 class StartError(Exception):
     """The program of a container cannot be started."""
 
 
-def become(spec: Spec) -> None:
+def become(spec: LaunchSpec) -> None:
     """Turn this process into the container; it is the first of its process namespace."""
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _enter_groups(spec)
     with contextlib.suppress(PermissionError):  # only some may lower it
-        Path("/proc/self/oom_score_adj").write_text(str(spec["oom_score"]))
-    for descriptor, kind in spec["namespaces"]:  # of its pod
+        Path("/proc/self/oom_score_adj").write_text(str(spec.oom_score))
+    for descriptor, kind in spec.namespaces:  # of its pod
         syscalls.setns(descriptor, kind)
-    syscalls.unshare(syscalls.CLONE_NEWNS)
+    # After the container's control groups were entered: they are the roots of the namespace.
+    own_groups = 0 if spec.is_privileged else cgroup_view.namespace_flag()
+    syscalls.unshare(syscalls.CLONE_NEWNS | own_groups)
     os.setsid()
     _make_files(spec)
-    if spec["tty"]:
-        _take_terminal()
+    if spec.tty:
+        terminals.take_terminal(is_console=not spec.is_privileged)
     execute(spec)
 
 
-def join(spec: Spec, descriptor: int) -> None:
+def join(spec: LaunchSpec, descriptor: int) -> None:
     """Run a program beside the container's first process, of which this is a descriptor."""
     _enter_groups(spec)
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC
-    syscalls.setns(descriptor, flags | syscalls.CLONE_NEWNET)
+    flags |= syscalls.CLONE_NEWNET | cgroup_view.namespace_flag()
+    syscalls.setns(descriptor, flags)
     os.setsid()
-    if spec["tty"]:
-        _take_terminal()
+    if spec.tty:
+        terminals.take_terminal(is_console=False)
     execute(spec)
 
 
-def _take_terminal() -> None:
-    """Open a terminal of the container's own, so that it has a name there.
-
-    What stands at 0 is a socket, through which its other side is handed over.
-    """
-    ours = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    fcntl.ioctl(ours, _UNLOCK, struct.pack("i", 0))
-    (number,) = struct.unpack("i", fcntl.ioctl(ours, _NUMBER, bytes(4)))
-    terminal = os.open(f"/dev/pts/{number}", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    with socket.socket(fileno=os.dup(0)) as way:
-        socket.send_fds(way, [b"t"], [ours])
-    os.close(ours)
-    for each in range(3):
-        os.dup2(terminal, each)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def execute(spec: Spec) -> None:
+def execute(spec: LaunchSpec) -> None:
     """Take the container's user and rights, and run its program; StartError, OSError."""
-    directory = spec["directory"] or "/"
-    os.makedirs(directory, exist_ok=True)
-    os.chdir(directory)
-    user, group, groups, home = identity(spec)
-    if spec["tty"]:
-        os.fchown(0, user, -1)  # so that the program may open it again by its name
-    environment = {"HOME": home, **spec["environment"]}
+    root = rooted.open_root("/")
+    user, group, groups, home = identity(spec, root)
+    if spec.hidden is not None:
+        home = host_layer.home_of(home)
+    for each in range(3):
+        if stat.S_ISFIFO(os.fstat(each).st_mode) or os.isatty(each):
+            os.fchown(each, spec.first_id + user, -1)  # the program may open it by its name
+    if spec.user_namespace >= 0:
+        _enter_user_namespace(spec.user_namespace, (user, group, *groups))
+        if spec.is_first and _may_mount(spec):
+            # One that is the user namespace's own; what is mounted in it cannot be taken apart.
+            syscalls.unshare(syscalls.CLONE_NEWNS)
+            root = rooted.open_root("/")
+    _enter_directory(root, spec.directory or "/")
+    environment = {"HOME": home, **spec.environment}
     # Found before the user changes: what is missing is told as missing, not as forbidden.
-    path = _program(spec["argv"][0], environment)
-    capabilities = spec["capabilities"]
-    if spec["no_new_privileges"]:
+    path = _program(spec.argv[0], environment)
+    capabilities = spec.capabilities
+    if spec.no_new_privileges:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     if capabilities is not None:
         privileges.limit_capabilities(capabilities)
-    if spec["filters_calls"]:
-        privileges.filter_calls(capabilities or ())
+    if spec.filters_calls:
+        seccomp.load(capabilities or ())
     os.setgroups(groups)
     os.setgid(group)
     os.setuid(user)
-    if spec["is_first"]:  # another user begins without it
+    if spec.is_first:  # another user begins without it
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.umask(0o022)
     for number in signal.valid_signals():
@@ -127,10 +138,41 @@ def execute(spec: Spec) -> None:
                 signal.signal(number, signal.SIG_DFL)
             except OSError:
                 continue  # the C library keeps some for itself
+    syscalls.close_on_exec()
     try:
-        os.execve(path, spec["argv"], environment)
+        os.execve(path, spec.argv, environment)
     except OSError as error:
-        raise StartError(f'exec: "{spec["argv"][0]}": {_lower(error)}') from error
+        raise StartError(f'exec: "{spec.argv[0]}": {_lower(error)}') from error
+
+
+def _enter_user_namespace(namespace: int, ids: Sequence[int]) -> None:
+    """Become root of the pod's user namespace; StartError: it does not have all of some ids."""
+    for each in ids:
+        if each >= user_namespaces.IDS:
+            raise StartError(
+                f"id {each} is not in the user namespace of the pod, which has the ids from 0 to "
+                f"{user_namespaces.IDS - 1} (hostUsers: false)"
+            )
+    user_namespaces.enter(namespace)
+
+
+def _may_mount(spec: LaunchSpec) -> bool:
+    return spec.capabilities is None or _MOUNTS in spec.capabilities
+
+
+def _enter_directory(root: int, directory: str) -> None:
+    """Enter the working directory, made where it is missing; StartError, OSError.
+
+    Not over links of /proc: they lead to what a descriptor or another process has, which may be a
+    directory of the node.
+    """
+    held = rooted.make(root, directory)
+    os.fchdir(held)
+    os.close(held)
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise StartError(f"working directory {directory} is not in the container") from error
 
 
 def _program(name: str, environment: dict[str, str]) -> str:
@@ -153,99 +195,140 @@ def _lower(error: OSError) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _enter_groups(spec: Spec) -> None:
+def _enter_groups(spec: LaunchSpec) -> None:
     """Enter the control groups of the container."""
-    for path in spec["cgroups"]:
-        Path(path).write_text("0")
+    for path in spec.cgroup_files:
+        # Version 1 can move the thread that writes, the only one here, without stopping all
+        # processes of the machine, which takes milliseconds a group.
+        thread = Path(path).with_name("tasks")
+        (thread if thread.exists() else Path(path)).write_text("0")
 
 
 # Users.
 
 
-def identity(spec: Spec, root: str = "") -> tuple[int, int, list[int], str]:
+def identity(spec: LaunchSpec, root: int) -> tuple[int, int, list[int], str]:
     """Return user, group, other groups and home, as the container's own files tell them.
 
-    root: where those are, seen from here. Raises StartError.
+    root: descriptor of the directory below which those are. Raises StartError, OSError.
     """
-    users, all_groups = f"{root}/etc/passwd", f"{root}/etc/group"
-    name, _, group_name = str(spec["user"]).partition(":")
-    row = _row(users, name or "0")
+    name, _, group_name = str(spec.user).partition(":")
+    row = _row(_rows(root, _USERS), name or "0")
     if row is None and not name.isdecimal() and name:
         raise StartError(f"unable to find user {name}: no matching entries in passwd file")
     user = int(row[2]) if row else int(name or 0)
     group = int(row[3]) if row else 0
     home = row[5] if row and len(row) > 5 and row[5] else "/"
     if group_name:
-        found = _row(all_groups, group_name)
+        found = _row(_rows(root, _GROUPS), group_name)
         if found is None and not group_name.isdecimal():
             raise StartError(
                 f"unable to find group {group_name}: no matching entries in group file"
             )
         group = int(found[2]) if found else int(group_name)
-    groups = list(spec["groups"])
-    if row is not None and spec["image_groups"]:
-        members = _rows(all_groups)
+    groups = list(spec.groups)
+    if row is not None and spec.image_groups:
+        members = _rows(root, _GROUPS)
         groups += [int(each[2]) for each in members if row[0] in each[3].split(",")]
     return user, group, sorted({*groups, group}), home
 
 
-def _rows(path: str) -> list[list[str]]:
-    try:
-        lines = Path(path).read_text(errors="replace").splitlines()
-    except OSError:
+def _rows(root: int, path: str) -> list[list[str]]:
+    data = rooted.read(root, path, _ACCOUNTS_BYTES_MAX)
+    if data is None:
         return []  # not every image has such a file
-    rows = [line.split(":") for line in lines]
+    rows = [line.split(":") for line in data.decode("utf-8", "replace").splitlines()]
     return [row for row in rows if len(row) >= 4 and row[2].isdecimal()]
 
 
-def _row(path: str, name: str) -> list[str] | None:
-    rows = _rows(path)
+def _row(rows: list[list[str]], name: str) -> list[str] | None:
     return next((row for row in rows if name in (row[0], row[2])), None)
 
 
 # Files.
 
 
-def _make_files(spec: Spec) -> None:
+def _make_files(spec: LaunchSpec) -> None:
     """Mount the image, with a layer of the container's own, and make it the root."""
     mount("none", "/", "", MS_REC | syscalls.MS_SLAVE)
-    scratch = spec["scratch"]
+    scratch, is_privileged = spec.scratch, spec.is_privileged
+    flags = 0 if is_privileged else MS_NODEV
     try:
-        root = _overlay(spec["root"], scratch)
+        merged = _overlay(spec, flags)
     except OSError:  # no overlay above this file system: the layer is kept in memory
-        mount("tmpfs", scratch, "tmpfs", 0, "mode=700")
-        root = _overlay(spec["root"], scratch)
-    is_privileged = spec["is_privileged"]
-    mount("proc", _inside(root, "/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    sys_dir = _inside(root, "/sys")
-    if any(kind == syscalls.CLONE_NEWNET for _, kind in spec["namespaces"]):
+        mount("tmpfs", scratch, "tmpfs", MS_NODEV, "mode=700")
+        merged = _overlay(spec, flags)
+    stage, root = Stage(scratch), rooted.open_root(merged)
+    mount("proc", stage.empty(), "proc", _KERNEL_FLAGS)
+    _move_to_top(stage, root, "proc")
+    _make_sys(spec, stage.empty())
+    _move_to_top(stage, root, "sys")
+    _make_devices(stage.empty(), spec)
+    _move_to_top(stage, root, "dev")
+    for each in spec.mounts:
+        namespace = spec.user_namespace if each.idmap else -1
+        _bind(root, stage, each, namespace, is_privileged=is_privileged)
+    if not is_privileged:
+        _cover(root, stage)
+    os.close(root)
+    if spec.read_only_root:
+        mounts.set_flags(merged, MS_RDONLY)
+    _change_root(merged)
+
+
+def _move_to_top(stage: Stage, root: int, name: str) -> None:
+    """Move a directory of the stage to one at the top of the container; StartError, OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=root)
+    target = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    if not stat.S_ISDIR(os.fstat(target).st_mode):
+        raise StartError(f"/{name} of the image is not a directory")
+    stage.move(stage.empty(), target)
+    os.close(target)
+
+
+def _make_sys(spec: LaunchSpec, directory: str) -> None:
+    is_privileged = spec.is_privileged
+    if any(kind == syscalls.CLONE_NEWNET for _, kind in spec.namespaces):
         # One of its own shows its network; what is mounted in the node's is shown as there.
-        mount("sysfs", sys_dir, "sysfs", _REMOUNTED)
-        if os.path.isdir("/sys/fs/cgroup"):
-            mount("/sys/fs/cgroup", f"{sys_dir}/fs/cgroup", "", MS_BIND | MS_REC)
+        mount("sysfs", directory, "sysfs", _KERNEL_FLAGS)
+        if is_privileged and os.path.isdir("/sys/fs/cgroup"):
+            mount("/sys/fs/cgroup", f"{directory}/fs/cgroup", "", MS_BIND | MS_REC)
     else:
-        mount("/sys", sys_dir, "", MS_BIND | MS_REC)
+        mount("/sys", directory, "", MS_BIND | (MS_REC if is_privileged else 0))
     if not is_privileged:
-        mount("none", sys_dir, "", MS_BIND | MS_REMOUNT | MS_RDONLY | _REMOUNTED)
-    _make_devices(root, spec["shm"], is_privileged=is_privileged)
-    for each in spec["mounts"]:
-        _bind(root, each)
-    if not is_privileged:
-        _cover(root)
-    if spec["read_only_root"]:
-        mount("none", root, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
-    _change_root(root)
+        mounts.set_flags(directory, MS_RDONLY | _KERNEL_FLAGS)
+        cgroup_view.mount_own(directory, spec.cgroup_view)
 
 
-def _overlay(lower: str, scratch: str) -> str:
+def _overlay(spec: LaunchSpec, flags: int) -> str:
+    """Mount the layer of a container above its image; return where; StartError, OSError."""
+    scratch, lower, first = spec.scratch, spec.root, spec.first_id
     upper, work, merged = (f"{scratch}/{name}" for name in ("upper", "work", "merged"))
     for each in (upper, work, merged):
         os.makedirs(each, exist_ok=True)
     os.chmod(upper, 0o755)
+    if spec.hidden is not None:  # the machine's files stay their owners'
+        _fill_host_layer(upper, spec.hidden, spec)
+    elif first:
+        os.chown(upper, first, first)
+        lower = f"{scratch}/lower"
+        os.makedirs(lower, exist_ok=True)
+        held = user_namespaces.idmapped(spec.root, spec.user_namespace, is_recursive=False)
+        user_namespaces.attach(held, lower)
     places = {"lowerdir": lower, "upperdir": upper, "workdir": work}
     options = ",".join(f"{name}={_escaped(path)}" for name, path in places.items())
-    mount("overlay", merged, "overlay", 0, options)
+    mount("overlay", merged, "overlay", flags, options)
     return merged
+
+
+def _fill_host_layer(upper: str, hidden: Sequence[str], spec: LaunchSpec) -> None:
+    root = rooted.open_root("/")
+    user, _, _, home = identity(spec, root)
+    os.close(root)
+    first = spec.first_id
+    owners = (first, first + user) if first else (user, user)
+    host_layer.fill(upper, hidden, home, spec.directory, owners)
 
 
 def _escaped(path: str) -> str:
@@ -253,22 +336,24 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
-def _make_devices(root: str, shm: str, *, is_privileged: bool) -> None:
-    dev = _inside(root, "/dev")
-    if is_privileged:
+def _make_devices(dev: str, spec: LaunchSpec) -> None:
+    shm, first = spec.shm, spec.first_id
+    if spec.is_privileged:
         mount("/dev", dev, "", MS_BIND | MS_REC)
         _share_memory(dev, shm)
         return
-    mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755,size=65536k")
+    # A device that is made here can be opened only where the control group says which may be.
+    flags = MS_NOSUID if spec.limits_devices else MS_NOSUID | MS_NODEV
+    mount("tmpfs", dev, "tmpfs", flags, f"mode=755,size=65536k,uid={first},gid={first}")
     for name in DEVICES:
         Path(dev, name).touch()
         mount(f"/dev/{name}", f"{dev}/{name}", "", MS_BIND)
-    for name, kind, options in (
-        ("pts", "devpts", "newinstance,ptmxmode=0666,mode=0620,gid=5"),
-        ("mqueue", "mqueue", ""),
+    for name, kind, options, more in (
+        ("pts", "devpts", f"newinstance,ptmxmode=0666,mode=0620,gid={first + 5}", 0),
+        ("mqueue", "mqueue", "", MS_NODEV),
     ):
         os.mkdir(f"{dev}/{name}")
-        mount(kind, f"{dev}/{name}", kind, MS_NOSUID | MS_NOEXEC, options)
+        mount(kind, f"{dev}/{name}", kind, MS_NOSUID | MS_NOEXEC | more, options)
     os.mkdir(f"{dev}/shm")
     _share_memory(dev, shm)
     os.symlink("pts/ptmx", f"{dev}/ptmx")
@@ -281,43 +366,75 @@ def _share_memory(dev: str, shm: str) -> None:
     """Show what the containers of a pod, or all of the node, share in memory."""
     if os.path.isdir(shm) and os.path.isdir(f"{dev}/shm"):
         mount(shm, f"{dev}/shm", "", MS_BIND)
+        mounts.set_flags(f"{dev}/shm", _KERNEL_FLAGS)
 
 
-def _cover(root: str) -> None:
+def _cover(root: int, stage: Stage) -> None:
     """Hide what tells of the machine, and let the rest of it not be changed."""
+    null = os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)
+    found = os.fstat(null)
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _NULL_DEVICE:
+        raise StartError("/dev/null of the node is not the null device")
     for path in _MASKED:
-        inside = f"{root}{path}"
-        if os.path.isdir(inside):
-            mount("tmpfs", inside, "tmpfs", MS_RDONLY)
-        elif os.path.exists(inside):
-            mount("/dev/null", inside, "", MS_BIND)
+        target = _kernel_file(root, path)
+        if target is None:
+            continue
+        if stat.S_ISDIR(os.fstat(target).st_mode):
+            mount("tmpfs", rooted.path_of(target), "tmpfs", MS_RDONLY | _KERNEL_FLAGS)
+        else:
+            mount(rooted.path_of(null), rooted.path_of(target), "", MS_BIND)
+        os.close(target)
     for path in _READ_ONLY:
-        inside = f"{root}{path}"
-        if os.path.exists(inside):
-            mount(inside, inside, "", MS_BIND | MS_REC)
-            mount("none", inside, "", MS_BIND | MS_REMOUNT | MS_RDONLY | _REMOUNTED)
+        target = _kernel_file(root, path)
+        if target is not None:
+            bound = stage.bind(target)
+            mounts.set_flags(bound, MS_RDONLY | _KERNEL_FLAGS)
+            stage.move(bound, target)
+            os.close(target)
+    os.close(null)
 
 
-def _bind(root: str, given: dict[str, Any]) -> None:
-    """Show a file or directory of the node in the container."""
-    source = given["source"]
-    inside = _inside(root, given["target"], is_file=not os.path.isdir(source))
-    if given.get("below"):
-        held = _opened(source)
-        mount(f"/proc/self/fd/{held}", inside, "", MS_BIND | MS_REC)
-        os.close(held)
-    else:
-        mount(source, inside, "", MS_BIND | MS_REC)
-    if propagation := _PROPAGATION.get(given["propagation"]):
-        mount("none", inside, "", MS_REC | propagation)
-    else:
-        mount("none", inside, "", MS_REC | MS_PRIVATE)
-    if given["read_only"]:
-        more = MS_NOEXEC if given.get("no_programs") else 0
-        flags = MS_BIND | MS_REMOUNT | MS_RDONLY | _locked_flags(inside) | more
-        mount("none", inside, "", flags)
-        if given.get("recursive"):
-            syscalls.read_only_below(inside)
+def _kernel_file(root: int, path: str) -> int | None:
+    """Return a descriptor of a path of /proc or /sys; None: this kernel has none. StartError."""
+    try:
+        held = rooted.find(root, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if syscalls.file_system(held) not in (syscalls.PROC_MAGIC, syscalls.SYSFS_MAGIC):
+        raise StartError(f"{path} cannot be hidden: something else is mounted there")
+    return held
+
+
+def _bind(
+    root: int, stage: Stage, given: MountSpec, user_namespace: int, *, is_privileged: bool
+) -> None:
+    """Show a file or directory of the node in the container; StartError, OSError.
+
+    user_namespace: a descriptor of that which its owners are mapped into; -1: they are not.
+    """
+    path = given.source
+    source = _opened(path) if given.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
+    found = os.fstat(source)
+    target = rooted.make(root, given.target, is_file=not stat.S_ISDIR(found.st_mode))
+    if not is_privileged:
+        _check_target(target, given.target)
+    bound = stage.bind(source, user_namespace)
+    os.close(source)
+    mount("none", bound, "", MS_REC | _PROPAGATION.get(given.propagation, MS_PRIVATE))
+    if not is_privileged and given.device != (stat.S_IFMT(found.st_mode), found.st_rdev):
+        mounts.set_flags(bound, MS_NODEV, is_recursive=True)
+    if given.read_only:
+        more = MS_NOEXEC if given.no_programs else 0
+        mounts.set_flags(bound, MS_RDONLY | more, is_recursive=given.recursive)
+    stage.move(bound, target)
+    os.close(target)
+
+
+def _check_target(target: int, path: str) -> None:
+    """Refuse what would hide from the runtime what it covers; StartError."""
+    is_kernels = syscalls.file_system(target) == syscalls.PROC_MAGIC
+    if is_kernels and str(PurePosixPath(path)) not in _COVERED_PROC:
+        raise StartError(f"nothing can be mounted at {path}: it is inside /proc")
 
 
 def _opened(path: str) -> int:
@@ -337,12 +454,6 @@ def _opened(path: str) -> int:
     return held
 
 
-def _locked_flags(path: str) -> int:
-    """Return the flags that a mount must keep."""
-    found = os.statvfs(path).f_flag
-    return sum(flag for flag in (MS_NOSUID, MS_NODEV, MS_NOEXEC) if found & flag)
-
-
 def _change_root(root: str) -> None:
     """Make a mount the root; what was there before is out of reach."""
     os.chdir(root)
@@ -354,34 +465,3 @@ def _change_root(root: str) -> None:
     else:
         syscalls.unmount(".", syscalls.MNT_DETACH)
     os.chdir("/")
-
-
-def _inside(root: str, path: str, *, is_file: bool = False) -> str:
-    """Return a path under a root, with its links followed inside, made where it is missing."""
-    waiting = [part for part in path.split("/") if part]
-    found: list[str] = []
-    links = 0
-    while waiting:
-        part = waiting.pop(0)
-        if part == ".":
-            continue
-        if part == "..":
-            found = found[:-1]
-            continue
-        here = "/".join([root, *found, part])
-        if os.path.islink(here):
-            links += 1
-            if links > _LINKS_MAX:
-                raise OSError(f"too many links in {path}")
-            aim = os.readlink(here)
-            if aim.startswith("/"):
-                found = []
-            waiting = [each for each in aim.split("/") if each] + waiting
-            continue
-        if not os.path.lexists(here):
-            if is_file and not waiting:
-                Path(here).touch()
-            else:
-                os.mkdir(here)
-        found.append(part)
-    return "/".join([root, *found])

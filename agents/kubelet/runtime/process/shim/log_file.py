@@ -86,4 +86,6 @@ class LogFile:
             entries = entries[os.write(self._file, entries) :]
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        # Pods with a hostPath of the logs could put links there.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self._path, flags, 0o640)

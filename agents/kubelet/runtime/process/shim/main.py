@@ -13,6 +13,7 @@ to: when its other side is closed, the container is killed; -1: it lives on with
 import fcntl
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -22,9 +23,9 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.shim import container, syscalls
+from kvstack.agents.kubelet.runtime.process.shim import container, syscalls, user_namespaces
 from kvstack.agents.kubelet.runtime.process.shim.clients import (
     CLOSE_INPUT,
     INPUT,
@@ -34,6 +35,11 @@ from kvstack.agents.kubelet.runtime.process.shim.clients import (
     Client,
     Request,
     frame,
+)
+from kvstack.agents.kubelet.runtime.process.shim.launch_spec import (
+    LaunchSpec,
+    decode_command,
+    decode_launch,
 )
 from kvstack.agents.kubelet.runtime.process.shim.log_file import LogFile
 
@@ -46,7 +52,6 @@ _DESCRIPTORS_MAX: Final = 1024
 _DRAIN_S: Final = 0.5
 """How long the last output of a container is waited for, once its first process has ended."""
 
-Spec: TypeAlias = dict[str, Any]
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
@@ -58,9 +63,13 @@ def main(arguments: Sequence[str]) -> int:
         if each >= 0:
             os.set_inheritable(each, False)  # not the container's
     os.chdir(directory)
-    spec: Spec = json.loads(Path(LAUNCH).read_text())
-    for each, _ in spec["namespaces"]:
+    spec = decode_launch(Path(LAUNCH).read_text())
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spec.descriptors, hard))
+    for each, _ in spec.namespaces:
         os.set_inheritable(each, False)
+    if spec.user_namespace >= 0:  # stays open: commands enter it, too
+        os.set_inheritable(spec.user_namespace, False)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(SOCKET)
     listener.listen(64)
@@ -80,12 +89,12 @@ def main(arguments: Sequence[str]) -> int:
 class Shim:
     """One container and its clients."""
 
-    def __init__(self, spec: Spec, listener: socket.socket, lifeline: int) -> None:
+    def __init__(self, spec: LaunchSpec, listener: socket.socket, lifeline: int) -> None:
         """Start nothing yet."""
         self._spec = spec
         self._listener = listener
         self._lifeline = lifeline
-        self._log = LogFile(spec["log"])
+        self._log = LogFile(spec.log)
         self._selector = selectors.DefaultSelector()
         self._clients: list[Client] = []
         self._pid = 0
@@ -104,26 +113,26 @@ class Shim:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # they are not for it
-        if spec["pid_of"]:
-            descriptor = os.pidfd_open(spec["pid_of"])
+        if spec.pid_of:
+            descriptor = os.pidfd_open(spec.pid_of)
             syscalls.setns(descriptor, syscalls.CLONE_NEWPID)
             os.close(descriptor)
-        elif not spec["host_pids"]:
+        elif not spec.host_pids:
             syscalls.unshare(syscalls.CLONE_NEWPID)
-        way, far = socket.socketpair() if spec["tty"] else (None, None)
+        way, far = socket.socketpair() if spec.tty else (None, None)
         theirs = self._make_streams() if far is None else (far.fileno(),) * 3
-        work = _pause if spec["pauses"] else container.become
+        work = _pause if spec.pauses else container.become
         self._pid = _fork(lambda: work(spec), theirs)
         if way is not None and far is not None:
             self._take_terminal(way)
             far.detach()  # closed with the others
-        for each in {*theirs, *(each for each, _ in spec["namespaces"])}:
+        for each in {*theirs, *(each for each, _ in spec.namespaces)}:
             os.close(each)
         return self._pid
 
     def _make_streams(self) -> tuple[int, int, int]:
         """Make input and output of the container; return its sides."""
-        if self._spec["stdin"]:
+        if self._spec.stdin:
             stdin, self._input = os.pipe()
             os.set_blocking(self._input, False)
         else:
@@ -163,7 +172,7 @@ class Shim:
         return 1.0 if self._deadline is None else self._deadline - time.monotonic()
 
     def _end(self) -> None:
-        _kill_all(self._spec["cgroups"])
+        _kill_all(self._spec.cgroup_files)
         _kill_children()
         self._log.close()
         waiting = Path(f"{EXIT}.new")
@@ -207,7 +216,7 @@ class Shim:
         if self._code is None:
             os.kill(self._pid, number)
         if number == signal.SIGKILL:
-            _kill_all(self._spec["cgroups"])
+            _kill_all(self._spec.cgroup_files)
 
     # What it writes and reads.
 
@@ -249,7 +258,7 @@ class Shim:
             columns, rows = TERMINAL_SIZE.unpack(data)
             size = struct.pack("HHHH", rows, columns, 0, 0)
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
-        elif kind == CLOSE_INPUT and self._spec["stdin_once"]:
+        elif kind == CLOSE_INPUT and self._spec.stdin_once:
             self._close_input()
 
     def _feed(self) -> None:
@@ -323,7 +332,7 @@ class Shim:
     def _drop(self, client: Client, last_line: str = "") -> None:
         self._clients.remove(client)
         self._selector.unregister(client.connection)
-        if client.is_attached and self._spec["stdin_once"]:
+        if client.is_attached and self._spec.stdin_once:
             self._close_input()
         if last_line:
             client.send(f"{last_line}\n".encode())
@@ -345,8 +354,8 @@ class Shim:
 
     def _exec(self, client: Client, request: Request) -> None:
         """Run a command for a client, in the container."""
-        spec = {**self._spec, **request["spec"], "is_first": False}
         try:
+            spec = self._spec.for_command(decode_command(request["spec"]))
             stdin, stdout, stderr = client.descriptors
             client.child = _fork(lambda: container.join(spec, self._first), (stdin, stdout, stderr))
         except (container.StartError, OSError, ValueError) as error:
@@ -358,8 +367,10 @@ class Shim:
         client.send(b"{}\n")
 
 
-def _pause(_spec: Spec) -> None:
+def _pause(spec: LaunchSpec) -> None:
     """Hold the namespaces of a pod, and reap what is left in them."""
+    if spec.user_namespace >= 0:
+        user_namespaces.enter(spec.user_namespace)
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
@@ -378,7 +389,7 @@ def _fork(work: Callable[[], None], streams: tuple[int, int, int]) -> int:
             for target, each in enumerate(_above(streams)):
                 os.dup2(each, target)
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the parent raises it
             os.write(writer, (str(error) or repr(error)).encode()[:4000])
         os._exit(_NOT_STARTED)
     os.close(writer)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 
 _TAINT: Final = "io.k8s.api.core.v1.Taint"

@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugins.node_restriction import nodes, pods
 from kvstack.apiserver.policy.admission.plugins.node_restriction.pod_certificates import (
     PodCertificates,
@@ -37,7 +37,7 @@ from kvstack.apiserver.policy.admission.resources import (
 )
 from kvstack.apiserver.policy.authorization.node.authorizer import LEASES_NAMESPACE
 from kvstack.apiserver.policy.authorization.node.identity import node_of
-from kvstack.apiserver.policy.ports import Authorizer, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, ObjectView
 
 _Check: TypeAlias = Callable[[str, AdmissionRequest], Awaitable[None] | None]
 

@@ -3,15 +3,15 @@
 from collections.abc import Awaitable
 from typing import Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NODES, PODS, SERVICE_ACCOUNTS
-from kvstack.apiserver.policy.attributes import Attributes
 from kvstack.apiserver.policy.authorization.chain import decided
+from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView
 from kvstack.apiserver.policy.pod_references import is_mirror
-from kvstack.apiserver.policy.ports import Authorizer, Obj, ObjectView
 
 _VERB: Final = "request-serviceaccounts-podcertificate-signer"
 
@@ -27,7 +27,7 @@ class PodCertificates:
     def check(self, node: str, request: AdmissionRequest) -> Awaitable[None] | None:
         """Refuse a request that no pod on the node needs; raises ApiError.
 
-        What the copy may only not know yet is answered 500, so that kubelets try again.
+        What the watch cache may only not know yet is answered 500, so that kubelets try again.
         """
         if request.operation != CREATE:
             raise request.forbidden(f"unexpected operation {request.operation}")

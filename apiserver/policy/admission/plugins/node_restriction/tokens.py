@@ -11,16 +11,16 @@ volumes asks for; or one that the node is allowed to ask for:
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import aggregate, quote
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import aggregate, quote
 from kvstack.apiserver.policy.admission.plugins.node_restriction.pods import find_pod
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import CLAIMS, VOLUMES
-from kvstack.apiserver.policy.attributes import Attributes
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.authorization.node.references import claim_of_volume
-from kvstack.apiserver.policy.ports import Authorizer, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView
 
 _VERB: Final = "request-serviceaccounts-token-audience"
 _CSI_DRIVERS: Final = GroupResource("storage.k8s.io", "csidrivers")

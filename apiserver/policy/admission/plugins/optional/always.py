@@ -1,6 +1,6 @@
 """AlwaysAdmit and AlwaysDeny: everything passes, or nothing."""
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 
 

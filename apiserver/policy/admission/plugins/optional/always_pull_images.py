@@ -6,12 +6,12 @@ An update that brings no new image passes.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.field_errors import not_supported
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.field_errors import not_supported
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS
-from kvstack.apiserver.policy.ports import Obj
+from kvstack.apiserver.policy.interfaces import Obj
 
 _ALWAYS: Final = "Always"
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")

@@ -3,7 +3,7 @@
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import SERVICES
-from kvstack.apiserver.policy.ports import Obj
+from kvstack.apiserver.policy.interfaces import Obj
 
 
 class DenyServiceExternalIPs(Listed):

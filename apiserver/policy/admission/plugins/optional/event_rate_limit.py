@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.objects import status
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.ports import Clock
-from kvstore.units import SECOND_NS
+from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.units import SECOND_NS
 
 CACHE_SIZE: Final = 4096
 _SOURCE: Final = (

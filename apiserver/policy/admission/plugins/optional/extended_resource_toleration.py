@@ -9,7 +9,7 @@ from kvstack.apiserver.kinds.resource_names import is_extended
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS
-from kvstack.apiserver.policy.ports import Obj
+from kvstack.apiserver.policy.interfaces import Obj
 
 _IDENTITY: Final = ("key", "operator", "value", "effect")
 

@@ -11,10 +11,11 @@ from typing import Final
 
 import orjson
 
+from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS
-from kvstack.apiserver.policy.ports import Clock, Obj, Reviewer
+from kvstack.apiserver.policy.interfaces import Clock, Obj, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 
@@ -99,7 +100,7 @@ class ImagePolicyWebhook(Listed):
             return
         is_allowed = status.get("allowed") is True
         lasts_ns = settings.allowed_ns if is_allowed else settings.denied_ns
-        self._answers.put(key, status, lasts_ns)
+        self._answers.put(exact(key), status, lasts_ns)
         _judge(request, status)
 
 

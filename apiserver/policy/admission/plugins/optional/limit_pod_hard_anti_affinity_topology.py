@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kvstack.apiserver.objects import status
+from kvstack.apimachinery.objects import status
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import NAMESPACES
-from kvstack.apiserver.policy.ports import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 MakeNamespace: TypeAlias = Callable[[str], Awaitable[None]]
 """Creates a namespace as a client does; raises ApiError."""

@@ -7,12 +7,12 @@ blockOwnerDeletion newly true     needs `update` of `finalizers` of the owner
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.objects.text.go_text import quote
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.admission.resources import PODS
-from kvstack.apiserver.policy.attributes import Attributes
-from kvstack.apiserver.policy.ports import Authorizer, Decision, Obj
+from kvstack.apiserver.policy.interfaces import Authorizer, Decision, Obj
 
 
 class MappedResource(NamedTuple):
@@ -53,7 +53,7 @@ class OwnerReferencesPermissionEnforcement:
             decision = await self._ask(_delete_of(request))
             if not decision.allowed:
                 raise request.forbidden(
-                    f"cannot set an ownerRef on a resource you can't delete: {_told(decision)}"
+                    f"cannot set an ownerRef on a resource you can't delete: {_verdict(decision)}"
                 )
         blocking = list(_newly_blocking(new, old))
         if not blocking or (await self._ask(_finalizers_of(request, "*", "*", "*", "*"))).allowed:
@@ -86,7 +86,7 @@ class OwnerReferencesPermissionEnforcement:
             if not decision.allowed:
                 raise request.forbidden(
                     "cannot set blockOwnerDeletion if an ownerReference refers to a resource you"
-                    f" can't set finalizers on: {_told(decision)}"
+                    f" can't set finalizers on: {_verdict(decision)}"
                 )
 
     async def _ask(self, attributes: Attributes) -> Decision:
@@ -123,5 +123,5 @@ def _finalizers_of(
     return Attributes(request.user, "update", group, version, resource, "finalizers", ns, name)
 
 
-def _told(decision: Decision) -> str:
+def _verdict(decision: Decision) -> str:
     return f"{decision.reason}, {decision.error or '<nil>'}"

@@ -23,11 +23,12 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
 from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime
-from kvstore.errors import ConfigError
+from kvstack.component.errors import ConfigError
 from tests.agents.support.cluster import ListLog
 
 HOLLOW = "hollow"
@@ -135,8 +136,10 @@ def own_range() -> str:
 
 
 @asynccontextmanager
-async def opened(kind: str, directory: Path) -> AsyncIterator[Runtime]:
-    """Give a runtime that is open."""
+async def opened(
+    kind: str, directory: Path, devices: DeviceGroups | None = None
+) -> AsyncIterator[Runtime]:
+    """Give a runtime that is open; devices: by what processes are limited to some."""
     require(kind)
     if kind == HOLLOW:
         yield HollowRuntime(IPv4Network(own_range()), SystemClock(), "node-a")
@@ -158,6 +161,7 @@ async def opened(kind: str, directory: Path) -> AsyncIterator[Runtime]:
             Images(images, has_host=False),
             SystemClock(),
             lambda _uid: None,
+            devices=devices,
         )
         await runtime.open()
         await runtime.use_ranges([own_range()])

@@ -23,6 +23,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
     Container,
+    ContainerConfig,
     ImageMissingError,
     Limits,
     Mount,
@@ -31,7 +32,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Security,
     Session,
     StartError,
-    Wanted,
+    UpdateError,
 )
 from tests.agents.kubelet.runtime.conformance.runtimes import (
     HOLLOW,
@@ -79,8 +80,8 @@ class World:
         await self.runtime.make_sandbox(sandbox)
         image = await self.runtime.find_image(IMAGE)
         command = ["sh", "-c", script]
-        wanted = Wanted(sandbox, name, attempt, IMAGE, image.id, command=command, **more)
-        return await self.runtime.start(wanted)
+        config = ContainerConfig(sandbox, name, attempt, IMAGE, image.id, command=command, **more)
+        return await self.runtime.start(config)
 
     async def ended(self, container: Container) -> Container:
         uid = container.pod_uid
@@ -332,6 +333,18 @@ def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
     run(place, story)
 
 
+def test_a_volume_takes_the_place_of_the_nodes_own_file(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        own = world.directory / "own-resolv.conf"
+        own.write_text("nameserver 192.0.2.7\n")
+        sandbox = world.sandbox("own-names", servers=["192.0.2.1"])
+        mounts = [Mount(str(own), "/etc//resolv.conf")]
+        done = await world.ended(await world.start(sandbox, "cat /etc/resolv.conf", mounts=mounts))
+        assert log(done) == ["nameserver 192.0.2.7"]
+
+    run(place, story)
+
+
 def test_mounts_below_a_mount_are_only_to_be_read(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("recursiveReadOnly"):
@@ -445,6 +458,30 @@ def test_limits_and_use(place: tuple[str, Path]) -> None:
                 break
             await asyncio.sleep(0.05)
         assert await used()
+
+    run(place, story)
+
+
+def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
+    async def story(world: World) -> None:
+        if world.runtime.unsupported("limits"):
+            pytest.skip("control groups cannot be made here")
+        group = "kubepods/burstable/poduid-resized"
+        narrow, wide = Limits(memory_bytes=16 << 20), Limits(memory_bytes=256 << 20)
+        sandbox = world.sandbox("resized", cgroup=group, limits=wide)
+        script = "read line; x=0123456789abcdef; while [ ${#x} -lt 40000000 ]; do x=$x$x; done"
+        found = await world.start(sandbox, script, limits=narrow, has_stdin=True)
+        await world.runtime.update(found.id, wide)
+        session = await world.runtime.attach(found.id)
+        await session.write(b"go\n")
+        done = await world.ended(found)
+        session.close()
+        assert (done.exit_code, done.reason) == (0, "Completed")
+        # What has ended is not limited, and that is no error of a node of processes.
+        if world.kind == "process":
+            await world.runtime.update(found.id, narrow)
+            with pytest.raises(UpdateError):
+                await world.runtime.limit_pod("kubepods/burstable/poduid-none", wide)
 
     run(place, story)
 

@@ -4,8 +4,8 @@ from collections.abc import Container
 from copy import deepcopy
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
-from kvstack.apiserver.kinds.allocation.node_ports import PortRange, bitmap
+from kvstack.apiserver.allocators.cluster_ips import address_range
+from kvstack.apiserver.allocators.node_ports import PortRange, bitmap
 from kvstack.apiserver.kinds.network.services.allocation import (
     Allocation,
     Pools,

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.kinds.allocation.cluster_ips import address_range
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.kinds.network.services.allocation import (
     Allocation,
     Pools,
@@ -12,7 +13,6 @@ from kvstack.apiserver.kinds.network.services.allocation import (
     fill_stored,
     release_all,
 )
-from kvstack.apiserver.objects.status import ApiError
 from tests.apiserver.kinds.network.services.cluster import (
     DUAL,
     HTTP,

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.policy.admission.policies.parameters import ParameterKind
 from kvstack.apiserver.policy.admission.policies.store import MUTATING, Kinds
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Place
-from kvstack.apiserver.policy.attributes import Attributes
-from kvstack.apiserver.policy.ports import Decision
-from kvstack.apiserver.schema.resource import Kind
-from kvstack.apiserver.schema.types import Type
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
+from kvstack.apiserver.policy.interfaces import Decision
 from tests.apiserver.policy.admission.requests import asked
 from tests.apiserver.policy.views import FakeView
 
 Obj = dict[str, Any]
 CONFIG_MAPS = GroupResource("", "configmaps")
-PLACE = Place("", "v1", "configmaps", Kind("", "v1", "ConfigMap"))
+SERVED_CONFIG_MAPS = VersionedResource("", "v1", "configmaps", Kind("", "v1", "ConfigMap"))
 MATCH = {
     "resourceRules": [
         {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "operations": ["*"]}
@@ -27,22 +27,22 @@ MATCH = {
 class OneVersion:
     """Objects that are served in one version."""
 
-    places: Sequence[Place] = (PLACE,)
+    served: Sequence[VersionedResource] = (SERVED_CONFIG_MAPS,)
 
     def __init__(self, type_: Type) -> None:
         """Take the type of the objects."""
         self._type = type_
 
-    def type_of(self, place: Place) -> Type:
-        assert place == PLACE
+    def type_of(self, versioned: VersionedResource) -> Type:
+        assert versioned == SERVED_CONFIG_MAPS
         return self._type
 
-    async def show(self, obj: Obj, place: Place) -> Obj:
-        assert place == PLACE
+    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
+        assert versioned == SERVED_CONFIG_MAPS
         return obj
 
-    async def take(self, obj: Obj, place: Place) -> Obj:
-        assert place == PLACE
+    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
+        assert versioned == SERVED_CONFIG_MAPS
         return obj
 
 
@@ -75,7 +75,7 @@ def request_of(
 ) -> AdmissionRequest:
     """Return a write of a ConfigMap."""
     request = asked(new, old, resource=CONFIG_MAPS, **more)
-    request.kind, request.versions = PLACE.kind, OneVersion(type_)
+    request.kind, request.versions = SERVED_CONFIG_MAPS.kind, OneVersion(type_)
     return request
 
 

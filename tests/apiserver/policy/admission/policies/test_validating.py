@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects.status import ApiError
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.policies.store import VALIDATING
 from kvstack.apiserver.policy.admission.policies.validating import ValidatingAdmissionPolicy
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
-from kvstack.apiserver.schema.load import built_in_types
 from tests.apiserver.policy.admission.policies.policy_requests import (
     OnlyReaders,
     config_map,

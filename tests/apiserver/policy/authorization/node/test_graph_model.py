@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.objects.groups import GroupResource
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.graph import NodeGraph
 from kvstack.apiserver.policy.authorization.node.references import references_of_pod
 from tests.apiserver.policy.views import FakeView

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.objects import fields
-from kvstack.apiserver.objects.groups import GroupResource
-from kvstack.apiserver.policy.attributes import Attributes, User
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects import fields
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.authorizer import NodeAuthorizer
 from kvstack.apiserver.policy.authorization.node.graph import NodeGraph
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_rules
-from kvstack.apiserver.policy.ports import NO_OPINION, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from tests.apiserver.policy.views import FakeView
 
 Obj = dict[str, Any]

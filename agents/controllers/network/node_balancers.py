@@ -1,0 +1,151 @@
+"""Services of type LoadBalancer get the addresses of nodes, where no cloud gives them others.
+
+    service ─► ready nodes ─► status.loadBalancer.ingress     unless another Service has the port
+
+The proxy of every node leads what comes for these addresses to the Service. Services of another
+class are left to it. Ports that nodes need for themselves are given to nobody, and a port goes to
+the Service that is oldest; the others wait, and an Event says for whom.
+"""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import NODES, SERVICES
+from kvstack.agents.client.object_store import key_of
+from kvstack.agents.controllers.ownership import is_deleting
+from kvstack.agents.reconcile.plan import (
+    BaseController,
+    Identity,
+    Plan,
+    Record,
+    Update,
+    View,
+    Watch,
+    do,
+)
+
+Object: TypeAlias = dict[str, Any]
+
+CLASS: Final = "kvstack.io/node"
+"""The loadBalancerClass of Services that are to be served so."""
+EXCLUDED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label of nodes whose addresses are not given."""
+KEPT_PORTS: Final = frozenset((22, 6443, 10250, 10256))
+"""Ports of nodes themselves: remote shell, API server, kubelet, proxy's health."""
+_ALL: Final = "all"
+_NAME: Final = "service-controller"
+
+
+class NodeBalancers(BaseController):
+    """Gives addresses of nodes."""
+
+    def __init__(self, kept_ports: frozenset[int] = KEPT_PORTS) -> None:
+        """kept_ports: given to nobody."""
+        self._kept_ports = kept_ports
+        self.identity: Identity = Identity("node-balancer-controller", _NAME, _NAME)
+        # A port that one Service gives up may be another's, and a node concerns all of them.
+        self.watches: Sequence[Watch] = (
+            Watch(SERVICES, _all_if_balanced),
+            Watch(NODES, _all_if_addresses_differ),
+        )
+
+    def reconcile(self, key: str, view: View, now_s: float) -> Plan:
+        """Return the plan for all Services."""
+        services = sorted(view.list(SERVICES), key=_age)
+        addresses = _addresses(view.list(NODES))
+        taken: dict[tuple[int, str], str] = {}
+        for service in services:
+            if not _is_ours(service):
+                if _ingress(service) and not _is_balanced(service):
+                    yield from do(_with_ingress(service, []))
+                continue
+            reason = self._claim(service, taken)
+            wanted = [] if reason else _of_families(addresses, service)
+            known = _ingress(service)
+            if reason and not known:
+                yield [Record(service, "Warning", "SyncLoadBalancerFailed", reason)]
+            if wanted != known:
+                yield from do(_with_ingress(service, wanted))
+                if wanted:
+                    text = "Ensured load balancer"
+                    yield [Record(service, "Normal", "EnsuredLoadBalancer", text)]
+        return None
+
+    def _claim(self, service: Object, taken: dict[tuple[int, str], str]) -> str:
+        """Take the ports of a Service; return why it cannot have them."""
+        wanted = [(each["port"], each.get("protocol", "TCP")) for each in service["spec"]["ports"]]
+        for port, protocol in wanted:
+            if port in self._kept_ports and protocol == "TCP":
+                return f"port {port} is the nodes' own"
+            if (port, protocol) in taken:
+                return f"port {port}/{protocol} is taken by Service {taken[port, protocol]}"
+        taken.update(dict.fromkeys(wanted, key_of(service)))
+        return ""
+
+
+def _is_balanced(service: Object) -> bool:
+    return bool(service["spec"].get("type") == "LoadBalancer")
+
+
+def _is_ours(service: Object) -> bool:
+    wanted = service["spec"].get("loadBalancerClass")
+    return _is_balanced(service) and wanted in (None, CLASS) and not is_deleting(service)
+
+
+def _ingress(service: Object) -> list[Object]:
+    balancer = (service.get("status") or {}).get("loadBalancer") or {}
+    return list(balancer.get("ingress") or ())
+
+
+def _with_ingress(service: Object, ingress: list[Object]) -> Update:
+    status = dict(service.get("status") or {})
+    status["loadBalancer"] = {"ingress": ingress} if ingress else {}
+    return Update(SERVICES, {**service, "status": status}, "status")
+
+
+def _age(service: Object) -> tuple[str, str]:
+    return service["metadata"].get("creationTimestamp") or "", key_of(service)
+
+
+def _addresses(nodes: Iterable[Object]) -> list[str]:
+    """Return where nodes are reached that can be sent to."""
+    found = set()
+    for node in nodes:
+        status, meta = node.get("status") or {}, node["metadata"]
+        if EXCLUDED in (meta.get("labels") or {}) or not _is_ready(status):
+            continue
+        every = status.get("addresses") or ()
+        for each in every:
+            if each["type"] == "InternalIP" and not ip_address(each["address"]).is_loopback:
+                found.add(each["address"])
+    return sorted(found)
+
+
+def _is_ready(status: Object) -> bool:
+    return any(
+        each["type"] == "Ready" and each["status"] == "True"
+        for each in status.get("conditions") or ()
+    )
+
+
+def _of_families(addresses: Iterable[str], service: Object) -> list[Object]:
+    families = service["spec"].get("ipFamilies") or ["IPv4"]
+    return [
+        {"ip": each, "ipMode": "VIP"}
+        for each in addresses
+        if f"IPv{ip_address(each).version}" in families
+    ]
+
+
+def _all_if_balanced(old: Object | None, new: Object | None, _view: View) -> Iterable[str]:
+    return (
+        (_ALL,)
+        if any(each and (_is_balanced(each) or _ingress(each)) for each in (old, new))
+        else ()
+    )
+
+
+def _all_if_addresses_differ(old: Object | None, new: Object | None, _view: View) -> Iterable[str]:
+    before, after = (_addresses([each] if each else []) for each in (old, new))
+    return (_ALL,) if before != after else ()

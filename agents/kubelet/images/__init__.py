@@ -1,0 +1,1 @@
+"""Images of a node: `image_manager` gets those of containers, `image_garbage` removes others."""

@@ -1,0 +1,1 @@
+"""What is done to containers that run: probes (`prober`) and hooks, both by `actions`."""

@@ -1,0 +1,195 @@
+"""What the kernel of this machine lets a node enforce, found out by trying, without any effect.
+
+    machine = look(Path("/var/lib/kvstack-node"))
+    machine.user_namespaces     ""                          they can be made
+                                "Operation not permitted"   they cannot, and why
+    machine.summary()           "cgroups v1, namespaces, seccomp, …, no nft (not installed)"
+
+A function here tells one fact; "" is a yes, all else says why not. Whoever asks may do it again: no
+file is written, no mount is seen by others, and each process that is made has ended. What control
+groups can do is asked of `cgroups` and `devices`, for which groups are made.
+"""
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from kvstack.agents.kubelet.runtime.process.devices import program
+from kvstack.agents.kubelet.runtime.process.devices.rules import DEFAULT
+from kvstack.agents.kubelet.runtime.process.network import translation
+from kvstack.agents.kubelet.runtime.process.shim import seccomp as filters
+from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.agents.kubelet.runtime.process.shim import user_namespaces as users
+from kvstack.agents.kubelet.runtime.process.user_ids import FIRST
+
+_KINDS: Final = {
+    "mount": syscalls.CLONE_NEWNS,
+    "process": syscalls.CLONE_NEWPID,
+    "network": syscalls.CLONE_NEWNET,
+    "IPC": syscalls.CLONE_NEWIPC,
+    "host name": syscalls.CLONE_NEWUTS,
+    "control group": syscalls.CLONE_NEWCGROUP,
+}
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What this machine can do; all but the first are "" or the reason why it cannot."""
+
+    cgroups: str = "none"
+    """v1, v2, or none."""
+    namespaces: str = ""
+    user_namespaces: str = ""
+    idmapped_mounts: str = ""
+    """Of the file system of the node's directory, and of memory."""
+    seccomp: str = ""
+    device_limits: str = ""
+    """Of containers, by control groups."""
+    openat2: str = ""
+    nft: str = ""
+
+    def missing(self) -> dict[str, str]:
+        """Return what there is not, and why."""
+        names = [each.name for each in fields(self)][1:]
+        return {_shown(name): reason for name in names if (reason := getattr(self, name))}
+
+    def summary(self) -> str:
+        """Return all of it in one line."""
+        names = [each.name for each in fields(self)][1:]
+        there = [_shown(name) for name in names if not getattr(self, name)]
+        lacking = [f"no {name} ({reason})" for name, reason in self.missing().items()]
+        return ", ".join([f"cgroups {self.cgroups}", *there, *lacking])
+
+    def consequences(self) -> list[str]:
+        """Return what protects pods less because of what the machine cannot do."""
+        reasons = {
+            "user_namespaces": self.user_namespaces or self.idmapped_mounts,
+            "seccomp": self.seccomp,
+        }
+        return [f"{CONSEQUENCES[name]}: {why}" for name, why in reasons.items() if why]
+
+
+_WITHOUT_USERS: Final = (
+    "pods have no user namespaces, hostUsers: false is refused, and pods of host:latest run as"
+    " user 65534"
+)
+CONSEQUENCES: Final = {
+    "namespaces": "no pods run here: containers need namespaces of their own",
+    "user_namespaces": _WITHOUT_USERS,
+    "idmapped_mounts": _WITHOUT_USERS,
+    "seccomp": "system calls of pods are not filtered, and pods that ask for it are refused",
+    "device_limits": "containers have no CAP_MKNOD, so that they cannot make device files",
+    "openat2": "paths in containers are resolved part by part, which takes longer",
+    "nft": "no hostPort, and pods reach nothing outside of this machine unless it routes theirs",
+}
+"""What follows for pods where a feature is missing, by its name."""
+
+
+def _shown(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def look(directory: Path) -> Features:
+    """Find out what this machine can do for a node whose files are in a directory."""
+    return Features(
+        cgroups(),
+        namespaces(),
+        user_namespaces(),
+        idmapped_mounts(directory),
+        seccomp(),
+        device_limits(),
+        openat2(),
+        nft(),
+    )
+
+
+def cgroups() -> str:
+    """Return the version of control groups that is mounted where it is looked for."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return "v2"
+    return "v1" if (_CGROUPS / "memory").is_dir() else "none"
+
+
+def namespaces() -> str:
+    """Whether all kinds of namespaces can be made but that of users."""
+    problems: dict[str, list[str]] = {}
+    for name, flag in _KINDS.items():
+        try:
+            with users.member(flag, 0):
+                pass
+        except OSError as error:
+            problems.setdefault(_reason(error), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in problems.items())
+
+
+def user_namespaces() -> str:
+    """Whether user namespaces can be made, and ids of the machine given to them."""
+    try:
+        with users.member(users.CLONE_NEWUSER, FIRST):
+            return ""
+    except OSError as error:
+        return _reason(error)
+
+
+def idmapped_mounts(directory: Path) -> str:
+    """Whether owners can be mapped of what is on the disk of a directory, and in memory."""
+    try:
+        with users.member(users.CLONE_NEWUSER, FIRST) as pid:
+            user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return _reason(error)
+    try:
+        os.close(users.idmapped(str(directory), user, is_recursive=False))
+        os.close(users.idmapped_memory(user))
+    except OSError as error:
+        return _reason(error)
+    finally:
+        os.close(user)
+    return ""
+
+
+def seccomp() -> str:
+    """Whether the filter of system calls can be loaded."""
+    try:
+        filters.check()
+    except OSError as error:
+        return _reason(error)
+    return ""
+
+
+def device_limits() -> str:
+    """Whether control groups can limit devices: a controller of version 1, BPF with version 2."""
+    version = cgroups()
+    if version == "v1":
+        return "" if (_CGROUPS / "devices").is_dir() else "no controller of devices is mounted"
+    if version == "none":
+        return "no control groups are mounted"
+    try:
+        os.close(program.load(program.instructions(DEFAULT)))
+    except OSError as error:
+        return _reason(error)
+    return ""
+
+
+def openat2() -> str:
+    """Whether the kernel follows a path below a directory by itself."""
+    try:
+        root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        try:
+            os.close(syscalls.open_at(root, ".", os.O_PATH, syscalls.RESOLVE_IN_ROOT))
+        finally:
+            os.close(root)
+    except OSError as error:
+        return _reason(error)
+    return ""
+
+
+def nft() -> str:
+    """Whether ports of the node can be translated."""
+    return "" if translation.is_available() else "the program nft is not installed"
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -1,0 +1,14 @@
+"""Whether this machine labels processes and files by SELinux.
+
+Where it does not, labels that a pod asks for mean nothing and are ignored, as kubelet ignores them.
+"""
+
+from pathlib import Path
+from typing import Final
+
+_FILE_SYSTEM: Final = Path("/sys/fs/selinux")
+
+
+def is_enabled(mounted: Path = _FILE_SYSTEM) -> bool:
+    """Whether the kernel's interface is there; mounted: where it would be."""
+    return (mounted / "enforce").exists()

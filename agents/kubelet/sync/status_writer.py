@@ -1,0 +1,113 @@
+"""Writes the status of pods, and lets deleted ones go.
+
+A status is written when it is another than the one written last, or when somebody else has changed
+what it says: while a node is not heard of, its pods are called not ready. That of a static pod goes
+to its mirror.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import PODS
+from kvstack.agents.kubelet.pods import resizes
+from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+
+Object: TypeAlias = dict[str, Any]
+
+_REPLACED: Final = ("podIPs", "hostIPs")
+_GONE: Final = (404, 409)
+"""There is no such pod, or another of its name."""
+
+
+class StatusWriter:
+    """Writes for one node."""
+
+    def __init__(self, api: Api) -> None:
+        """Write with the node's API."""
+        self._api = api
+        self._versions: dict[str, int] = {}  # as of the last write, by uid
+
+    def forget(self, uid: str) -> None:
+        """Remember nothing more of a pod."""
+        self._versions.pop(uid, None)
+
+    async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
+        """Write a status unless it was told already; return it, with its times."""
+        if told is not None:
+            status["startTime"] = told["startTime"]
+            _keep_times(status, told)
+        meta = pod["metadata"]
+        if status != told or self._was_changed(pod, status):
+            path = PODS.path(meta["namespace"], meta["name"], "status")
+            patch = _patch(status, _passed(status, told or {}, pod.get("status") or {}))
+            body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
+            try:
+                written = await self._api.call(
+                    "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
+                )
+            except ApiError as error:
+                if error.code not in _GONE:
+                    raise
+            else:
+                self._versions[meta["uid"]] = _version(written)
+        return status
+
+    def _was_changed(self, pod: Object, status: Object) -> bool:
+        """Whether the API says otherwise by now; what is older than the last write says nothing."""
+        if _version(pod) < self._versions.get(pod["metadata"]["uid"], 0):
+            return False
+        shown = pod.get("status") or {}
+        values = {each["type"]: each["status"] for each in shown.get("conditions") or ()}
+        conditions = status.get("conditions") or ()
+        has_passed = bool(_passed(status, shown))
+        return (
+            has_passed
+            or shown.get("phase") != status["phase"]
+            or any(values.get(each["type"]) != each["status"] for each in conditions)
+        )
+
+    async def finish(self, pod: Object) -> None:
+        """Let a pod go: nothing of it runs, and the API knows how it ended."""
+        meta = pod["metadata"]
+        try:
+            await self._api.delete(
+                PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0
+            )
+        except ApiError as error:
+            if error.code not in _GONE:
+                raise
+
+
+def _version(pod: Object) -> int:
+    return int(pod["metadata"].get("resourceVersion") or 0)
+
+
+def _passed(status: Object, *before: Object) -> list[str]:
+    """Return the conditions that were told before and hold no more: they are not kept as False."""
+    now = {each["type"] for each in status.get("conditions") or ()}
+    known = {each["type"] for one in before for each in one.get("conditions") or ()}
+    return [each for each in resizes.CONDITIONS if each in known - now]
+
+
+def _patch(status: Object, passed: Sequence[str]) -> Object:
+    """Return a status as a patch: addresses take the place of those of before."""
+    whole: Object = {
+        name: [*status[name], {"$patch": "replace"}] for name in _REPLACED if name in status
+    }
+    if passed:
+        gone = [{"type": each, "$patch": "delete"} for each in passed]
+        whole["conditions"] = [*status["conditions"], *gone]
+    return {**status, **whole}
+
+
+def _keep_times(status: Object, told: Object) -> None:
+    """Let conditions that are as they were told keep their times."""
+    before = {each["type"]: each for each in told.get("conditions") or ()}
+    for condition in status.get("conditions") or ():
+        now, last = condition["lastTransitionTime"], before.get(condition["type"])
+        condition["lastTransitionTime"] = transition_time(last, condition["status"], now)

@@ -1,0 +1,66 @@
+"""Tokens of service accounts that volumes show, each for one pod.
+
+A token is asked for anew after 80 % of its life, or a day.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import SERVICE_ACCOUNTS
+from kvstack.agents.client.timing import Clock
+from kvstack.apimachinery.objects.times import parse_time
+
+Object: TypeAlias = dict[str, Any]
+
+_DAY_S: Final = 86_400.0
+_USED: Final = 0.8
+
+
+class _Token(NamedTuple):
+    text: str
+    until_s: float
+    """When another is asked for."""
+
+
+class ServiceTokens:
+    """The tokens of one node's pods."""
+
+    def __init__(self, api: Api, clock: Clock, chance: Callable[[], float]) -> None:
+        """Ask with the node's API."""
+        self._api = api
+        self._clock = clock
+        self._chance = chance
+        self._tokens: dict[tuple[str, str, str], _Token] = {}
+
+    async def token(self, pod: Object, volume: str, source: Object) -> bytes:
+        """Return the token of a source of a volume, which is kept or a fresh one; ApiError."""
+        now_s = self._clock.now_s()
+        key = (pod["metadata"]["uid"], volume, source["path"])
+        known = self._tokens.get(key)
+        if known is None or known.until_s <= now_s:
+            known = self._tokens[key] = await self._ask(pod, source, now_s)
+        return known.text.encode()
+
+    def forget(self, uid: str) -> None:
+        """Keep the tokens of a pod no longer."""
+        for key in [key for key in self._tokens if key[0] == uid]:
+            del self._tokens[key]
+
+    async def _ask(self, pod: Object, asked: Object, now_s: float) -> _Token:
+        meta = pod["metadata"]
+        owner = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+        spec: Object = {"boundObjectRef": owner}
+        spec["expirationSeconds"] = asked.get("expirationSeconds", 3600)
+        spec["audiences"] = [asked["audience"]] if asked.get("audience") else []
+        answer = await self._api.create(
+            SERVICE_ACCOUNTS,
+            meta["namespace"],
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
+            name=pod["spec"].get("serviceAccountName") or "default",
+            subresource="token",
+        )
+        status = answer["status"]
+        ends_s = parse_time(status["expirationTimestamp"]).seconds
+        life_s = min((ends_s - now_s) * _USED, _DAY_S)
+        return _Token(status["token"], now_s + life_s - 10 * self._chance())

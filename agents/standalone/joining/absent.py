@@ -1,0 +1,27 @@
+"""What kubeadm does and `kvstack token` and `kvstack join` do not; shown in docs/differences.md."""
+
+from typing import Final
+
+from kvstack.agents.process.absent import Absent
+
+ABSENT: Final = (
+    Absent(
+        "`kubeadm init`, `reset`, `upgrade`; machines of the control plane that join",
+        "`kvstack up`; how a node leaves is in docs/several-nodes.md",
+    ),
+    Absent(
+        "`join` ends once a kubelet runs", "it stays, and is the node: an init system starts it"
+    ),
+    Absent(
+        "`join --config`, `--discovery-file`, `--discovery-token`, `--tls-bootstrap-token`",
+        "`--token` is used for both",
+    ),
+    Absent(
+        "of several authorities in cluster-info, one has to have the hash",
+        "each has to have one of the hashes",
+    ),
+    Absent(
+        "`token create --usages`, `--groups`, `--config`, `--certificate-key`; `token generate`",
+        "tokens sign and authenticate, with kubeadm's group",
+    ),
+)

@@ -1,0 +1,152 @@
+"""Finds a cluster by its address, a token and the hash of its authority's key, as kubeadm does.
+
+1. cluster-info is read from whoever answers: nothing of it is believed yet
+2. the token's secret is in its signature: it is from who gave the token
+3. the authority in it has the hash that was given: another holder of the token made it not
+4. it is read again, over TLS that this authority vouches for: it has to say the same
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import CONFIG_MAPS
+from kvstack.agents.client.kubeconfig import Cluster, connect
+from kvstack.agents.client.over_http import Credentials
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.controllers.cluster.bootstrap_tokens import signature
+from kvstack.agents.standalone.joining.access import CLUSTER_INFO, PUBLIC
+from kvstack.agents.standalone.joining.tokens import Token
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.errors import ConfigError
+
+Object: TypeAlias = dict[str, Any]
+
+_AGENT: Final = "kvstack-join"
+_KUBECONFIG: Final = "kubeconfig"
+_AGAIN_S: Final = 0.5
+_ASK_S: Final = 10.0
+_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+class Found(NamedTuple):
+    """A cluster that is what it says."""
+
+    server: str
+    authority: bytes
+    """As PEM."""
+
+
+def parse_hash(text: str) -> str:
+    """Return the hash of a flag as it is compared; ValueError."""
+    lowered = text.strip().lower()
+    if not _HASH.fullmatch(lowered):
+        raise ValueError(f"{text}: sha256: and 64 hexadecimal digits")
+    return lowered
+
+
+def key_hash(certificate: x509.Certificate) -> str:
+    """Return the hash of a certificate's public key."""
+    public = certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return f"sha256:{hashlib.sha256(public).hexdigest()}"
+
+
+async def discover(server: str, token: Token, hashes: Sequence[str], within_s: float) -> Found:
+    """Return the cluster at a URL; ConfigError.
+
+    hashes: of which its authority has one; none: whoever knows the token is believed. within_s: so
+    long a server that is starting, and a signature that is being made, are waited for.
+    """
+    deadline = asyncio.get_running_loop().time() + within_s
+    content = ""
+    while not content:
+        try:
+            content = _signed(await _read(server, None), token)
+        except _NotYetError as error:
+            if asyncio.get_running_loop().time() + _AGAIN_S >= deadline:
+                raise ConfigError(f"{server}: {error}") from error
+            await asyncio.sleep(_AGAIN_S)
+    found = _cluster_in(content)
+    _check_hashes(found.authority, hashes)
+    try:
+        again = await _read(server, found.authority)
+    except _NotYetError as error:
+        raise ConfigError(f"{server}: {error}") from error
+    if again.get(_KUBECONFIG) != content:
+        raise ConfigError(f"{server}: {CLUSTER_INFO} is another where its certificate is checked")
+    return found
+
+
+class _NotYetError(Exception):
+    """It may come."""
+
+
+async def _read(server: str, authority: bytes | None) -> dict[str, str]:
+    """Return the data of cluster-info, without credentials; authority: None: of anybody."""
+    place = Cluster(server, Credentials(), authority or b"", insecure=authority is None)
+    api = Api(connect(place), Options(user_agent=_AGENT, timeout_s=_ASK_S))
+    try:
+        found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
+    except ApiError as error:
+        raise _NotYetError(f"{PUBLIC}/{CLUSTER_INFO} is not to be had: {error.message}") from error
+    except UnreachableError as error:
+        raise _NotYetError(f"it is not reached: {error}") from error
+    finally:
+        await api.close()
+    data = found.get("data")
+    return data if isinstance(data, dict) else {}
+
+
+def _signed(data: dict[str, str], token: Token) -> str:
+    """Return the kubeconfig that a token signed; ConfigError, _NotYetError."""
+    content, given = data.get(_KUBECONFIG), data.get(f"jws-kubeconfig-{token.id}")
+    if not isinstance(content, str) or not content or not isinstance(given, str):
+        text = f"{CLUSTER_INFO} is not signed with the token {token.id}: it is unknown or has ended"
+        raise _NotYetError(text)
+    wanted = signature(content, token.id, token.secret)
+    if not hmac.compare_digest(given.encode(), wanted.encode()):
+        raise ConfigError(f"{CLUSTER_INFO} is signed with another secret than that of {token.id}")
+    return content
+
+
+def _cluster_in(content: str) -> Found:
+    """Return the cluster of a kubeconfig that has one, without a name; ConfigError."""
+    try:
+        [row] = yaml.safe_load(content)["clusters"]
+        cluster = row["cluster"]
+        server = cluster["server"]
+        authority = base64.b64decode(cluster["certificate-authority-data"], validate=True)
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise ConfigError(f"{CLUSTER_INFO} holds no kubeconfig of a cluster: {error!r}") from error
+    if not isinstance(server, str) or not server.startswith("https://"):
+        raise ConfigError(f"{CLUSTER_INFO} names no server: {server!r}")
+    return Found(server, authority)
+
+
+def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:
+    """Check that an authority has one of the hashes, if there are any; ConfigError."""
+    if not hashes:
+        return
+    try:
+        found = [key_hash(each) for each in x509.load_pem_x509_certificates(authority)]
+    except ValueError as error:
+        raise ConfigError(f"{CLUSTER_INFO} holds no certificate of an authority") from error
+    # Of several, each is believed later on: all have to be known.
+    unknown = [each for each in found if each not in hashes]
+    if unknown:
+        raise ConfigError(
+            f"the cluster's authority has the hash {unknown[0]}, which is not in "
+            "--discovery-token-ca-cert-hash: this is another cluster, or somebody is in between"
+        )

@@ -1,0 +1,356 @@
+"""The command `kvstack join`: makes this machine a node of a cluster, and is that node.
+
+    kvstack join HOST:6443 --token abcdef.… --discovery-token-ca-cert-hash sha256:…
+
+    discovery ─► TLS bootstrap ─► a node of processes ─► routes, the proxy
+
+Flags are kubeadm's; all others are `kvstack kubelet`'s. What is learnt is kept in --root-dir: the
+same command, with whatever token, starts the node again as long as its certificate holds. Pods go
+on when the command ends, and are found again when it starts.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import yaml
+from cryptography import x509
+
+from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import CONFIG_MAPS, NODES
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.kubelet import command as kubelet
+from kvstack.agents.kubelet.configuration import ConfigurationFileError
+from kvstack.agents.kubelet.identity import bootstrap
+from kvstack.agents.standalone.joining import tokens
+from kvstack.agents.standalone.joining.access import CLUSTER_CONFIG, KUBELET_CONFIG, SYSTEM
+from kvstack.agents.standalone.joining.discovery import discover, key_hash, parse_hash
+from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
+from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.core.conditions import is_true
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.certs.cert_files import write_file
+from kvstack.component.errors import ConfigError
+from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.process.program import FAILED, run
+from kvstack.component.units import SECOND_NS
+
+Object: TypeAlias = dict[str, Any]
+
+COMMAND: Final = "kvstack join"
+_OWN: Final = {
+    # Name: default and meaning.
+    "token": ("", "bootstrap token, as `kvstack token create` prints it"),
+    "discovery-token-ca-cert-hash": (
+        "",
+        "hash of the public key of the cluster's authority: sha256:…; may be given again",
+    ),
+    "discovery-token-unsafe-skip-ca-verification": (
+        "false",
+        "believe whoever knows the token, without such a hash",
+    ),
+    "discovery-timeout": ("1m0s", "how long a server that is not ready, or reached, is waited for"),
+    "node-name": ("", "name of the node (default: host name)"),
+    "without-proxy": ("false", "leave Services to another proxy"),
+}
+_BOOLEANS: Final = ("discovery-token-unsafe-skip-ca-verification", "without-proxy")
+_SET: Final = (
+    *("kubeconfig", "bootstrap-kubeconfig", "config", "client-ca-file", "hostname-override"),
+    *("container-runtime-endpoint", "register-node"),
+)
+"""Flags of the kubelet that this command sets, or that make no sense with it."""
+_PORT: Final = 6443
+_ROOT: Final = "root-dir"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinArguments:
+    """What the command line says."""
+
+    server: str
+    """URL at which the cluster is asked."""
+    token: tokens.Token | None
+    hashes: tuple[str, ...]
+    is_unsafe: bool
+    within_s: float
+    node: str
+    has_proxy: bool
+    root: Path
+    kubelet: tuple[str, ...]
+    """Arguments for the kubelet."""
+
+    def file(self, name: str) -> Path:
+        """Return a file of this node."""
+        return self.root / name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """That of the node."""
+        return self.file("kubelet.conf")
+
+
+class JoinError(ConfigError):
+    """The machine cannot join."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    if any(each in ("-h", "--help") for each in arguments):
+        sys.stdout.write(help_text())
+        return 0
+    try:
+        wanted = read_arguments(arguments)
+        kubelet.split_flags(_kubelet_flags(wanted, ""))  # what is wrong is told before all else
+    except (JoinError, kubelet.FlagError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    if os.geteuid() != 0:
+        sys.stderr.write("Error: a node needs root\n")
+        return FAILED
+    try:
+        pods = asyncio.run(prepare(wanted))
+        own, flags, taken = kubelet.split_flags(_kubelet_flags(wanted, pods))
+        configuration, ignored = kubelet.read(own, flags)
+        options = kubelet.node_options(own, configuration)
+    except (
+        *(ConfigError, KubeconfigError, ApiError, UnreachableError),
+        *(kubelet.FlagError, ConfigurationFileError),
+    ) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return FAILED
+    log = open_logger(("default",), own["log-level"], "json")
+    for each in (*taken, *ignored):
+        log.warning("a setting has no effect", name=each)
+
+    @asynccontextmanager
+    async def beside(_api: Api, informers: Informers) -> AsyncIterator[None]:
+        ranges = (pods,) if pods else ()
+        settings = LocalProxyOptions(options.name, options.ip, ranges, leaves_rules=True)
+        proxy = LocalProxy(informers, settings, SystemClock(), log)
+        try:
+            if wanted.has_proxy:
+                await proxy.start()
+            _tell(options.name)
+            yield
+        finally:
+            await proxy.stop()
+
+    try:
+        return run(lambda: kubelet.serve(own, options, log, beside), log)
+    except (KubeconfigError, ConfigError) as error:
+        log.fatal("command failed", error=str(error))
+        return FAILED
+
+
+def _tell(name: str) -> None:
+    sys.stdout.write(f"this machine is the node {name}\n")
+    sys.stdout.flush()
+
+
+def help_text() -> str:
+    """Return what --help shows."""
+    lines = [f"{__doc__}\nUsage:\n  {COMMAND} HOST:PORT [flags]\n\nFlags:"]
+    for name, (default, meaning) in _OWN.items():
+        shown = f" (default {default})" if default else ""
+        lines.append(f"  --{name:<45} {meaning}{shown}")
+    return "\n".join(lines) + "\n"
+
+
+def read_arguments(arguments: Sequence[str]) -> JoinArguments:
+    """Return what the command line says; JoinError."""
+    own = {name: default for name, (default, _) in _OWN.items()}
+    hashes: list[str] = []
+    places: list[str] = []
+    rest: list[str] = []
+    waiting = list(reversed(arguments))
+    while waiting:
+        argument = waiting.pop()
+        name, equals, text = argument.lstrip("-").partition("=")
+        if not argument.startswith("-"):
+            # The value of a flag of the kubelet, or the place.
+            is_value = bool(rest) and rest[-1].startswith("-") and "=" not in rest[-1]
+            (rest if is_value else places).append(argument)
+            continue
+        if name in _SET:
+            raise JoinError(f"--{name} is not for {COMMAND}: use `kvstack kubelet`")
+        if name not in own:
+            rest.append(argument)
+            continue
+        if not equals:
+            is_alone = not waiting or waiting[-1].startswith("-")
+            text = "true" if name in _BOOLEANS or is_alone else waiting.pop()
+        if name in _BOOLEANS and text not in ("true", "false"):
+            raise JoinError(f"--{name} {text}: true or false")
+        if name == "discovery-token-ca-cert-hash":
+            hashes += filter(None, text.split(","))
+        own[name] = text
+    if len(places) != 1:
+        raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(places)}")
+    try:
+        return JoinArguments(
+            server_of(places[0]),
+            tokens.parse(own["token"]) if own["token"] else None,
+            tuple(map(parse_hash, hashes)),
+            own["discovery-token-unsafe-skip-ca-verification"] == "true",
+            durations.parse(own["discovery-timeout"]) / SECOND_NS,
+            (own["node-name"] or socket.gethostname()).strip().lower(),
+            own["without-proxy"] != "true",
+            _root_of(rest),
+            tuple(rest),
+        )
+    except ValueError as error:
+        raise JoinError(str(error)) from error
+
+
+def _root_of(arguments: Sequence[str]) -> Path:
+    own, _, _ = kubelet.split_flags([*arguments, "--kubeconfig=later"])
+    return Path(own[_ROOT])
+
+
+def server_of(place: str) -> str:
+    """Return the URL of what a user types: a host, a host and a port, or a URL; ValueError."""
+    url = urlsplit(place if "://" in place else f"https://{place}")
+    if url.scheme != "https" or not url.hostname or url.path.strip("/"):
+        raise ValueError(f"{place}: HOST:PORT or https://HOST:PORT")
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    return f"https://{host}:{url.port or _PORT}"
+
+
+async def prepare(wanted: JoinArguments) -> str:
+    """Let the files of a node be there; return the range of the cluster's pods.
+
+    ConfigError, KubeconfigError, ApiError, UnreachableError: the machine cannot join.
+    """
+    clock = SystemClock()
+    if await asyncio.to_thread(_is_of_another, wanted):
+        wanted.kubeconfig.unlink(missing_ok=True)
+    if not await asyncio.to_thread(bootstrap.is_good, wanted.kubeconfig, clock.now_s()):
+        await _join(wanted)
+        return await _learn(wanted, wanted.kubeconfig)
+    try:
+        return await _learn(wanted, wanted.kubeconfig)
+    except (ApiError, UnreachableError):
+        # The node starts without an API server, too, with what it knew.
+        if not wanted.file("config.yaml").exists():
+            raise
+        return _pods_in(wanted.file("cluster.yaml").read_text("utf-8"))
+
+
+def _is_of_another(wanted: JoinArguments) -> bool:
+    """Whether what is kept here is of another cluster than the one whose hash is given."""
+    try:
+        kept = x509.load_pem_x509_certificates(wanted.file("ca.crt").read_bytes())
+    except (OSError, ValueError):
+        return False  # nothing is kept
+    return bool(wanted.hashes) and not any(key_hash(each) in wanted.hashes for each in kept)
+
+
+async def _join(wanted: JoinArguments) -> None:
+    """Get a certificate for this node with the token."""
+    if wanted.token is None:
+        raise JoinError("--token is needed: this machine has no certificate of the cluster yet")
+    if not wanted.hashes and not wanted.is_unsafe:
+        raise JoinError(
+            "--discovery-token-ca-cert-hash is needed, or, to believe whoever knows the token, "
+            "--discovery-token-unsafe-skip-ca-verification"
+        )
+    found = await discover(wanted.server, wanted.token, wanted.hashes, wanted.within_s)
+    authority, first = wanted.file("ca.crt"), wanted.file("bootstrap.conf")
+    wanted.root.mkdir(mode=0o750, parents=True, exist_ok=True)
+    write_file(authority, found.authority)
+    content = _bootstrap_kubeconfig(found.server, authority, wanted.token)
+    write_file(first, yaml.safe_dump(content, sort_keys=False).encode())
+    try:
+        await _check_name(wanted, first)
+        pki = wanted.root / "pki"
+        await bootstrap.ensure(str(first), wanted.kubeconfig, pki, wanted.node, SystemClock())
+    finally:
+        first.unlink(missing_ok=True)  # it holds the token
+
+
+def _bootstrap_kubeconfig(server: str, authority: Path, token: tokens.Token) -> Object:
+    cluster = {"server": server, "certificate-authority": str(authority.absolute())}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "kubernetes", "cluster": cluster}],
+        "users": [{"name": "token", "user": {"token": str(token)}}],
+        "contexts": [{"name": "join", "context": {"cluster": "kubernetes", "user": "token"}}],
+        "current-context": "join",
+    }
+
+
+async def _check_name(wanted: JoinArguments, kubeconfig: Path) -> None:
+    """Check that no other machine is the node that this one wants to be; JoinError."""
+    api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
+    try:
+        with suppress(ApiError):  # there is none, or it is not told: then the certificate decides
+            found = await api.get(NODES, "", wanted.node)
+            if is_true((found.get("status") or {}).get("conditions"), "Ready"):
+                raise JoinError(
+                    f"there is a node {wanted.node} already, and it is Ready: choose another "
+                    "name with --node-name, or delete that node"
+                )
+    finally:
+        await api.close()
+
+
+async def _learn(wanted: JoinArguments, kubeconfig: Path) -> str:
+    """Keep how the cluster is set up; return the range of its pods; ApiError, UnreachableError."""
+    api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
+    try:
+        kubelets = await api.get(CONFIG_MAPS, SYSTEM, KUBELET_CONFIG)
+        cluster = await api.get(CONFIG_MAPS, SYSTEM, CLUSTER_CONFIG)
+    finally:
+        await api.close()
+    configuration = (kubelets.get("data") or {}).get("kubelet", "")
+    text = (cluster.get("data") or {}).get("ClusterConfiguration", "")
+    pods = _pods_in(text)
+    write_file(wanted.file("config.yaml"), configuration.encode())
+    write_file(wanted.file("cluster.yaml"), text.encode())
+    return pods
+
+
+def _pods_in(text: str) -> str:
+    """Return the range of pods that a ClusterConfiguration has; empty: none; ConfigError."""
+    try:
+        found = yaml.safe_load(text)
+        networking = found.get("networking") or {}
+        return str(networking.get("podSubnet") or "")
+    except (yaml.YAMLError, AttributeError) as error:
+        raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} holds no configuration: {error!r}") from error
+
+
+def _kubelet_flags(wanted: JoinArguments, pods: str) -> list[str]:
+    """Return the kubelet's arguments; pods: range of the cluster's; those of the user go before."""
+    found = {
+        "kubeconfig": str(wanted.kubeconfig),
+        "config": str(wanted.file("config.yaml")),
+        "client-ca-file": str(wanted.file("ca.crt")),
+        "hostname-override": wanted.node,
+        "node-ip": address_towards(wanted.server),
+        **({"cluster-cidr": pods, "pod-network": "bridge"} if pods else {"pod-network": "host"}),
+    }
+    return [*(f"--{name}={text}" for name, text in found.items()), *wanted.kubelet]
+
+
+def address_towards(server: str) -> str:
+    """Return the address by which this machine reaches a server; empty: it is not known."""
+    url = urlsplit(server)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((url.hostname, url.port or _PORT))  # nothing is sent
+            address: str = probe.getsockname()[0]
+    except OSError:
+        return ""
+    return address

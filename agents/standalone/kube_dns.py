@@ -1,0 +1,258 @@
+"""The Service kube-system/kube-dns of `kvstack up`, and where DNS answers for it.
+
+    Service kube-dns, the tenth address of the service range
+      └─ EndpointSlice kube-dns-NODE: the agent of this process, at an address inside of the node
+
+The Service is as upstream's, with its selector: once pods of CoreDNS are ready behind it, the slice
+of the agent goes, and comes back when they are gone. It is made where it is missing, at start, and
+may then be changed. `KubeDns.decide` says what is to be done; the rest does it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
+from kvstack.agents.client.informer import Informer, Object
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.dns.services import SERVICE_LABEL
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.logger import Logger
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+NAMESPACE: Final = "kube-system"
+NAME: Final = "kube-dns"
+MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
+MANAGER: Final = "dns.kvstack.io"
+_TENTH: Final = 10
+_RETRY_S: Final = 1.0
+_RETRY_S_MAX: Final = 30.0
+_NOT_FOUND, _EXISTS, _INVALID = 404, 409, 422
+
+
+class Endpoint(NamedTuple):
+    """Where the agent answers."""
+
+    address: str
+    port: int
+
+
+class Write(NamedTuple):
+    """What is done next."""
+
+    verb: str
+    """create, update or delete."""
+    object: Object
+
+
+def cluster_ip(service_range: Network) -> str:
+    """Return the address of the Service; empty: the range is too small for it."""
+    if service_range.num_addresses <= _TENTH + 1:
+        return ""
+    return str(service_range.network_address + _TENTH)
+
+
+def service(ip: str) -> Object:
+    """Return the Service, as kubeadm makes it."""
+    ports = (("dns", 53, "UDP"), ("dns-tcp", 53, "TCP"), ("metrics", 9153, "TCP"))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {
+                "k8s-app": NAME,
+                "kubernetes.io/cluster-service": "true",
+                "kubernetes.io/name": "CoreDNS",
+            },
+            "annotations": {"prometheus.io/port": "9153", "prometheus.io/scrape": "true"},
+        },
+        "spec": {
+            "clusterIP": ip,
+            "selector": {"k8s-app": NAME},
+            "ports": [
+                {"name": name, "port": port, "targetPort": port, "protocol": protocol}
+                for name, port, protocol in ports
+            ],
+        },
+    }
+
+
+def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
+    """Return the EndpointSlice of an agent; owner: the Service."""
+    meta = owner["metadata"]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {SERVICE_LABEL: NAME, MANAGED_BY: MANAGER},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Service", "name": NAME, "uid": meta["uid"]}
+            ],
+        },
+        "addressType": "IPv6" if ":" in endpoint.address else "IPv4",
+        "endpoints": [
+            {
+                "addresses": [endpoint.address],
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+            }
+        ],
+        "ports": [
+            {"name": "dns", "port": endpoint.port, "protocol": "UDP"},
+            {"name": "dns-tcp", "port": endpoint.port, "protocol": "TCP"},
+        ],
+    }
+
+
+def decide(
+    name: str, owner: Object | None, slices: list[Object], endpoint: Endpoint | None
+) -> Write | None:
+    """Return what is to be written; None: all is as it should be.
+
+    owner: the Service, if there is one; slices: of it; endpoint: of this agent, once it answers.
+    """
+    own = next((each for each in slices if each["metadata"]["name"] == name), None)
+    others = [each for each in slices if each is not own and not _is_ours(each)]
+    if owner is None or endpoint is None or any(map(_is_ready, others)):
+        return None if own is None else Write("delete", own)
+    wanted = piece(name, owner, endpoint)
+    if own is None:
+        return Write("create", wanted)
+    if own["addressType"] != wanted["addressType"]:
+        return Write("delete", own)  # it cannot be changed
+    if all(own.get(each) == wanted[each] for each in ("endpoints", "ports")):
+        return None
+    meta = {**wanted["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
+    return Write("update", {**wanted, "metadata": meta})
+
+
+def _is_ours(obj: Object) -> bool:
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+
+
+def _is_ready(obj: Object) -> bool:
+    return any(
+        (each.get("conditions") or {}).get("ready") is not False
+        for each in obj.get("endpoints") or ()
+    )
+
+
+class KubeDns:
+    """Keeps the objects as they should be, from `start` to `stop`."""
+
+    def __init__(self, api: Api, informers: Informers, node: str, ip: str, logger: Logger) -> None:
+        """node: of the agent; ip: of the Service, empty: any."""
+        self._api = api
+        self._informers = informers
+        self._name = f"{NAME}-{node}"
+        self._ip = ip
+        self._logger = logger
+        self._endpoint: Endpoint | None = None
+        self._is_due = asyncio.Event()
+        self._followed: list[Informer] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Make the Service, then follow what is behind it."""
+        for resource in (SERVICES, ENDPOINT_SLICES):
+            informer = self._informers.of(resource)
+            informer.on_change(self._on_change)
+            self._followed.append(informer)
+        work = self._run()
+        self._task = asyncio.get_running_loop().create_task(work, name="kube-dns")
+
+    async def stop(self) -> None:
+        """Change nothing any more; what there is stays for the next start."""
+        for informer in self._followed:
+            informer.forget(self._on_change)
+        self._followed.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def answers_at(self, endpoint: Endpoint) -> None:
+        """Tell where the agent answers."""
+        if ip_address(endpoint.address).is_loopback:
+            return  # no EndpointSlice may have such an address, and pods do not reach it
+        self._endpoint = endpoint
+        self._is_due.set()
+
+    async def _run(self) -> None:
+        await self._again_and_again(self._make)
+        services, slices = self._informers.of(SERVICES), self._informers.of(ENDPOINT_SLICES)
+        await services.synced()
+        await slices.synced()
+        while True:
+            self._is_due.clear()
+            await self._again_and_again(self._write)
+            await self._is_due.wait()
+
+    def _on_change(self, old: Object | None, new: Object | None) -> None:
+        meta = (new or old or {})["metadata"]
+        label = (meta.get("labels") or {}).get(SERVICE_LABEL)
+        if meta["namespace"] == NAMESPACE and NAME in (meta["name"], label):
+            self._is_due.set()
+
+    async def _again_and_again(self, work: Callable[[], Any]) -> None:
+        """Do something until it is done."""
+        wait_s = _RETRY_S
+        while True:
+            try:
+                await work()
+            except (ApiError, UnreachableError) as error:
+                self._logger.warning("the Service of DNS is not as it should", reason=str(error))
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RETRY_S_MAX)
+            else:
+                return
+
+    async def _make(self) -> None:
+        """Create the Service if it is missing; asked first, as its address would be refused."""
+        try:
+            await self._api.get(SERVICES, NAMESPACE, NAME)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+        else:
+            return
+        try:
+            await self._api.create(SERVICES, NAMESPACE, service(self._ip))
+        except ApiError as error:
+            if error.code == _INVALID:
+                text = "there is no Service kube-dns: its address is not to be had"
+                self._logger.warning(text, address=self._ip, reason=str(error))
+            elif error.code != _EXISTS:
+                raise
+
+    async def _write(self) -> None:
+        """Do what is due, as far as it is known here; what comes of it is told by the informers."""
+        services, slices = self._informers.of(SERVICES), self._informers.of(ENDPOINT_SLICES)
+        found = [
+            each
+            for each in slices.store.in_namespace(NAMESPACE)
+            if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) == NAME
+        ]
+        owner = services.store.get(f"{NAMESPACE}/{NAME}")
+        write = decide(self._name, owner, found, self._endpoint)
+        if write is None:
+            return
+        try:
+            await self._do(write)
+        except ApiError as error:
+            if error.code not in (_NOT_FOUND, _EXISTS):  # the informers are behind, and will tell
+                raise
+
+    async def _do(self, write: Write) -> None:
+        if write.verb == "create":
+            await self._api.create(ENDPOINT_SLICES, NAMESPACE, write.object)
+        elif write.verb == "update":
+            await self._api.update(ENDPOINT_SLICES, write.object)
+        else:
+            await self._api.delete(ENDPOINT_SLICES, NAMESPACE, self._name)

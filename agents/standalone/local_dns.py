@@ -1,0 +1,131 @@
+"""DNS as a part of `kvstack up`: where it answers, and whom.
+
+    with pods in networks of their own    the first address of the node's range: its bridge's
+    else, with a node that runs pods      its address, a port that is free
+    without such a node                   the loopback
+
+Nothing else is listened on. The cluster's nodes and pods may ask, nobody else.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, ip_network
+from typing import Final
+
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import NODES
+from kvstack.agents.client.informer import Object
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.dns.clients import Network
+from kvstack.agents.dns.cluster import Options
+from kvstack.agents.dns.exchange import Resolver
+from kvstack.agents.dns.forwarder import Forwarding
+from kvstack.agents.dns.node_resolvers import NodeResolvers
+from kvstack.agents.dns.server import DnsServer, DnsSettings
+from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+
+PORT: Final = 53
+DOMAIN: Final = "cluster.local"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDnsOptions:
+    """How DNS runs in this process."""
+
+    node: str
+    """Its name."""
+    address: str
+    """Where names are answered if pods have no networks of their own."""
+    service_ip: str
+    """Of the Service kube-dns."""
+    has_bridge: bool = False
+    """Whether pods of this node have networks of their own."""
+    ranges: Sequence[Network] = ()
+    """Of all pods."""
+
+
+class LocalDns:
+    """The server, and the objects that lead to it."""
+
+    def __init__(
+        self, api: Api, informers: Informers, clock: Clock, logger: Logger, options: LocalDnsOptions
+    ) -> None:
+        """api: as the user who keeps the objects."""
+        self._informers = informers
+        self._clock = clock
+        self._logger = logger
+        self._options = options
+        own = ip_network(options.address)
+        settings = DnsSettings(
+            Options(DOMAIN),
+            Forwarding(NodeResolvers(clock), own=frozenset((Resolver(options.service_ip),))),
+            (ip_network("127.0.0.0/8"), own, *options.ranges),
+            nodes_may_ask=True,
+        )
+        self._server = DnsServer(informers, settings, clock, logger)
+        self._objects = KubeDns(api, informers, options.node, options.service_ip, logger)
+        self._range = asyncio.Event()
+        self._follows = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin; names are answered once the node has its range, if pods have their own."""
+        await self._server.start()
+        self._objects.start()
+        if self._options.has_bridge:
+            self._informers.of(NODES).on_change(self._on_node)
+            self._follows = True
+        else:
+            self._range.set()
+        self._task = asyncio.get_running_loop().create_task(self._listen(), name="DNS")
+
+    async def stop(self) -> None:
+        """Answer no more."""
+        if self._follows:
+            self._informers.of(NODES).forget(self._on_node)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._objects.stop()
+        await self._server.stop()
+
+    def _on_node(self, _old: Object | None, new: Object | None) -> None:
+        if new is not None and new["metadata"]["name"] == self._options.node and _range_of(new):
+            self._range.set()
+
+    async def _listen(self) -> None:
+        await self._range.wait()
+        address = self._options.address
+        if self._options.has_bridge:
+            node = self._informers.of(NODES).store.get(self._options.node)
+            found = _range_of(node or {})
+            if found is None:
+                return  # the node is gone again
+            address = str(found[1])
+        port = await self._bind(address)
+        if port:
+            self._objects.answers_at(Endpoint(address, port))
+
+    async def _bind(self, address: str) -> int:
+        """Return the port that names are answered on; 0: none."""
+        for port in (PORT, 0) if self._options.has_bridge else (0,):
+            try:
+                bound = await self._server.listen(address, port)
+            except ConfigError as error:
+                self._logger.warning("DNS cannot answer there", reason=str(error))
+            else:
+                self._logger.info("DNS answers", address=address, port=bound)
+                return bound
+        return 0
+
+
+def _range_of(node: Object) -> IPv4Network | None:
+    """Return the range that a node's pods have their addresses from."""
+    for each in node.get("spec", {}).get("podCIDRs") or ():
+        if ":" not in each:
+            return IPv4Network(each)
+    return None

@@ -1,0 +1,153 @@
+"""metrics.k8s.io of an API server's own process.
+
+    metrics = LocalMetrics(server, informers, clock, logger, options, own_nodes)
+    await metrics.start();  …;  await metrics.stop()
+
+Nodes of this process are read without a socket; others as the API server reaches kubelets, with its
+certificate. The APIServices are made where they are missing: somebody else's stay as they are, and
+who registers a server of their own for the group takes it over at once.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.built_in import NODES, PODS
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.metrics.answers import MetricsApi, answered
+from kvstack.agents.metrics.collector import Collector, CollectorOptions
+from kvstack.agents.metrics.documents import MetricsGroup
+from kvstack.agents.metrics.history_api import HISTORY_GROUP, HistoryApi
+from kvstack.agents.metrics.readings import Reading
+from kvstack.agents.metrics.resource_api import GROUPS, ResourceApi
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.aggregation.in_process import ServedVersion
+from kvstack.apiserver.http.request_context import RequestContext
+from kvstack.apiserver.server.assembly import ApiServer
+from kvstack.component.logger import Logger
+
+Object: TypeAlias = dict[str, Any]
+OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]
+"""Reads a node of this process by its name; None: it is none of them."""
+
+_API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
+_GROUP_PRIORITY: Final = 100
+_VERSION_PRIORITY: Final = 100
+_EXISTS: Final = 409
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """How nodes are read."""
+
+    collector: CollectorOptions = field(default_factory=CollectorOptions)
+
+
+class LocalMetrics:
+    """Reads nodes and serves what they use."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        informers: Informers,
+        clock: Clock,
+        logger: Logger,
+        options: MetricsOptions,
+        own_nodes: Sequence[OwnNode],
+    ) -> None:
+        """Read nothing yet."""
+        self._server = server
+        self._clock = clock
+        self._own_nodes = own_nodes
+        self._others: Callable[[Object], Awaitable[Reading]] | None = None
+        self.collector: Final = Collector(informers, clock, logger, options.collector, self._read)
+        nodes, pods = informers.of(NODES).store, informers.of(PODS).store
+        resources = ResourceApi(self.collector.points, nodes, pods, clock)
+        history = HistoryApi(self.collector.history, nodes, pods)
+        self._served: Final = [
+            *(_version(each, resources) for each in GROUPS),
+            _version(HISTORY_GROUP, history),
+        ]
+
+    async def start(self) -> None:
+        """Serve, and begin to read."""
+        for each in self._served:
+            self._server.aggregator.here.add(each)
+        for each in self._served:
+            if not self._is_foreign(each.group):
+                await self._register(each)
+        await self.collector.start()
+
+    async def stop(self) -> None:
+        """Read and serve no more."""
+        await self.collector.stop()
+        for each in self._served:
+            self._server.aggregator.here.remove(each)
+
+    def _is_foreign(self, group: str) -> bool:
+        """Whether somebody else serves a group."""
+        return any(
+            each["spec"].get("group") == group and each["spec"].get("service") is not None
+            for each in self._server.registry.view.list(_API_SERVICES)
+        )
+
+    async def _register(self, served: ServedVersion) -> None:
+        name = f"{served.version}.{served.group}"
+        loopback = self._server.loopback
+        if loopback.get(_API_SERVICES, "", name) is not None:
+            return
+        spec = {
+            "group": served.group,
+            "version": served.version,
+            "groupPriorityMinimum": _GROUP_PRIORITY,
+            "versionPriority": _VERSION_PRIORITY,
+        }
+        try:
+            await loopback.create(_API_SERVICES, {"metadata": {"name": name}, "spec": spec})
+        except ApiError as error:
+            if error.code != _EXISTS:  # another server of the cluster was quicker
+                raise
+
+    async def _read(self, node: Object) -> Reading:
+        name = node["metadata"]["name"]
+        for own in self._own_nodes:
+            found = own(name)
+            if found is not None:
+                return await found
+        if self._others is None:
+            self._others = self._kubelets()
+        return await self._others(node)
+
+    def _kubelets(self) -> Callable[[Object], Awaitable[Reading]]:
+        """Return what reads nodes elsewhere."""
+        from kvstack.agents.metrics.kubelets import KubeletOptions, Kubelets  # seldom wanted
+
+        settings = self._server.options
+        tls = settings.kubelets
+        options = KubeletOptions(
+            tls.cert_file, tls.key_file, tls.ca_file, address_types=settings.kubelet_addresses
+        )
+        return Kubelets(options, self._clock).read
+
+
+def _version(group: MetricsGroup, api: MetricsApi) -> ServedVersion:
+    """Return a version as the API server serves it."""
+
+    async def serve(context: RequestContext) -> None:
+        request, route = context.request, context.route
+        path, accept = route.info.path, request.header("accept")
+        found = await answered(api, request.method, path, route.query, accept)
+        context.reply.send(found.code, found.content_type, found.body)
+
+    return ServedVersion(
+        group.name,
+        group.version,
+        _GROUP_PRIORITY,
+        _VERSION_PRIORITY,
+        group.aggregated(),
+        group.openapi_v3(),
+        group.openapi_v2(),
+        serve,
+    )

@@ -1,0 +1,113 @@
+"""The proxy of `kvstack up`, on the informers that the process has anyway.
+
+By nftables where this process may write it and no other proxy of the machine does; else by
+listeners of this process, which serve node ports alone. Its rules go when the cluster stops, unless
+pods go on.
+"""
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
+from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.timing import Clock
+from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
+from kvstack.component.errors import ConfigError
+from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.proxy.backend import Backend
+
+_MIN_GAP_S: Final = 0.05
+_LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProxyOptions:
+    """What the proxy knows of its node."""
+
+    node: str
+    ip: str
+    pod_ranges: tuple[str, ...] = ()
+    """Of the cluster's pods; none: they share the node's address."""
+    leaves_rules: bool = False
+    """Whether traffic goes on while no proxy runs, as pods do that outlive their node."""
+
+
+class LocalProxy:
+    """Serves the Services of the process's cluster on its machine."""
+
+    def __init__(
+        self, informers: Informers, options: LocalProxyOptions, clock: Clock, logger: Logger
+    ) -> None:
+        """Serve nothing yet."""
+        self._informers = informers
+        self._options = options
+        self._clock = clock
+        self._logger = logger
+        self._held = ExitStack()
+        self._proxier: Proxier | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin; what is there is served soon after."""
+        of = self._informers.of
+        self._proxier = Proxier(
+            Sources(of(SERVICES), of(ENDPOINT_SLICES), of(NODES), of(SERVICE_CIDRS)),
+            ProxierOptions(self._options.node, _MIN_GAP_S, health_host=self._options.ip),
+            {4: await asyncio.to_thread(self._backend)},
+            self._clock,
+            self._logger,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run(self._proxier), name="proxy")
+
+    async def stop(self) -> None:
+        """End; the rules of this process go."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._proxier is not None:
+            await self._proxier.close()
+        self._held.close()
+
+    async def _run(self, proxier: Proxier) -> None:
+        try:
+            await proxier.start()
+            await proxier.run()
+        except Exception as error:
+            self._logger.error("Services are served no more", error=repr(error))
+            raise
+
+    def _backend(self) -> "Backend":
+        from kvstack.agents.proxy.nftables import program
+
+        problem = program.problem()
+        if not problem:
+            try:
+                return self._tables()
+            except (ConfigError, OSError) as error:
+                problem = str(error)
+        self._logger.warning(
+            "no cluster IP is served, but node ports are: no rules can be written", reason=problem
+        )
+        from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+
+        places = tuple(dict.fromkeys((self._options.ip, _LOOPBACK)))
+        return UserspaceBackend(places, self._logger)
+
+    def _tables(self) -> "Backend":
+        from kvstack.agents.proxy.nftables.backend import NftBackend, machine_lock
+        from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
+
+        leaves = self._options.leaves_rules
+        self._held.enter_context(machine_lock(takes_over=leaves))
+        layout = Layout(
+            4,
+            local=LocalTraffic(self._options.pod_ranges),
+            node_ips=(self._options.ip,),
+            node_ip=self._options.ip,
+        )
+        return NftBackend(layout, self._logger, leaves_rules=leaves)

@@ -1,0 +1,346 @@
+"""The settings of `kvstack up`: its own flags, and what it sets of the API server's.
+
+    kvstack up --data-dir DIR --nodes 3 --secure-port 7443
+               └─ own, see StackOptions ─┘ └─ the API server's
+
+Flags of `kvstore` are passed on as they are.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from kvstack.agents.controllers.table import UnknownControllerError, check_names
+from kvstack.agents.dashboard import access as dashboard_access
+from kvstack.agents.kubelet import host_root
+from kvstack.agents.kubelet.hollow.nodes import names_of
+from kvstack.agents.kubelet.routes.plan import AUTOMATIC, MODES
+from kvstack.agents.metrics import access as metrics_access
+from kvstack.agents.standalone import dns_access, network_policy_access
+from kvstack.agents.standalone.joining import access as joining_access
+from kvstack.agents.standalone.local_path import access as local_path_access
+from kvstack.agents.standalone.parts import (
+    CONTROLLERS,
+    DASHBOARD,
+    DNS,
+    JOINING,
+    LOCAL_PATH,
+    METRICS,
+    NETWORK_POLICY,
+    NODE,
+    PARTS,
+)
+from kvstack.agents.standalone.pod_range import NONE, parse
+from kvstack.agents.standalone.rbac import OBJECTS
+from kvstack.agents.standalone.store_access import (
+    OWN_SOCKET,
+    PEER_FLAGS,
+    with_schemes,
+)
+from kvstack.apiserver.server.addresses import advertised_address
+from kvstack.apiserver.server.settings.flags import BY_NAME, SHORT, TABLE, Kind
+from kvstack.apiserver.server.settings.options import Options, options_of
+from kvstack.component.flags.command_line import (
+    Given,
+    UsageError,
+    Value,
+)
+from kvstack.component.line_log.line_logger import LEVELS
+from kvstack.component.net.hosts import join_host_port
+from kvstore.config.flags import BY_NAME as STORE_FLAGS
+from kvstore.config.flags import FlagKind as StoreKind
+
+COMMAND: Final = "kvstack up"
+ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+SERVICE_RANGE: Final = "10.96.0.0/16"
+_CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
+"""As kubeadm has them: nodes may join by bootstrap tokens."""
+ABOUT: Final = """\
+A cluster in one process: store, API server, controllers, scheduler, and, for root, a node.
+
+  --data-dir DIR                where everything is kept (default default.etcd)
+  --listen-client-urls URLS     where the store listens: unix: is a socket in DIR (the default),
+                                HOST:PORT and https: ask for a certificate, http: for nothing
+  --kubeconfig FILE             of the administrator (default DIR/kubernetes/admin.conf)
+  --log-level LEVEL             debug, info, warn or error (default warn)
+  --nodes N                     hollow nodes, which run pods without processes (default 0); or
+                                their names, comma-separated
+  --controllers LIST            as of kube-controller-manager: *, name, -name
+                                (default {controllers})
+  --node-ip IP                  of the node and its pods (default that of this machine)
+  --cluster-cidr RANGE          of the addresses of pods; none: pods share the node's address
+                                (default the first of 10.244.0.0/16 and on that is free here)
+  --network MODE                how pods of other nodes are reached: host-gw (their node is a
+                                gateway), vxlan (a tunnel), none, or auto: host-gw where the node is
+                                on a network of this machine, else vxlan (default auto)
+  --image-dir DIR               images of the node (default DIR/kubernetes/node/images)
+  --host-image BOOL             whether host:latest, this machine's files, is one (default true)
+  --host-root-namespaces LIST   namespaces whose pods of host:latest may be root of the machine, if
+                                they say so (default none)
+  --local-storage-limit SIZE    what all pods together may take of the disk, as 20Gi or 50%
+                                (default what leaves 10 % of it and the store's reserve free)
+  --ignore-limits BOOL          take pods with limits where none can be enforced (default false)
+  --cluster-dns IP              whom pods ask for names; none: as their node does
+                                (default the tenth address of the services, where DNS is a part)
+  --without PARTS               what is left to others, of: {parts}
+
+All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
+    parts=", ".join(PARTS), controllers=_CONTROLLERS
+)
+_OWN: Final = {
+    "data-dir": "default.etcd",
+    "listen-client-urls": OWN_SOCKET,
+    "kubeconfig": "",
+    "log-level": "warn",
+    "nodes": "0",
+    "controllers": _CONTROLLERS,
+    "without": "",
+    "node-ip": "",
+    "cluster-cidr": "",
+    "cluster-dns": "",
+    "network": AUTOMATIC,
+    "image-dir": "",
+    "host-image": "true",
+    "host-root-namespaces": "",
+    "ignore-limits": "false",
+    "local-storage-limit": "",
+}
+_RBAC: Final = {
+    DASHBOARD: dashboard_access.OBJECTS,
+    DNS: dns_access.OBJECTS,
+    JOINING: joining_access.OBJECTS,
+    LOCAL_PATH: local_path_access.OBJECTS,
+    METRICS: metrics_access.OBJECTS,
+    NETWORK_POLICY: network_policy_access.OBJECTS,
+}
+"""Roles and bindings of the parts that may be left out."""
+_BOOLEANS: Final = ("host-image", "ignore-limits")
+
+
+class StackOptions(NamedTuple):
+    """What is started, and where it is kept."""
+
+    data_dir: Path
+    client_urls: tuple[str, ...]
+    """Where the store listens, as `store_access` reads them."""
+    kubeconfig: Path
+    log_level: str
+    store_flags: tuple[str, ...]
+    """As `kvstore` takes them."""
+    has_peers: bool
+    without: frozenset[str] = frozenset()
+    """The agents that are left to others."""
+    hollow_nodes: tuple[str, ...] = ()
+    """Their names."""
+    controllers: str = _CONTROLLERS
+    node_ip: str = ""
+    cluster_range: str = ""
+    """Of pods; `none`: they share the node's address; empty: one that is free."""
+    image_dir: Path | None = None
+    has_host_image: bool = True
+    host_root_namespaces: tuple[str, ...] = ()
+    ignores_limits: bool = False
+    local_storage_limit: str = ""
+    cluster_dns: str = ""
+    """An address, `none`, or empty: where the part of this process is found."""
+    network: str = AUTOMATIC
+    """How pods of other nodes are reached: one of `routes.plan.MODES`."""
+
+
+def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
+    """Return what is not the API server's, and the other arguments; raises UsageError."""
+    found = dict(_OWN)
+    store: list[str] = []
+    names: set[str] = set()
+    rest: list[str] = []
+    waiting = list(reversed(arguments))
+    while waiting:
+        argument = waiting.pop()
+        name, equals, text = argument.lstrip("-").partition("=")
+        flag = STORE_FLAGS.get(name)
+        is_stores = flag is not None and name not in BY_NAME
+        if not argument.startswith("-") or not (name in _OWN or is_stores):
+            rest.append(argument)
+            if not equals and waiting and _takes_next(name):
+                rest.append(waiting.pop())
+            continue
+        if not equals:
+            if flag is not None and flag.kind is StoreKind.BOOL:
+                text = "true"
+            elif waiting:
+                text = waiting.pop()
+            else:
+                raise UsageError(f"flag needs an argument: {argument}")
+        if name in _OWN:
+            found[name] = text
+        else:
+            store.append(f"--{name}={text}")
+            names.add(name)
+    return _stack_options(found, store, has_peers=not names.isdisjoint(PEER_FLAGS)), rest
+
+
+def _takes_next(name: str) -> bool:
+    """Tell whether a flag of the API server has its value in the next argument."""
+    flag = BY_NAME.get(name.replace("_", "-")) or BY_NAME.get(SHORT.get(name, ""))
+    return flag is not None and flag.kind not in (Kind.BOOL, Kind.VERSION)
+
+
+def _stack_options(
+    found: Mapping[str, str], store_flags: Sequence[str], *, has_peers: bool
+) -> StackOptions:
+    if found["log-level"] not in LEVELS:
+        raise UsageError(f"--log-level {found['log-level']}: one of {', '.join(LEVELS)}")
+    without = frozenset(filter(None, found["without"].split(",")))
+    if unknown := sorted(without.difference(PARTS)):
+        raise UsageError(f"--without {unknown[0]}: one of {', '.join(PARTS)}")
+    try:
+        check_names(found["controllers"])
+        hollow_nodes = names_of(found["nodes"])
+    except UnknownControllerError as error:
+        raise UsageError(f"--controllers: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"--nodes {error}") from error
+    try:
+        host_root_namespaces = host_root.parse(found[host_root.FLAG])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    for name in _BOOLEANS:
+        if found[name] not in ("true", "false"):
+            raise UsageError(f"--{name} {found[name]}: true or false")
+    if found["cluster-cidr"]:
+        try:
+            parse(found["cluster-cidr"])
+        except ValueError as error:
+            raise UsageError(f"--cluster-cidr {error}") from error
+        if without.issuperset((CONTROLLERS, NODE)):
+            raise UsageError(
+                f"--cluster-cidr {found['cluster-cidr']}: nothing uses it with --without "
+                f"{CONTROLLERS},{NODE}"
+            )
+    if found["cluster-dns"] not in ("", NONE):
+        try:
+            ip_address(found["cluster-dns"])
+        except ValueError as error:
+            raise UsageError(f"--cluster-dns {error}") from error
+    if found["network"] not in MODES:
+        raise UsageError(f"--network {found['network']}: one of {', '.join(MODES)}")
+    _check_limit(found["local-storage-limit"])
+    data_dir = Path(found["data-dir"])
+    own_file = found["kubeconfig"]
+    return StackOptions(
+        data_dir,
+        with_schemes(filter(None, map(str.strip, found["listen-client-urls"].split(",")))),
+        Path(own_file) if own_file else kubernetes_dir(data_dir) / "admin.conf",
+        found["log-level"],
+        tuple(store_flags),
+        has_peers,
+        without,
+        hollow_nodes,
+        found["controllers"],
+        found["node-ip"],
+        found["cluster-cidr"],
+        Path(found["image-dir"]) if found["image-dir"] else None,
+        found["host-image"] == "true",
+        host_root_namespaces,
+        found["ignore-limits"] == "true",
+        found["local-storage-limit"],
+        found["cluster-dns"],
+        found["network"],
+    )
+
+
+def _check_limit(text: str) -> None:
+    """Check --local-storage-limit; UsageError."""
+    if text:
+        from kvstack.agents.standalone.local_storage import check  # loads parts of the node
+
+        try:
+            check(text)
+        except ValueError as error:
+            raise UsageError(f"--local-storage-limit {error}") from error
+
+
+def stack_options(own: StackOptions, given: Given) -> Options:
+    """Return the API server's settings: what is given, and else what suits one process."""
+    pki = pki_dir(own.data_dir)
+    defaults: dict[str, Value] = {
+        "etcd-servers": ("in this process",),
+        "bind-address": "127.0.0.1",
+        "cert-dir": str(pki),
+        "tls-cert-file": str(pki / "apiserver.crt"),
+        "tls-private-key-file": str(pki / "apiserver.key"),
+        "client-ca-file": str(pki / "ca.crt"),
+        "requestheader-client-ca-file": str(pki / "front-proxy-ca.crt"),
+        "requestheader-allowed-names": ("front-proxy-client",),
+        "requestheader-username-headers": ("X-Remote-User",),
+        "requestheader-uid-headers": ("X-Remote-Uid",),
+        "requestheader-group-headers": ("X-Remote-Group",),
+        "requestheader-extra-headers-prefix": ("X-Remote-Extra-",),
+        "proxy-client-cert-file": str(pki / "front-proxy-client.crt"),
+        "proxy-client-key-file": str(pki / "front-proxy-client.key"),
+        "kubelet-client-certificate": str(pki / "apiserver-kubelet-client.crt"),
+        "kubelet-client-key": str(pki / "apiserver-kubelet-client.key"),
+        "kubelet-preferred-address-types": ("InternalIP", "Hostname"),
+        "service-account-issuer": (ISSUER,),
+        "service-account-key-file": (str(pki / "sa.pub"),),
+        "service-account-signing-key-file": str(pki / "sa.key"),
+        "service-cluster-ip-range": SERVICE_RANGE,
+        "authorization-mode": ("Node", "RBAC"),
+        "enable-admission-plugins": ("NodeRestriction",),
+        "enable-bootstrap-token-auth": True,
+        "allow-privileged": True,
+    }
+    options = options_of(Given(TABLE, {**defaults, **given.values}))
+    return dataclasses.replace(
+        options,
+        # A node that was given an address of loopback, and its pods, can be reached nowhere else.
+        proxies_to_loopback=own.node_ip.startswith("127."),
+        rbac_objects=(
+            *OBJECTS,
+            *(each for part, rows in _RBAC.items() if part not in own.without for each in rows),
+        ),
+    )
+
+
+def secrets_of(own: StackOptions) -> tuple[Path, ...]:
+    """Return where the cluster has keys, credentials and its data."""
+    sockets = [urlsplit(each) for each in own.client_urls]
+    found = [Path(each.netloc + each.path) for each in sockets if each.scheme.startswith("unix")]
+    return tuple(each.absolute() for each in (own.data_dir, own.kubeconfig, *found))
+
+
+def kubernetes_dir(data_dir: Path) -> Path:
+    """Return where the files are that are not the store's."""
+    return data_dir / "kubernetes"
+
+
+def pki_dir(data_dir: Path) -> Path:
+    """Return where certificates and keys are."""
+    return kubernetes_dir(data_dir) / "pki"
+
+
+def server_url(options: Options) -> str:
+    """Return the URL of the kubeconfig: how this machine reaches the server."""
+    host = options.serving.external_host or options.serving.bind_address
+    try:
+        if ip_address(host).is_unspecified:
+            host = "127.0.0.1"
+    except ValueError:
+        pass  # a name
+    return f"https://{join_host_port(host, options.serving.port)}"
+
+
+def announced_url(options: Options) -> str:
+    """Return the URL that machines are told that join; a loopback one: they cannot."""
+    serving = options.serving
+    host = serving.external_host
+    if not host:
+        # An address that was added for pods is on this machine alone.
+        is_hidden = ip_address(serving.bind_address).is_loopback and (
+            not serving.advertise_address or bool(serving.also_bind_addresses)
+        )
+        host = serving.bind_address if is_hidden else advertised_address(serving)
+    return f"https://{join_host_port(host, serving.port)}"

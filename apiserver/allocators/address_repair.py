@@ -1,0 +1,199 @@
+"""Repair of cluster IPs: each has one IPAddress that refers to its Service, and no other is left.
+
+    Service 10.0.0.5  ⇄  IPAddress 10.0.0.5 of it          nothing to do
+    Service 10.0.0.5     no IPAddress                      is made
+    Service 10.0.0.5     IPAddress of something else       is made anew
+    Service 10.0.0.5     IPAddress of a Service with the   only told: one of them must go
+                         same cluster IP
+                         IPAddress of no Service           is deleted after a while
+
+An IPAddress without its Service waits because the Service may be on its way, or because a refused
+one is just being undone. Only IPAddresses that the allocator made are looked at without a Service.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
+from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apiserver.allocators.cluster_ips import (
+    FAMILY_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    AddressRange,
+    contains,
+    family_of,
+    ip_address_object,
+)
+from kvstack.apiserver.allocators.findings import Finding, Obj
+
+GRACE_SECONDS: Final = 60
+"""How long the Service of a new IPAddress may take."""
+UNDO_SECONDS: Final = 5
+"""How long an IPAddress that is newer than its Service may be there without being its."""
+
+FindService = Callable[[str, str], Obj | None]
+"""(namespace, name): return the Service, None if there is none."""
+
+
+@dataclass(slots=True)
+class Repair:
+    """What is to be done; deletions come before creations."""
+
+    findings: list[Finding] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    """The names of IPAddresses to be deleted."""
+    created: list[Obj] = field(default_factory=list)
+    """The IPAddresses to be made."""
+    retry_seconds: float = 0
+    """When to look again, if it is too early to decide; 0: no need."""
+
+
+def repair_service(
+    service: Obj,
+    ranges: Iterable[AddressRange],
+    find_address: Callable[[str], Obj | None],
+    find_service: FindService,
+) -> Repair:
+    """Return how the IPAddresses of a Service are made right."""
+    repair = Repair()
+    spec = service.get("spec") or {}
+    if spec.get("clusterIP", "") in {"", "None"}:
+        return repair
+    ranges = list(ranges)
+    for text in _cluster_ips(service):
+        parsed = parse_ip(text)
+        if parsed is None:
+            message = "Cluster IP <nil> is not a valid IP; please recreate Service"
+            finding = Finding(service, "ClusterIPNotValid", "ClusterIPValidation", message)
+            repair.findings.append(finding)
+            continue
+        address = format_ip(parsed)
+        if any(contains(each, address) for each in ranges):
+            _repair_cluster_ip(repair, service, address, find_address(address), find_service)
+        else:
+            message = "is not within any configured Service CIDR; please recreate service"
+            _tell(repair, service, "ClusterIPOutOfRange", f"{_shown(address)} {message}")
+    return repair
+
+
+def _repair_cluster_ip(
+    repair: Repair,
+    service: Obj,
+    address: str,
+    claim: Obj | None,
+    find_service: FindService,
+) -> None:
+    metadata = service["metadata"]
+    made = ip_address_object(address, metadata["namespace"], metadata["name"])
+    if claim is None:
+        message = f"{_shown(address)} is not allocated; repairing"
+        _tell(repair, service, "ClusterIPNotAllocated", message)
+        repair.created.append(made)
+        return
+    other = _service_of(claim, service, find_service)
+    if other is None:
+        message = (
+            f"the ClusterIP [{family_of(address)}]: {address} for Service"
+            f" {metadata['namespace']}/{metadata['name']} has a wrong reference; repairing"
+        )
+        _tell(repair, service, "ClusterIPNotAllocated", message)
+    elif other is not service and address in _cluster_ips(other):
+        message = (
+            f"{_shown(address, '')} was assigned to multiple services; please recreate service"
+        )
+        _tell(repair, service, "ClusterIPAlreadyAllocated", message)
+    labels = claim["metadata"].get("labels") or {}
+    wanted = made["metadata"]["labels"]
+    has_labels = all(labels.get(name) == wanted[name] for name in (FAMILY_LABEL, MANAGED_BY_LABEL))
+    if other is None or not has_labels:
+        repair.deleted.append(address)
+        repair.created.append(made)
+
+
+def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
+    """Return what becomes of an IPAddress, `now` in seconds since 1970."""
+    repair = Repair()
+    metadata = claim["metadata"]
+    name = metadata["name"]
+    if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGER:
+        return repair
+    parent = _parent(claim)
+    if not _is_of_service(parent):
+        shown = "".join(f"{shown}:{parent.get(each, '')}," for shown, each in _PARENT_FIELDS)
+        message = "appears to have been modified, not referencing a Service"
+        text = f"IPAddress {name} {message} &ParentReference{{{shown}}}: cleaning up"
+        _clean_up(repair, claim, "IPAddressNotAllocated", text)
+        return repair
+    place = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
+    service = find_service(parent.get("namespace", ""), parent.get("name", ""))
+    if service is not None and name in _cluster_ips(service):
+        return repair
+    created = _created(claim)
+    lifetime = now - created
+    # A Service that ceases to be an ExternalName gets its address before it is written.
+    if (service is None and lifetime <= GRACE_SECONDS) or (
+        service is not None and _is_external(service) and lifetime < GRACE_SECONDS
+    ):
+        repair.retry_seconds = max(GRACE_SECONDS - lifetime, 1)
+    elif service is None:
+        message = f"IPAddress: {name} for Service {place} appears to have leaked: cleaning up"
+        _clean_up(repair, claim, "IPAddressNotAllocated", message)
+    elif created > _created(service) and lifetime < UNDO_SECONDS:
+        repair.retry_seconds = UNDO_SECONDS
+    else:
+        message = f"IPAddress: {name} for Service {place} has a wrong reference; cleaning up"
+        _clean_up(repair, claim, "IPAddressWrongReference", message)
+    return repair
+
+
+_PARENT_FIELDS: Final = (
+    ("Group", "group"),
+    ("Resource", "resource"),
+    ("Namespace", "namespace"),
+    ("Name", "name"),
+)
+
+
+def _parent(claim: Obj) -> dict[str, str]:
+    return (claim.get("spec") or {}).get("parentRef") or {}
+
+
+def _is_of_service(parent: dict[str, str]) -> bool:
+    return not parent.get("group") and parent.get("resource") == "services"
+
+
+def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | None:
+    """Return the Service the IPAddress refers to, None if it is not there; likely the given one."""
+    parent, metadata = _parent(claim), service["metadata"]
+    if not _is_of_service(parent):
+        return None
+    place = parent.get("namespace", ""), parent.get("name", "")
+    return service if place == (metadata["namespace"], metadata["name"]) else find_service(*place)
+
+
+def _cluster_ips(service: Obj) -> list[str]:
+    """Return the cluster IPs of a Service."""
+    return (service.get("spec") or {}).get("clusterIPs") or []
+
+
+def _is_external(service: Obj) -> bool:
+    return bool((service.get("spec") or {}).get("type") == "ExternalName")
+
+
+def _created(obj: Obj) -> int:
+    return parse_time(obj["metadata"]["creationTimestamp"]).seconds
+
+
+def _shown(address: str, space: str = " ") -> str:
+    return f"Cluster IP [{family_of(address)}]:{space}{address}"
+
+
+def _tell(repair: Repair, service: Obj, reason: str, message: str) -> None:
+    repair.findings.append(Finding(service, reason, "ClusterIPAllocation", message))
+
+
+def _clean_up(repair: Repair, claim: Obj, reason: str, message: str) -> None:
+    repair.findings.append(Finding(claim, reason, "IPAddressAllocation", message))
+    repair.deleted.append(claim["metadata"]["name"])

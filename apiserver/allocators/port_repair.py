@@ -1,0 +1,79 @@
+"""Repair of node ports: the stored bitmap is made to say what the Services have.
+
+    Service has it, bitmap has it not    PortNotAllocated, added
+    two Services have it                 PortAlreadyAllocated
+    Service has it, range has it not     PortOutOfRange
+    bitmap has it, no Service has it     a leak, freed when it is seen for the third time
+
+A leak is left alone at first because the Service that took the port may be on its way. The caller
+lists the Services after it has read the bitmap, and stores the new one if the old is still there.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kvstack.apiserver.allocators.findings import Finding, Obj
+from kvstack.apiserver.allocators.node_ports import bitmap, ports_of
+from kvstack.component.net.port_range import PortRange
+
+PERIOD_SECONDS: Final = 180
+LEAK_ROUNDS: Final = 3
+"""In which of the rounds that see it one after the other a leak is freed."""
+
+_RECREATE: Final = "please recreate service"
+
+
+class PortRepair:
+    """Rounds of repair, which remember the leaks they saw."""
+
+    def __init__(self, port_range: PortRange) -> None:
+        """Know no leaks yet."""
+        self._range = port_range
+        self._leaks: dict[int, int] = {}
+        """In how many rounds each leaked port was seen."""
+
+    def round(self, stored: int, services: Iterable[Obj]) -> tuple[int, list[Finding]]:
+        """Return the bitmap to be stored in place of `stored`, and what is to be told."""
+        rebuilt, unseen = 0, stored
+        findings: list[Finding] = []
+        for service in services:
+            for port in node_ports_of(service):
+                bit = 1 << port - self._range.first if self._range.has(port) else 0
+                if not bit:
+                    told = f"is not within the port range {self._range.text}; {_RECREATE}"
+                    findings.append(_finding(service, "PortOutOfRange", port, told))
+                elif rebuilt & bit:
+                    told = f"was assigned to multiple services; {_RECREATE}"
+                    findings.append(_finding(service, "PortAlreadyAllocated", port, told))
+                elif not stored & bit:
+                    told = "is not allocated; repairing"
+                    findings.append(_finding(service, "PortNotAllocated", port, told))
+                rebuilt |= bit
+                unseen &= ~bit
+        self._leaks = {port: self._leaks.get(port, 0) + 1 for port in ports_of(self._range, unseen)}
+        kept = (port for port, rounds in self._leaks.items() if rounds < LEAK_ROUNDS)
+        return rebuilt | bitmap(self._range, kept), findings
+
+
+def node_ports_of(service: Obj) -> Iterator[int]:
+    """Yield the node ports a Service claims, the health check's last.
+
+    A port that two protocols share is one claim; one that a protocol has twice is two.
+    """
+    spec = service.get("spec") or {}
+    protocols: dict[int, set[str]] = {}
+    for each in spec.get("ports") or ():
+        port, protocol = each.get("nodePort", 0), each.get("protocol", "")
+        if not port:
+            continue
+        seen = protocols.setdefault(port, set())
+        if not seen or protocol in seen:
+            yield port
+        seen.add(protocol)
+    health_check = spec.get("healthCheckNodePort", 0)
+    if health_check and "TCP" in protocols.get(health_check, {"TCP"}):
+        yield health_check
+
+
+def _finding(service: Obj, reason: str, port: int, told: str) -> Finding:
+    return Finding(service, reason, "PortAllocation", f"Port {port} {told}")

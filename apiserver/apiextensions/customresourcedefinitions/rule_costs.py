@@ -1,0 +1,103 @@
+"""What rules in CEL may cost, each on its own and all of a schema.
+
+more_values({"type": "array", "maxItems": 10}, 3)   → 30
+budget.spend(findings, 30, path, is_limited=True)   → the errors of one rule
+budget.errors(path)                                 → those of the whole
+"""
+
+from typing import Any, Final, NamedTuple
+
+from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden
+from kvstack.apiserver.kinds.expressions import RuleFindings
+
+RULE_MAX: Final = 10_000_000
+"""The most that one rule may cost for all values of an object."""
+SCHEMA_MAX: Final = 100_000_000
+"""The most that all rules of a schema may cost."""
+
+_UINT64_MAX: Final = 2**64 - 1
+_TOLD_MIN: Final = SCHEMA_MAX // 100
+_TOLD_COUNT: Final = 4
+_ADVICE: Final = (
+    "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays,"
+    " maps, and strings are declared)"
+)
+
+
+class _Spent(NamedTuple):
+    """What one rule may cost."""
+
+    cost: int
+    path: str
+
+
+class Budget:
+    """What the rules of a schema may cost."""
+
+    def __init__(self) -> None:
+        """Begin with nothing spent."""
+        self.total = 0
+        self._largest: list[_Spent] = []
+
+    def spend(
+        self, findings: RuleFindings, cardinality: int | None, path: str, *, is_limited: bool
+    ) -> list[FieldError]:
+        """Add the cost of a rule; return what is wrong with it.
+
+        cardinality: how many values it is for at most, None: without limit.
+        """
+        count = findings.cardinality if cardinality is None else cardinality
+        costs = [("rule", "rule", min(findings.cost * count, _UINT64_MAX))]
+        if findings.message_problem is None and findings.message_cost:
+            costs.append(("messageExpression", "messageExpression", findings.message_cost))
+        errors: list[FieldError] = []
+        for name, what, cost in costs:
+            where = child(path, name)
+            if is_limited and cost > RULE_MAX:
+                errors.append(forbidden(where, _message(f"estimated {what} cost", cost, RULE_MAX)))
+            self._observe(where, cost)
+        return errors
+
+    def errors(self, path: str) -> list[FieldError]:
+        """Return what is wrong with the cost of all rules of the schema at the path."""
+        if self.total <= SCHEMA_MAX:
+            return []
+        told = (
+            "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3"
+            " schema"
+        )
+        what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+        return [
+            *(forbidden(each.path, told) for each in self._largest),
+            forbidden(path, _message(what, self.total, SCHEMA_MAX)),
+        ]
+
+    def _observe(self, path: str, cost: int) -> None:
+        self.total = min(self.total + cost, _UINT64_MAX)
+        if cost >= _TOLD_MIN:
+            self._largest.append(_Spent(cost, path))
+            self._largest.sort(key=lambda each: -each.cost)
+            del self._largest[_TOLD_COUNT:]
+
+
+def more_values(schema: dict[str, Any], cardinality: int | None) -> int | None:
+    """Return how many values there may be below the values of a schema; None: without limit."""
+    if cardinality is None:
+        return None
+    type_name = schema.get("type", "")
+    if type_name == "array":
+        limit = schema.get("maxItems")
+    elif type_name == "object" and schema.get("additionalProperties") is not None:
+        limit = schema.get("maxProperties")
+    else:
+        limit = 1
+    return None if limit is None else min(cardinality * max(limit, 0), _UINT64_MAX)
+
+
+def _message(what: str, cost: int, limit: int) -> str:
+    factor = cost / limit
+    if factor > 100:
+        text = "more than 100"
+    else:
+        text = f"{factor:f}" if factor < 1.5 else f"{factor:.1f}"
+    return f"{what} exceeds budget by factor of {text}x {_ADVICE}"

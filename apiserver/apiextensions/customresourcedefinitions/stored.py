@@ -1,0 +1,69 @@
+"""Definitions as a kube-apiserver stores them: in v1beta1, which no server serves any more.
+
+    v1beta1   spec: {validation: {openAPIV3Schema: …}, versions: [{name: v1, …}], …}
+    v1        spec: {versions: [{name: v1, schema: {openAPIV3Schema: …}, …}], …}
+
+What all versions have in common stands once, above them. They are only read here: what this server
+stores is v1, which a kube-apiserver reads.
+"""
+
+from typing import Any, Final
+
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apiserver.kinds.strategy import Conversion, Obj
+
+_COMMON: Final = {
+    "validation": "schema",
+    "subresources": "subresources",
+    "additionalPrinterColumns": "additionalPrinterColumns",
+    "selectableFields": "selectableFields",
+}
+"""Members for all versions, and what each version calls them."""
+_WEBHOOK: Final = {
+    "webhookClientConfig": "clientConfig",
+    "conversionReviewVersions": "conversionReviewVersions",
+}
+
+
+def to_v1(obj: Obj) -> Obj:
+    """Return a definition of v1beta1 as v1 has it; the given one is not changed."""
+    obj = json_text.copied(obj)
+    spec: Obj = obj["spec"]
+    name = spec.pop("version", "")
+    versions: list[Obj] = spec.get("versions") or []
+    if not versions and name:
+        versions = [{"name": name, "served": True, "storage": True}]
+    for common, own in _COMMON.items():
+        value = spec.pop(common, None)
+        if value is not None:
+            for each in versions:
+                each[own] = value
+    for each in versions:
+        if each.get("additionalPrinterColumns"):
+            columns = each["additionalPrinterColumns"]
+            each["additionalPrinterColumns"] = [_column(column) for column in columns]
+    spec["versions"] = versions
+    if spec.get("conversion"):
+        spec["conversion"] = _conversion(spec["conversion"])
+    if not spec.setdefault("preserveUnknownFields", True):
+        del spec["preserveUnknownFields"]
+    return obj
+
+
+def _column(given: Obj) -> Obj:
+    return {"jsonPath" if name == "JSONPath" else name: each for name, each in given.items()}
+
+
+def _conversion(given: Obj) -> Obj:
+    webhook: dict[str, Any] = {
+        ours: given[name] for name, ours in _WEBHOOK.items() if given.get(name) is not None
+    }
+    found = {name: each for name, each in given.items() if name not in _WEBHOOK}
+    return {**found, "webhook": webhook} if webhook else found
+
+
+def _not_served(_obj: Obj) -> Obj:
+    raise ValueError("definitions are not served in v1beta1")
+
+
+V1BETA1: Final = Conversion(to_stored=to_v1, to_served=_not_served)

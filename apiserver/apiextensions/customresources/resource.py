@@ -1,0 +1,159 @@
+"""The row of one version of a custom resource: what any row has, its hooks, and its converter.
+
+A cluster may have a thousand definitions and use ten. What discovery tells is known from the start;
+type, hooks, columns and what else comes of the schema are made when somebody first asks for them,
+and the definition is not kept for that: it is read again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from typing_extensions import override
+
+from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import (
+    CUSTOM_PATCHES,
+    Column,
+    Kind,
+    Resource,
+    Selectable,
+    Storage,
+    Subresource,
+    no_components,
+)
+from kvstack.apimachinery.schema.types import Type
+from kvstack.apiserver.kinds.strategy import Obj, Strategy
+
+
+class Converter(Protocol):
+    """Converts objects of a definition between its versions, where more than the name changes."""
+
+    def known(self, obj: Obj, api_version: str) -> Obj | None:
+        """Return an object in a version, if it is in that version or held."""
+        ...
+
+    def hold(self, obj: Obj, api_version: str) -> Awaitable[bytes]:
+        """Convert an object, and have it known until it is released; raises ApiError."""
+        ...
+
+    def release(self, held: bytes) -> None:
+        """Forget what was held."""
+        ...
+
+    def convert(self, objects: Sequence[Obj], api_version: str) -> Awaitable[list[Obj]]:
+        """Return objects in a version; raises ApiError."""
+        ...
+
+
+class Made(NamedTuple):
+    """What is made of the schema of a version."""
+
+    type: Type
+    strategy: Strategy
+    columns: Sequence[Column]
+    selectable: Selectable
+
+
+_MADE: Final = Made._fields
+_SCALE: Final = Kind("autoscaling", "v1", "Scale")
+
+
+class CustomResource(Resource):
+    """One version of a custom resource."""
+
+    __slots__ = ("_make", "converter", "is_served", "strategy", "versions")
+
+    strategy: Strategy
+
+    def __init__(
+        self,
+        kind: Kind,
+        names: Obj,
+        storage: Storage,
+        make: Callable[[], Made],
+        *,
+        is_namespaced: bool,
+        verbs: tuple[str, ...],
+        parts: Mapping[str, tuple[str, ...]],
+        fingerprint: str,
+    ) -> None:
+        """Hold what discovery tells; make: returns what comes of the schema.
+
+        names: those that were accepted. parts: the verbs of each subresource. fingerprint: another
+        one when anything is different.
+        """
+        self.group = kind.group
+        self.version = kind.version
+        self.name = names["plural"]
+        self.kind = kind
+        self.singular = names.get("singular", "")
+        self.is_namespaced = is_namespaced
+        self.verbs = verbs
+        self.short_names = tuple(names.get("shortNames") or ())
+        self.categories = tuple(names.get("categories") or ())
+        self.subresources = {name: _Part(self, name, below) for name, below in parts.items()}
+        self.storage = storage
+        self.storage_version_hash = ""
+        self.returns_deleted = False
+        self.patches = CUSTOM_PATCHES
+        self.is_custom = True
+        self.component = ""
+        self.components = no_components
+        self.deprecation = ""
+        self.is_served = True
+        self.converter: Converter | None = None
+        self.versions: Mapping[str, CustomResource] = {}
+        """All versions of the definition by `apiVersion`, also those that are not served."""
+        self.fingerprint = fingerprint
+        self._make: Final = make
+
+    @override
+    def __repr__(self) -> str:
+        """Return what it is about; nothing is made for that."""
+        return f"CustomResource({self.qualified_name}, {self.version})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Make what comes of the schema; called for what is not there yet."""
+            if name not in _MADE:
+                raise AttributeError(name)
+            for each, value in zip(_MADE, self._make(), strict=True):
+                setattr(self, each, value)
+            return getattr(self, name)
+
+
+@cache
+def _scale_type() -> Type | None:
+    return load().type_of(_SCALE)
+
+
+@cache
+def _scale_columns() -> tuple[Column, ...]:
+    """Return the columns that any Scale has."""
+    workload = load().resource("apps", "v1", "deployments")
+    assert workload is not None, "Deployments are built in"
+    return tuple(workload.subresources["scale"].columns)
+
+
+class _Part(Subresource):
+    """A subresource: its type and columns are those of its resource, but for a Scale."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: CustomResource, name: str, verbs: tuple[str, ...]) -> None:
+        # The base is frozen.
+        kind = _SCALE if name == "scale" else row.kind
+        for each, value in (("name", name), ("kind", kind), ("verbs", verbs), ("_row", row)):
+            object.__setattr__(self, each, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Return what is not known before the schema was looked at."""
+            if name not in ("type", "columns"):
+                raise AttributeError(name)
+            if self.kind != _SCALE:
+                return getattr(self._row, name)
+            return _scale_type() if name == "type" else _scale_columns()

@@ -1,0 +1,122 @@
+"""The Scale of custom resources: its numbers are where the definition says.
+
+scaling = scaling_of({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"})
+
+An object without the number that is wanted has no Scale that can be read, but one that can be
+written. What stands at a path and is no number is an error. Whether a number may be wanted is
+checked with the object, as part of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text.go_text import go_plain, quote
+from kvstack.apiserver.kinds.strategy import Obj, Scaling
+from kvstack.apiserver.kinds.workloads.scales import scale_object
+
+UNSET: Final = -(2**31)
+"""The replicas of the Scale that a change begins with where the object has none."""
+_GO_TYPES: Final = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+    type(None): "<nil>",
+}
+
+
+def scaling_of(given: Obj) -> Scaling:
+    """Return how the Scale is made that a definition describes."""
+    path = given["specReplicasPath"]
+    wanted, current = _steps(path), _steps(given["statusReplicasPath"])
+    selector_path = given.get("labelSelectorPath")
+    selector = _steps(selector_path) if selector_path else ()
+
+    def scale_of(obj: Obj) -> Obj:
+        return _scale(obj, _number(obj, wanted, 0))
+
+    def read(obj: Obj) -> Obj:
+        if _found(obj, wanted) is _MISSING:
+            raise status.internal_error(f"the spec replicas field {quote(path)} does not exist")
+        return scale_of(obj)
+
+    def before(obj: Obj) -> Obj:
+        return _scale(obj, _number(obj, wanted, UNSET))
+
+    def _scale(obj: Obj, replicas: int) -> Obj:
+        text = _text(obj, selector) if selector else ""
+        return scale_object(obj, replicas, _number(obj, current, 0), text)
+
+    def set_replicas(obj: Obj, scale: Obj) -> None:
+        replicas: int = (scale.get("spec") or {}).get("replicas", 0)
+        if replicas == UNSET:
+            raise status.bad_request(f"the spec replicas field {quote(path)} cannot be empty")
+        _set(obj, wanted, replicas)
+
+    return Scaling(
+        path=wanted, scale_of=scale_of, set_replicas=set_replicas, read=read, before=before
+    )
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(path.removeprefix(".").split("."))
+
+
+_MISSING: Final = object()
+
+
+def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
+    """Return what stands at a path, or _MISSING; raises ApiError if a step leads nowhere."""
+    value: Any = obj
+    for number, step in enumerate(steps):
+        if value is None:
+            return _MISSING
+        if not isinstance(value, dict):
+            raise _misfit(steps[: number + 1], value, "map[string]interface{}")
+        if step not in value:
+            return _MISSING
+        value = value[step]
+    return value
+
+
+def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
+    value = _found(obj, steps)
+    if value is _MISSING:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _misfit(steps, value, "int64")
+    return value
+
+
+def _text(obj: Obj, steps: Sequence[str]) -> str:
+    value = _found(obj, steps)
+    if value is _MISSING:
+        return ""
+    if not isinstance(value, str):
+        raise _misfit(steps, value, "string")
+    return value
+
+
+def _misfit(steps: Sequence[str], value: object, wanted: str) -> status.ApiError:
+    found = _GO_TYPES.get(type(value), type(value).__name__)
+    return status.unknown(
+        f".{'.'.join(steps)} accessor error: {go_plain(value)} is of the type {found}, expected"
+        f" {wanted}"
+    )
+
+
+def _set(obj: Obj, steps: Sequence[str], value: int) -> None:
+    """Put a number at a path; raises ApiError if something else stands in its way."""
+    holder = obj
+    for number, step in enumerate(steps[:-1]):
+        below = holder.setdefault(step, {})
+        if not isinstance(below, dict):
+            where = ".".join(steps[: number + 1])
+            raise status.unknown(
+                f"value cannot be set because .{where} is not a map[string]interface{{}}"
+            )
+        holder = below
+    holder[steps[-1]] = value

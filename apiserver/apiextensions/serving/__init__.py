@@ -1,0 +1,1 @@
+"""Follows CustomResourceDefinitions and serves the custom resources they define."""

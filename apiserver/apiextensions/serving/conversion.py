@@ -1,0 +1,204 @@
+"""Conversion of custom resources by a webhook.
+
+    converter = WebhookConverter(definition, client, new_uid)
+    converted = await converter.convert([obj, …], "g.io/v2")      one call for all
+
+The webhook is asked each time: one that was mended, or has begun to lie, is seen at once. Only what
+a request needs while it is made without waiting is held, for as long as that request says:
+
+    held = await converter.hold(obj, "g.io/v2")
+    converter.known(obj, "g.io/v2")               what the webhook answered
+    converter.release(held)
+
+A converter belongs to one state of its definition: another one begins anew.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import orjson
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apiserver.apiextensions.serving.metrics import (
+    INVALID,
+    MALFORMED,
+    PARTIAL,
+    ConversionCall,
+    ConversionMetrics,
+)
+from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.webhooks.client import CallError, WebhookClient
+from kvstack.apiserver.webhooks.client_config import read_client_config
+from kvstack.apiserver.webhooks.conversion_reviews import VERSIONS, read_objects, review_body
+
+TIMEOUT_S: Final = 30.0
+ANSWER_BYTES_MAX: Final = 256 << 20
+_QUERY: Final = "?timeout=30s"
+_SAME: Final = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
+
+
+class WebhookConverter:
+    """Converts the objects of one definition."""
+
+    def __init__(
+        self,
+        definition: Obj,
+        client: WebhookClient,
+        new_uid: Callable[[], str],
+        metrics: ConversionMetrics,
+    ) -> None:
+        """Take the webhook of a definition; ValueError: it names none that can be called."""
+        spec = definition["spec"]
+        self._name: Final[str] = definition["metadata"]["name"]
+        self._metrics: Final = metrics
+        webhook = (spec.get("conversion") or {}).get("webhook") or {}
+        self._client_config: Final = read_client_config(webhook.get("clientConfig") or {})
+        versions = webhook.get("conversionReviewVersions") or ()
+        self._version: Final = next((each for each in versions if each in VERSIONS), "")
+        if not self._version:
+            raise ValueError("no supported conversion review versions")
+        self._client: Final = client
+        self._new_uid: Final = new_uid
+        self._held: dict[bytes, list[bytes]] = {}
+        """What requests hold, by what it was made of; the last answer counts."""
+
+    def known(self, obj: Obj, api_version: str) -> Obj | None:
+        """Return an object in a version, if it is in that version or held."""
+        if obj.get("apiVersion") == api_version:
+            return obj
+        held = self._held.get(_key(obj, api_version)) if self._held else None
+        if held is None:
+            return None
+        found: Obj = orjson.loads(held[-1])
+        return found
+
+    async def hold(self, obj: Obj, api_version: str) -> bytes:
+        """Convert an object and hold what comes of it until `release`; return what to release.
+
+        Raises ApiError.
+        """
+        key = _key(obj, api_version)
+        [made] = await self.convert([obj], api_version)
+        self._held.setdefault(key, []).append(json_text.exact(orjson.dumps(made)))
+        return key
+
+    def release(self, held: bytes) -> None:
+        """Forget what a request held."""
+        texts = self._held[held]
+        texts.pop()
+        if not texts:
+            del self._held[held]
+
+    async def convert(self, objects: Sequence[Obj], api_version: str) -> list[Obj]:
+        """Return objects in a version, those that are in it already as they are; ApiError."""
+        found = list(objects)
+        others = [n for n, each in enumerate(objects) if each.get("apiVersion") != api_version]
+        if others:
+            made = await self._call([objects[each] for each in others], api_version)
+            for position, converted in zip(others, made, strict=True):
+                found[position] = converted
+        return found
+
+    async def _call(self, objects: list[Obj], api_version: str) -> list[Obj]:
+        before = objects[0].get("apiVersion") or ""
+        with self._metrics.timed(self._name, _version(before), _version(api_version)) as call:
+            return await self._converted(objects, api_version, call)
+
+    async def _converted(
+        self, objects: list[Obj], api_version: str, call: ConversionCall
+    ) -> list[Obj]:
+        first = objects[0]
+        about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
+        uid = self._new_uid()
+        try:
+            answer = await self._client.post(
+                self._client_config,
+                _QUERY,
+                review_body(objects, api_version, uid, self._version),
+                timeout_s=TIMEOUT_S,
+                bytes_max=ANSWER_BYTES_MAX,
+            )
+            call.failure = MALFORMED
+            made = read_objects(answer, uid, self._version)
+        except CallError as error:
+            raise status.unknown(f"{about} failed: {error}") from error
+        if len(made) != len(objects):
+            call.failure = PARTIAL
+            raise status.unknown(f"{about} returned {len(made)} objects, expected {len(objects)}")
+        call.failure = INVALID
+        return [
+            _checked(given, converted, api_version, f"{about} returned", position)
+            for position, (given, converted) in enumerate(zip(objects, made, strict=True))
+        ]
+
+
+def _version(api_version: str) -> str:
+    return api_version.rpartition("/")[2]
+
+
+def _key(obj: Obj, api_version: str) -> bytes:
+    return hashlib.blake2b(orjson.dumps(obj) + api_version.encode(), digest_size=24).digest()
+
+
+def _checked(given: Obj, made: object, api_version: str, told: str, position: int) -> Obj:
+    """Return a converted object with the metadata of the one it was made of; raises ApiError."""
+
+    def wrong(text: str) -> ApiError:
+        return status.unknown(f"{told} invalid object at index {position}: {text}")
+
+    if not isinstance(made, dict):
+        raise wrong(f"invalid type, expected an object, got {json_text.type_word(made)}")
+    for name, word, expected in (
+        ("apiVersion", "groupVersion", api_version),
+        ("kind", "kind", given.get("kind")),
+    ):
+        if made.get(name) != expected:
+            got = made.get(name, "")
+            raise wrong(f"invalid {word} (expected {expected}, received {got})")
+    metadata = made.get("metadata")
+    if not isinstance(metadata, dict):
+        raise status.unknown(
+            f"{told} invalid metadata in object at index {position}: missing metadata in converted"
+            " object"
+        )
+    before = given.get("metadata") or {}
+    for name, word in _SAME:
+        expected, got = before.get(name, ""), metadata.get(name, "")
+        if expected != got:
+            raise wrong(f"must have the same {word}: {expected} != {got}")
+    return {**made, "metadata": _restored(before, metadata, told, position)}
+
+
+def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
+    """Return the metadata of a converted object: only labels and annotations are its own."""
+    found = dict(before)
+    for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):
+        given = made.get(name)
+        if given is None:
+            found.pop(name, None)
+            continue
+        errors = _text_errors(given, name)
+        if not errors and given != before.get(name):
+            errors = [str(each) for each in validate(f"metadata.{name}", given)]
+        if errors:
+            raise status.unknown(
+                f"{told} invalid metadata in object at index {position}: {', '.join(errors)}"
+            )
+        found[name] = given
+    return found
+
+
+def _text_errors(given: object, name: str) -> list[str]:
+    if not isinstance(given, dict):
+        word = json_text.type_word(given)
+        return [f"invalid metadata.{name} of type {word} in converted object"]
+    return [
+        f"metadata.{name}[{each}] must be a string, but is {json_text.type_word(value)} in"
+        " converted object"
+        for each, value in given.items()
+        if not isinstance(value, str)
+    ]

@@ -1,1 +1,0 @@
-"""What users add to the API: custom resources."""

@@ -1,0 +1,1 @@
+"""Watches: changes of collections as bytes on the streams of clients."""

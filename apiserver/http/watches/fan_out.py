@@ -1,0 +1,209 @@
+"""Changes of a collection to the streams that watch it: each written once for all that want it.
+
+    collection ──changes──► FanOut ──► Group ──► streams
+                              by key, namespace, field        one write for all of a group
+
+A group are the streams with the same selection and the same form. Groups are found by what their
+selection names, so that a change costs nothing for those that cannot want it: thousands of kubelets
+watch the Pods of their own node.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from kvstack.apiserver.http.watches.events import ADDED, DELETED, MODIFIED, EventWriter
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.registry.window import Change
+
+Place = tuple[int, str]
+"""A field of records and its value."""
+
+
+class Stream(Protocol):
+    """One watch."""
+
+    def end(self) -> None:
+        """Be over: what is watched has to be begun anew."""
+        ...
+
+
+SendAll = Callable[[Iterable[Stream], bytes], None]
+"""Sends the same bytes to streams."""
+
+
+def kind_of(selection: Selection, change: Change) -> str:
+    """Return what a change is to who watches a selection; empty: nothing."""
+    matches = selection.matches
+    now, before = change.record, change.previous
+    if now is not None and now.error:
+        now = None  # nobody can be shown it
+    if before is not None and before.error:
+        before = None
+    if matches is not None:
+        now = now if now is not None and matches(now) else None
+        before = before if before is not None and matches(before) else None
+    if now is not None:
+        return ADDED if before is None else MODIFIED
+    return "" if before is None else DELETED
+
+
+class Group:
+    """Streams with the same selection and form."""
+
+    __slots__ = ("_opening", "_pending", "first", "selection", "streams", "writer")
+
+    def __init__(self, selection: Selection, writer: EventWriter) -> None:
+        """Begin without streams."""
+        self.selection: Final = selection
+        self.writer: Final = writer
+        self.streams: dict[Stream, None] = {}
+        self.first: set[Stream] = set()
+        """Those that have had no event yet, where the first differs: of Tables."""
+        self._opening = b""
+        self._pending: list[bytes] = []
+
+    def add(self, change: Change) -> None:
+        """Write a change down, if it is one to this group."""
+        kind = kind_of(self.selection, change)
+        if not kind:
+            return
+        if self.first and not self._pending:
+            record = change.gone() if kind == DELETED else change.record
+            assert record is not None, "only what is gone has no record"
+            self._opening = self.writer.record(kind, record, with_columns=True)
+        self._pending.append(self.writer.change(kind, change))
+
+    def flush(self, send_all: SendAll) -> int:
+        """Send what was written down; return how many events that were for all streams."""
+        pending = self._pending
+        if not pending:
+            return 0
+        count = len(pending) * len(self.streams)
+        streams: Iterable[Stream] = self.streams
+        if self.first:
+            send_all(self.first, self.writer.packed(b"".join([self._opening, *pending[1:]])))
+            streams = [each for each in streams if each not in self.first]
+            self.first = set()
+        if streams:
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
+            send_all(streams, self.writer.packed(data))
+        pending.clear()
+        return count
+
+
+class FanOut:
+    """The groups that watch one collection."""
+
+    def __init__(self, collection: Collection, send_all: SendAll) -> None:
+        """Listen to a collection."""
+        self._collection = collection
+        self._send_all = send_all
+        self._groups: dict[object, Group] = {}
+        self._by_key: dict[str, list[Group]] = {}
+        self._by_prefix: dict[str, list[Group]] = {}
+        self._by_field: dict[Place, list[Group]] = {}
+        self._fields: set[int] = set()
+        self.event_count = 0
+        """How many events were sent, to all streams together."""
+        collection.listeners.append(self._changed)
+        collection.on_reset.append(self._reset)
+
+    def join(
+        self, stream: Stream, selection: Selection, writer: EventWriter, *, is_begun: bool
+    ) -> Group:
+        """Send a stream what changes from now on; is_begun: whether it has had an event."""
+        key = (selection.identity, writer.group_form)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(selection, writer)
+            self._homes(selection)[0].append(group)
+        group.streams[stream] = None
+        if writer.is_table and not is_begun:
+            group.first.add(stream)
+        return group
+
+    def leave(self, stream: Stream, group: Group) -> None:
+        """Send a stream nothing more."""
+        group.streams.pop(stream, None)
+        group.first.discard(stream)
+        if group.streams:
+            return
+        key = (group.selection.identity, group.writer.group_form)
+        if self._groups.get(key) is group:
+            del self._groups[key]
+            home, forget = self._homes(group.selection)
+            home.remove(group)
+            if not home:
+                forget()
+
+    @property
+    def stream_count(self) -> int:
+        """How many streams there are."""
+        return sum(len(each.streams) for each in self._groups.values())
+
+    def _homes(self, selection: Selection) -> tuple[list[Group], Callable[[], object]]:
+        """Return the list that a selection's groups are in, and what forgets it."""
+        if selection.key is not None:
+            key = selection.key
+            return self._by_key.setdefault(key, []), lambda: self._by_key.pop(key)
+        place = selection.exact_field
+        if place is not None:
+            self._fields.add(place[0])
+            return self._by_field.setdefault(place, []), lambda: self._by_field.pop(place)
+        prefix = selection.prefix
+        return self._by_prefix.setdefault(prefix, []), lambda: self._by_prefix.pop(prefix)
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        """Send changes to whom they concern."""
+        if not self._groups:
+            return
+        touched: dict[Group, None] = {}
+        for change in changes:
+            for group in self._candidates(change):
+                group.add(change)
+                touched[group] = None
+        for group in touched:
+            self.event_count += group.flush(self._send_all)
+        for change in changes:
+            change.encodings = None  # or the window would hold every object once more
+
+    def _candidates(self, change: Change) -> list[Group]:
+        """Return the groups whose range a change is in."""
+        key = change.key
+        found: list[Group] = []
+        if self._by_prefix:
+            found += self._by_prefix.get("", ())
+            namespace, slash, _ = key.partition("/")
+            if slash:
+                found += self._by_prefix.get(f"{namespace}/", ())
+        if self._by_key:
+            found += self._by_key.get(key, ())
+        if self._by_field:
+            found += self._by_fields(change)
+        return found
+
+    def _by_fields(self, change: Change) -> list[Group]:
+        now = change.record.fields if change.record is not None else ()
+        before = change.previous.fields if change.previous is not None else ()
+        places: dict[Place, None] = {}
+        for place in self._fields:
+            for values in (now, before):
+                if values:
+                    places[(place, values[place])] = None
+        return [
+            group
+            for each in places
+            for group in self._by_field.get(each, ())
+            if group.selection.covers(change.key)
+        ]
+
+    def _reset(self) -> None:
+        """End all streams: the watch cache was read anew."""
+        groups, self._groups = list(self._groups.values()), {}
+        self._by_key.clear()
+        self._by_prefix.clear()
+        self._by_field.clear()
+        for group in groups:
+            for stream in list(group.streams):
+                stream.end()

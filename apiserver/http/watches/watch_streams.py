@@ -1,0 +1,563 @@
+"""Streams of watches: where they begin, how they go on, when they end.
+
+    begin     what is there (in key order, then a bookmark), or what changed since a revision
+    catch up  what changed while that was sent; from the store's history what memory has forgotten
+    follow    the fan-out sends what changes; bookmarks every minute or so
+    end       its time is over, the server stops, the cache is read anew, or its reader is too slow
+
+Until a stream follows, its events are made as its client takes them, a piece of about PIECE_BYTES
+at a time, from records that all streams of one moment share. It is settled (its seats are free)
+once the client has taken what it began with. Of streams that follow, each may be behind by its
+share of UNSENT_BYTES_ALL, and those of one user by that user's; what several are sent counts once.
+
+Nothing is lost or told twice: a stream joins the fan-out in the same step in which it is found to
+lack nothing. A stream that ends is ended cleanly; its client begins a new one from where it was.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from weakref import WeakValueDictionary
+
+from kvstack.apimachinery.attributes import PRIVILEGED
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.http.answers import Reply
+from kvstack.apiserver.http.encoding import Encoder
+from kvstack.apiserver.http.limits.unsent import UNSENT_BYTES_ALL, Unsent
+from kvstack.apiserver.http.negotiation import STREAM, negotiate
+from kvstack.apiserver.http.watches import websocket
+from kvstack.apiserver.http.watches.events import ADDED, DELETED, EventWriter
+from kvstack.apiserver.http.watches.fan_out import FanOut, Group, Stream, kind_of
+from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.reads import BEHIND_S
+from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.registry.replay import ForgottenHistoryError, Replay
+from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.registry.watch_cache import BehindError
+from kvstack.apiserver.registry.window import Change, ForgottenError
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.endpoint import Endpoint
+from kvstack.apiserver.verbs.results import Watching
+from kvstack.component.http.websocket import GOODBYE, Frames
+from kvstore.client.errors import StoreError
+from kvstore.http.serving.answer import PIECE_BYTES, Answer, Upgraded
+from kvstore.http.serving.request import Request
+
+if TYPE_CHECKING:
+    from kvstore.http.serving.transport import HttpTransport
+
+_ANSWER_OF: Final = attrgetter("answer")
+_SIZE_OF: Final = itemgetter(0)
+
+WriteAll: TypeAlias = Callable[[Iterable[Answer], bytes, int], list[Answer]]
+
+CHUNK_RECORDS: Final = 200
+"""In one piece at most."""
+LOOK_S: Final = 1.0
+"""How often it is looked at how far streams are behind."""
+BOOKMARK_S: Final = 60.0
+BOOKMARK_BEFORE_END_S: Final = 2.0
+UNSENT_BYTES_MIN: Final = 64 << 10
+"""Each stream has its share of UNSENT_BYTES_ALL, within these bounds."""
+UNSENT_BYTES_MAX: Final = 4 << 20
+
+
+class _Snapshot:
+    """All records of a collection at one of its versions, in order."""
+
+    __slots__ = ("__weakref__", "records", "version")
+
+    def __init__(self, collection: Collection) -> None:
+        self.version: Final = collection.version
+        self.records: Final = list(collection.between())
+
+
+class WatchStream:
+    """One watch."""
+
+    __slots__ = ("answer", "deadline", "group", "is_begun", "peer", "position", "told", "user",
+                 "watching", "writer")  # fmt: skip
+
+    def __init__(
+        self, watching: Watching, writer: EventWriter, answer: Answer, user: str = ""
+    ) -> None:
+        """Begin with nothing sent."""
+        self.user: Final = user
+        """Whose bytes count; empty: nobody's."""
+        self.watching: Final = watching
+        self.writer: Final = writer
+        self.answer: Final = answer
+        self.peer: Upgraded | None = None
+        """The connection, if it speaks WebSocket."""
+        self.group: Group | None = None
+        self.position = 0
+        """All changes up to this revision have been sent."""
+        self.told = 0
+        """The revision that the client knows of."""
+        self.is_begun = False
+        """Whether an event was sent."""
+        self.deadline = 0.0
+
+    def end(self) -> None:
+        """Be over: what is watched has to be begun anew."""
+        self.answer.close()
+
+    def written(self, changes: Sequence[Change]) -> Iterator[bytes]:
+        """Yield what changes are to this stream, as it sends them, in pieces."""
+        selection = self.watching.selection
+        parts: list[bytes] = []
+        size = 0
+        for each in changes:
+            if selection.covers(each.key) and (kind := kind_of(selection, each)):
+                with_columns = self.writer.is_table and not self.is_begun
+                event = self.writer.past_change(kind, each, with_columns=with_columns)
+                self.is_begun = True
+                parts.append(event)
+                size += len(event)
+                if size >= PIECE_BYTES:
+                    yield b"".join(parts)
+                    parts.clear()
+                    size = 0
+        if parts:
+            yield b"".join(parts)
+
+    def bookmark(self, revision: int, *, is_initial_end: bool = False) -> bytes:
+        """Return a bookmark as this stream sends it."""
+        data = self.writer.bookmark(
+            revision, is_initial_end=is_initial_end, with_columns=not self.is_begun
+        )
+        self.is_begun = True
+        self.told = revision
+        return data
+
+
+class WatchStreams:
+    """Serves watches."""
+
+    def __init__(self, registry: Registry, unsent: Unsent | None = None) -> None:
+        """Serve what a registry has; unsent: counts what streams are behind."""
+        self._registry = registry
+        self._unsent = unsent or Unsent()
+        self._snapshots: WeakValueDictionary[Collection, _Snapshot] = WeakValueDictionary()
+        self._timer: asyncio.TimerHandle | None = None
+        self._behind: set[str] = set()
+        """Users whose streams were behind when it was last looked at."""
+        self._fans: dict[Collection, FanOut] = {}
+        self._streams: dict[Answer, WatchStream] = {}
+        self.write_all: WriteAll = _one_by_one
+        """Sends the same bytes to many answers, and returns those that are too far behind; the
+        server's own shares the bytes."""
+
+    @property
+    def count(self) -> int:
+        """How many streams there are."""
+        return len(self._streams)
+
+    def count_of(self, collection: Collection) -> int:
+        """Return how many streams are told of changes of a collection."""
+        fan = self._fans.get(collection)
+        return 0 if fan is None else fan.stream_count
+
+    def open(self) -> Iterator[tuple[Endpoint, Selection]]:
+        """Yield what is watched, once for each stream."""
+        for each in self._streams.values():
+            yield each.writer.endpoint, each.watching.selection
+
+    def event_counts(self) -> dict[GroupResource, int]:
+        """Return how many events of each resource were sent to all streams together."""
+        return {each.resource: fan.event_count for each, fan in self._fans.items()}
+
+    async def serve(
+        self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
+    ) -> None:
+        """Send what changes until the watch is over; raises ApiError before the stream begins."""
+        collection = call.endpoint.collection
+        assert collection is not None, "only what is stored is watched"
+        representation = negotiate(request.header("accept"), STREAM)
+        is_socket = websocket.is_asked(request)
+        writer = EventWriter(
+            call.endpoint,
+            representation,
+            encoder.include,
+            self._registry.clock,
+            is_socket=is_socket,
+            is_packed=reply.takes_gzip and watching.is_list and not is_socket,
+        )
+        user = "" if PRIVILEGED in call.user.groups else call.user.name
+        stream = WatchStream(watching, writer, reply.answer, user)
+        loop = asyncio.get_running_loop()
+        stream.deadline = loop.time() + watching.timeout_s
+        failure = await self._reach_start(collection, stream)
+        if is_socket:
+            stream.peer = websocket.accept(request, reply)
+            if stream.peer is None:
+                return
+        else:
+            reply.begin_stream(writer.content_type, is_packed=writer.is_packed)
+        self._streams[reply.answer] = stream
+        if self._timer is None:
+            self._timer = loop.call_later(LOOK_S, self._look)
+        try:
+            if failure is None:
+                failure = await self._go_on(collection, stream, reply)
+            if failure is not None:
+                await self._send(stream, writer.error(failure.status))
+        finally:
+            self._leave(collection, stream)
+        if stream.peer is not None:
+            await self._send(stream, GOODBYE)
+        reply.answer.finish()
+
+    async def _go_on(
+        self, collection: Collection, stream: WatchStream, reply: Reply
+    ) -> ApiError | None:
+        """Send what there is and what changes until the stream is over; return what ends it."""
+        try:
+            failure = await self._begin(collection, stream)
+            if reply.tracker is not None:
+                settle = partial(reply.tracker.settled, reply)
+                if not stream.answer.when_written(settle):
+                    settle()
+            if failure is not None:
+                return failure
+            if stream.writer.endpoint.converted_version is not None:
+                return await self._follow_alone(collection, stream)
+        except ApiError as error:
+            return error  # a webhook did not convert
+        await self._follow(stream)
+        return None
+
+    # Beginning.
+
+    async def _reach_start(self, collection: Collection, stream: WatchStream) -> ApiError | None:
+        """Wait for the state that a stream begins with; raises ApiError.
+
+        Return the Status of its first event if the state does not come.
+        """
+        copy, options = self._registry.watch_cache, stream.watching.options
+        revision = options.revision
+        try:
+            if not options.send_initial_events:
+                if not copy.is_loaded:
+                    await copy.latest(BEHIND_S)
+            elif revision is None:
+                await copy.latest(BEHIND_S)
+            else:
+                await copy.reach(revision, BEHIND_S)
+        except BehindError:
+            if not copy.is_loaded:
+                raise errors.not_loaded() from None
+            if revision:
+                return status.too_large_resource_version(revision, copy.revision)
+            raise status.timeout(errors.TIMED_OUT) from None
+        except StoreError as error:
+            raise errors.api_error(error, collection.resource, "watch") from error
+        stream.position = revision or copy.revision
+        return None
+
+    async def _begin(self, collection: Collection, stream: WatchStream) -> ApiError | None:
+        """Send what a stream begins with until it lacks nothing; return what ends it."""
+        options = stream.watching.options
+        if options.send_initial_events:
+            await self._send_initial(collection, stream)
+            if stream.watching.is_list:
+                await self._send(stream, stream.bookmark(stream.position, is_initial_end=True))
+        elif stream.position > self._registry.watch_cache.revision:
+            try:
+                left_s = stream.deadline - asyncio.get_running_loop().time()
+                await self._registry.watch_cache.reach(stream.position, max(left_s, 0))
+            except BehindError:
+                return None
+        stream.told = max(stream.told, stream.position)
+        return await self._catch_up(collection, stream)
+
+    async def _send_initial(self, collection: Collection, stream: WatchStream) -> None:
+        """Send what is there."""
+        stream.position = self._registry.watch_cache.revision
+        selection = stream.watching.selection
+        late = selection.matches if selection.needs_converted else None
+        writer = stream.writer
+        for part in _in_pieces(self._state(collection, selection)):
+            parts = []
+            if writer.endpoint.converted_version is not None:
+                part = await writer.endpoint.converted_version.records(part)
+            for each in part:
+                if late is not None and not late(each):
+                    continue
+                with_columns = writer.is_table and not stream.is_begun
+                parts.append(writer.record(ADDED, each, with_columns=with_columns))
+                stream.is_begun = True
+            await self._send(stream, b"".join(parts))
+
+    def _state(self, collection: Collection, selection: Selection) -> Iterator[Record]:
+        """Iterate over the records that a selection has now, however long that takes.
+
+        Of a selection about converted records all in its range.
+        """
+        records: Iterable[Record]
+        if selection.start or selection.end is not None:
+            records = list(collection.between(selection.start, selection.end))
+        else:
+            snapshot = self._snapshots.get(collection)
+            if snapshot is None or snapshot.version != collection.version:
+                snapshot = self._snapshots[collection] = _Snapshot(collection)
+            records = snapshot.records
+        matches = None if selection.needs_converted else selection.matches
+        for each in records:
+            if not each.error and (matches is None or matches(each)):
+                yield each
+
+    async def _catch_up(self, collection: Collection, stream: WatchStream) -> ApiError | None:
+        """Send what changed since the stream's position, then let it follow."""
+        copy = self._registry.watch_cache
+        while True:
+            try:
+                changes = collection.window.after(stream.position)
+            except ForgottenError:
+                replay = Replay(
+                    self._registry.store, copy.prefixes, collection, self._registry.transformers
+                )
+                try:
+                    await replay.run(stream.position, lambda c, r: self._replayed(stream, c, r))
+                except ForgottenHistoryError as forgotten:
+                    return errors.watch_expired(stream.position, forgotten.oldest)
+                except StoreError as error:
+                    return errors.api_error(error, collection.resource, "watch")
+                continue
+            stream.position = max(stream.position, copy.revision)
+            if stream.writer.endpoint.converted_version is not None:
+                if not changes:
+                    return None
+                await self._send_changes(stream, changes)
+                continue
+            pieces = stream.written(changes)
+            first, second = next(pieces, b""), next(pieces, b"")
+            if not second and len(first) <= UNSENT_BYTES_MIN:
+                self._join(collection, stream)
+                if first:
+                    stream.answer.write_now(stream.writer.packed(first))
+                return None
+            for piece in chain((first, second), pieces):
+                await self._send(stream, piece)
+
+    async def _replayed(
+        self, stream: WatchStream, changes: Sequence[Change], revision: int
+    ) -> None:
+        stream.position = revision
+        await self._send_changes(stream, changes)
+
+    async def _send_changes(self, stream: WatchStream, changes: Sequence[Change]) -> None:
+        for at in range(0, len(changes), CHUNK_RECORDS):
+            part = changes[at : at + CHUNK_RECORDS]
+            await _convert(
+                stream, part
+            )  # just before it is needed: conversions are not kept for long
+            for piece in stream.written(part):
+                await self._send(stream, piece)
+
+    def _join(self, collection: Collection, stream: WatchStream) -> None:
+        fan = self._fans.get(collection)
+        if fan is None:
+            fan = self._fans[collection] = FanOut(collection, self._send_all)
+        stream.group = fan.join(
+            stream, stream.watching.selection, stream.writer, is_begun=stream.is_begun
+        )
+
+    # Going on.
+
+    async def _follow(self, stream: WatchStream) -> None:
+        """Wait until the stream is over; send bookmarks meanwhile."""
+        loop = asyncio.get_running_loop()
+        reading = None
+        if stream.peer is not None:
+            reading = asyncio.create_task(_read(stream, stream.peer), name="websocket watch")
+        try:
+            while not stream.answer.is_told_to_close:
+                now = loop.time()
+                if now >= stream.deadline:
+                    return
+                try:
+                    async with asyncio.timeout(self._pause(stream, now)):
+                        await stream.answer.closing()
+                except TimeoutError:
+                    self._mark(stream, loop.time())
+        finally:
+            if reading is not None:
+                reading.cancel()
+
+    async def _follow_alone(self, collection: Collection, stream: WatchStream) -> ApiError | None:
+        """Send what changes, as a webhook converts it, until the stream is over.
+
+        Nothing is shared with other streams: each waits for the webhook itself.
+        """
+        wake = asyncio.Event()
+
+        def note(_changes: Sequence[Change]) -> None:
+            wake.set()
+
+        collection.listeners.append(note)
+        collection.on_reset.append(stream.end)
+        closing = asyncio.ensure_future(stream.answer.closing())
+        loop = asyncio.get_running_loop()
+        try:
+            while not stream.answer.is_told_to_close and loop.time() < stream.deadline:
+                wake.clear()
+                failure = await self._catch_up(collection, stream)
+                if failure is not None:
+                    return failure
+                pause_s = self._pause(stream, loop.time())
+                waiting = asyncio.ensure_future(wake.wait())
+                try:
+                    done, _ = await asyncio.wait(
+                        (waiting, closing),
+                        timeout=max(pause_s, 0),
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                finally:
+                    waiting.cancel()
+                is_asked = stream.watching.options.bookmarks
+                if not done and is_asked and stream.position > stream.told:
+                    await self._send(stream, stream.bookmark(stream.position))
+        finally:
+            closing.cancel()
+            collection.listeners.remove(note)
+            collection.on_reset.remove(stream.end)
+        return None
+
+    @staticmethod
+    def _pause(stream: WatchStream, now: float) -> float:
+        """Return for how many seconds there is nothing to do."""
+        left = stream.deadline - now
+        if not stream.watching.options.bookmarks or left <= BOOKMARK_BEFORE_END_S:
+            return left
+        return min(BOOKMARK_S, left - BOOKMARK_BEFORE_END_S)
+
+    def _mark(self, stream: WatchStream, now: float) -> None:
+        """Send a bookmark, if there is anything new to say.
+
+        Before its end a stream is told of changes alone; that the store has gone on without any is
+        told now and then, lest it forget where the stream is.
+        """
+        copy = self._registry.watch_cache
+        if not stream.watching.options.bookmarks or stream.group is None:
+            return
+        is_ending = stream.deadline - now <= BOOKMARK_BEFORE_END_S
+        revision = copy.revision
+        if (copy.changed_at if is_ending else revision) > stream.told and copy.is_loaded:
+            stream.group.first.discard(stream)
+            stream.answer.write_now(stream.writer.packed(stream.bookmark(revision)))
+
+    async def _send(self, stream: WatchStream, data: bytes) -> None:
+        """Send bytes as fast as the client reads."""
+        await stream.answer.write_piece(stream.writer.packed(data))
+
+    def _send_all(self, streams: Iterable[Stream], data: bytes) -> None:
+        """Send the same bytes to streams; those that are too far behind are ended."""
+        limit = UNSENT_BYTES_ALL // max(len(self._streams), 1)
+        limit = min(max(limit, UNSENT_BYTES_MIN), UNSENT_BYTES_MAX)
+        # Only streams of this class join; this is walked for every event, by C code.
+        answers = map(_ANSWER_OF, cast("Iterable[WatchStream]", streams))
+        for each in self.write_all(answers, data, limit):
+            each.close()
+
+    def _look(self) -> None:
+        """Count what streams are behind, and cut those of a user who holds too much."""
+        self._timer = None
+        if self._streams:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        behind = self._unsent_streams()
+        for user in self._behind - behind.keys():
+            self._unsent.set_live(user, 0)
+        self._behind = set(behind)
+        for user, streams in behind.items():
+            # What is sent to a group is held once.
+            held: dict[object, int] = {}
+            for size, stream in streams:
+                key = stream.group or stream
+                held[key] = max(held.get(key, 0), size)
+            live = sum(held.values())
+            self._unsent.set_live(user, live)
+            excess = self._unsent.of(user) - self._unsent.user_bytes_max
+            if excess > 0:
+                streams.sort(key=_SIZE_OF, reverse=True)
+                for size, stream in streams:
+                    if excess <= 0:
+                        break
+                    stream.answer.cut()
+                    excess -= size
+
+    def _unsent_streams(self) -> dict[str, list[tuple[int, WatchStream]]]:
+        """Return the streams that follow and are behind, with the bytes unsent, by user."""
+        by_transport: dict[HttpTransport, list[WatchStream]] = {}
+        for each in self._streams.values():
+            if each.group is not None and each.user:
+                by_transport.setdefault(each.answer.transport, []).append(each)
+        found: dict[str, list[tuple[int, WatchStream]]] = {}
+        for transport, streams in by_transport.items():
+            sizes = transport.unsent([each.answer.call for each in streams])
+            for size, stream in zip(sizes, streams, strict=True):
+                if size:
+                    found.setdefault(stream.user, []).append((size, stream))
+        return found
+
+    def _leave(self, collection: Collection, stream: WatchStream) -> None:
+        self._streams.pop(stream.answer, None)
+        fan = self._fans.get(collection)
+        if fan is not None and stream.group is not None:
+            fan.leave(stream, stream.group)
+
+
+def _in_pieces(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Yield records together: of about PIECE_BYTES, and CHUNK_RECORDS at most."""
+    piece: list[Record] = []
+    size = 0
+    for each in records:
+        piece.append(each)
+        size += len(each.body)
+        if size >= PIECE_BYTES or len(piece) >= CHUNK_RECORDS:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _one_by_one(answers: Iterable[Answer], data: bytes, unsent_bytes_max: int) -> list[Answer]:
+    return [each for each in answers if each.write_now(data) > unsent_bytes_max]
+
+
+async def _convert(stream: WatchStream, changes: Sequence[Change]) -> None:
+    """Have what changes are about converted, if the stream shows it in another version."""
+    converted = stream.writer.endpoint.converted_version
+    if converted is None:
+        return
+    selection = stream.watching.selection
+    covered = [change for change in changes if selection.covers(change.key)]
+    records = [change.record if change.record is not None else change.gone() for change in covered]
+    if selection.needs_converted:
+        records += [change.previous for change in covered if change.previous is not None]
+        await converted.records(records)
+        records = []
+    records += [
+        change.gone()
+        for change in covered
+        if change.previous is not None and kind_of(selection, change) == DELETED
+    ]
+    await converted.records(records)
+
+
+async def _read(stream: WatchStream, peer: Upgraded) -> None:
+    """Answer pings until the client closes, then end the stream."""
+    frames = Frames(websocket.MESSAGE_BYTES_MAX)
+    while not frames.is_over and (data := await peer.read()):
+        frames.receive(data)
+        pongs = frames.replies()
+        if pongs and not frames.is_over:  # the end of the stream answers a goodbye
+            stream.answer.write_now(pongs)
+    stream.answer.close()

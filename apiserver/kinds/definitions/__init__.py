@@ -1,1 +1,0 @@
-"""What adds kinds: definitions of custom resources with their schemas, and APIServices."""

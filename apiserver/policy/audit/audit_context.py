@@ -1,0 +1,159 @@
+"""What is known of one request for the audit: it grows while the request is handled.
+
+    audit = AuditContext(recording, facts)
+    audit.annotate("authorization.k8s.io/decision", "allow")
+    audit.event(COMPLETE, stage_us) → the Event of a stage, as JSON has it
+
+An event is never changed after it was made.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apiserver.policy.audit.policy import LEVELS, REQUEST, REQUEST_RESPONSE, Recording
+
+Obj: TypeAlias = dict[str, Any]
+USER_AGENT_MAX: Final = 1024
+_CUT: Final = "...TRUNCATED"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Facts(NamedTuple):
+    """What is known of a request when it comes."""
+
+    audit_id: str
+    uri: str
+    attributes: Attributes
+    source_ips: tuple[str, ...]
+    user_agent: str
+    received_us: int
+    """Since 1970."""
+    began_ns: int = 0
+    """By the clock that never goes back."""
+
+
+class AuditContext:
+    """One request."""
+
+    __slots__ = (
+        "acts_as", "annotations", "constraint", "facts", "object_ref", "recording",
+        "request_object", "response_object", "status",
+    )  # fmt: skip
+
+    def __init__(self, recording: Recording, facts: Facts) -> None:
+        """Begin with what is known of any request."""
+        self.recording: Final = recording
+        self.facts: Final = facts
+        self.annotations: Final[dict[str, str]] = {}
+        self.acts_as: User | None = None
+        """Whom the user acts as."""
+        self.constraint = ""
+        """The verb of constrained impersonation."""
+        self.object_ref: Final = _reference(facts.attributes)
+        self.request_object: object = None
+        self.response_object: object = None
+        self.status: Obj | None = None
+        """Of the answer."""
+
+    @property
+    def wants_request(self) -> bool:
+        """Whether the object of the request is recorded."""
+        return self.recording.level >= REQUEST
+
+    @property
+    def wants_response(self) -> bool:
+        """Whether the object of the answer is recorded."""
+        return self.recording.level >= REQUEST_RESPONSE
+
+    def annotate(self, name: str, value: str) -> None:
+        """Add an annotation; the first value of a name stays."""
+        self.annotations.setdefault(name, value)
+
+    def asked(self, obj: Obj) -> None:
+        """Take note of the object of a request: its identity, and itself if that is wanted."""
+        reference = self.object_ref
+        metadata = obj.get("metadata")
+        if reference is not None and isinstance(metadata, dict):
+            for name in ("namespace", "name", "uid", "resourceVersion"):
+                if not reference.get(name) and metadata.get(name):
+                    reference[name] = metadata[name]
+        if self.wants_request:
+            self.request_object = self._recorded(obj)
+
+    def answered(self, obj: object) -> None:
+        """Take note of the object of an answer."""
+        self.response_object = self._recorded(obj)
+
+    def _recorded(self, obj: object) -> object:
+        return _without_managers(obj) if self.recording.omit_managed_fields else obj
+
+    def event(self, stage: str, stage_us: int) -> Obj:
+        """Return the event of a stage; stage_us: when it was, since 1970."""
+        facts, attributes = self.facts, self.facts.attributes
+        event: Obj = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": LEVELS[self.recording.level],
+            "auditID": facts.audit_id,
+            "stage": stage,
+            "requestURI": facts.uri,
+            "verb": attributes.verb,
+            "user": attributes.user.to_object(),
+        }
+        if self.acts_as is not None:
+            event["impersonatedUser"] = self.acts_as.to_object()
+        if self.constraint:
+            event["authenticationMetadata"] = {"impersonationConstraint": self.constraint}
+        if facts.source_ips:
+            event["sourceIPs"] = list(facts.source_ips)
+        agent = facts.user_agent
+        if agent:
+            is_long = len(agent) > USER_AGENT_MAX
+            event["userAgent"] = agent[:USER_AGENT_MAX] + _CUT if is_long else agent
+        if self.object_ref is not None:
+            event["objectRef"] = {name: value for name, value in self.object_ref.items() if value}
+        if self.status is not None:
+            event["responseStatus"] = self.status
+        if self.request_object is not None:
+            event["requestObject"] = self.request_object
+        if self.response_object is not None:
+            event["responseObject"] = self.response_object
+        event["requestReceivedTimestamp"] = micro_time(facts.received_us)
+        event["stageTimestamp"] = micro_time(stage_us)
+        if self.annotations:
+            event["annotations"] = dict(sorted(self.annotations.items()))
+        return event
+
+
+def micro_time(us: int) -> str:
+    """Return microseconds since 1970 as RFC 3339 has them, with six places."""
+    return f"{_EPOCH + timedelta(microseconds=us):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def _reference(attributes: Attributes) -> dict[str, str] | None:
+    if not attributes.is_resource:
+        return None
+    return {
+        "resource": attributes.resource,
+        "namespace": attributes.namespace,
+        "name": attributes.name,
+        "uid": "",
+        "apiGroup": attributes.group,
+        "apiVersion": attributes.version,
+        "resourceVersion": "",
+        "subresource": attributes.subresource,
+    }
+
+
+def _without_managers(obj: object) -> object:
+    if not isinstance(obj, Mapping):
+        return obj
+    found = dict(obj)
+    metadata = found.get("metadata")
+    if isinstance(metadata, Mapping) and "managedFields" in metadata:
+        found["metadata"] = {n: v for n, v in metadata.items() if n != "managedFields"}
+    if isinstance(found.get("items"), list):
+        found["items"] = [_without_managers(each) for each in found["items"]]
+    return found

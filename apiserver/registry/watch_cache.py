@@ -1,0 +1,348 @@
+"""The cluster in memory: read once, then kept up to date by one watch of the store.
+
+    load    every key below the root, as of one revision R ──► collections
+    follow  watch from R+1 ──► collections, in order ──► their listeners
+
+`revision` says up to where it is: every change at or before it is in the collections. A reader who
+needs the present asks the store for its revision and waits until the cache is there (`latest`).
+
+The cache is read anew when the store no longer has the changes it lacks, or has gone back to an
+older state (it was restored from a backup). Until then nobody gets a read of the present, and
+every watch of the cache has to begin again. A store that cannot be reached leaves the cache as it
+is: who asks for the present is refused by the store itself, who asks for any state is served.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.keys import ROOT, KeyPrefixes
+from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.transformer import Transformers
+from kvstack.component.logger import Logger
+from kvstore.client.errors import StoreError
+from kvstore.client.store import Store
+from kvstore.client.values import (
+    Compacted,
+    Event,
+    EventKind,
+    Events,
+    Interrupted,
+    KeyValue,
+    Progress,
+    Restored,
+    Resumed,
+    prefix_end,
+)
+
+if TYPE_CHECKING:
+    from kvstore.client.watch import Watch
+
+LOAD_PAGE_KEYS: Final = 1_000
+SLICE_EVENTS: Final = 500
+"""Changes that are taken in one go; other work is done in between."""
+_ASK_FIRST_S: Final = 0.002
+_ASK_AGAIN_S: Final = 0.05
+_RETRY_S: Final = 0.1
+_RETRY_MAX_S: Final = 5.0
+
+
+class BehindError(Exception):
+    """The watch cache did not reach a revision in time."""
+
+
+class WatchCache:
+    """The collections of a registry, and how far they are."""
+
+    def __init__(
+        self,
+        store: Store,
+        logger: Logger,
+        root: str = ROOT,
+        transformers: Transformers | None = None,
+    ) -> None:
+        """Hold nothing yet; `add` collections, then `run`. transformers: decrypt it."""
+        self._transformers: Final = transformers
+        self._store: Final = store
+        self._logger: Final = logger
+        self.prefixes: Final = KeyPrefixes(root)
+        self.collections: Final[dict[str, Collection]] = {}
+        """By the prefix of their keys."""
+        self.revision = 0
+        self.changed_at = 0
+        """The revision of the last change, or that at which everything was read."""
+        self.compacted = 0
+        """States before this revision were given up in the store; 0: none is known to be."""
+        self.is_loaded = False
+        """Whether it follows the store, or would if that could be reached."""
+        self.is_interrupted = False
+        """Whether the store's changes do not arrive at present."""
+        self.on_load: Final[list[Callable[[int], None]]] = []
+        """Called with the revision when everything was read."""
+        self.on_change: Final[list[Callable[[int], None]]] = []
+        """Called before changes are applied, with the revision of the first."""
+        self._joining: dict[str, list[Event]] = {}
+        """By prefix: what changes while a collection that joins is being read."""
+        self._read_at: dict[str, int] = {}
+        """By prefix: the revision that a collection was read at, ahead of the watch cache."""
+        self._watch: Watch | None = None
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tickets = count()
+        self._asking: asyncio.TimerHandle | None = None
+
+    def add(self, collection: Collection) -> None:
+        """Add a collection before the watch cache is run."""
+        self.collections[collection.prefix] = collection
+        self.prefixes.add(collection.prefix)
+
+    def note_compaction(self, revision: int) -> None:
+        """Know that the store has given up the states before a revision."""
+        self.compacted = max(self.compacted, revision)
+
+    async def join(self, collection: Collection) -> None:
+        """Add a collection while the watch cache is run, or read one anew; raises StoreError.
+
+        It returns when the objects are there, as of a revision at or after the call.
+        """
+        prefix = collection.prefix
+        waiting: list[Event] = []
+        self._joining[prefix] = waiting
+        self.collections[prefix] = collection
+        self.prefixes.add(prefix)
+        try:
+            records, revision = await self._read(collection)
+            if self._joining.get(prefix) is waiting:
+                collection.fill(records, revision)
+                self._read_at[prefix] = revision
+                del self._joining[prefix]
+                self._apply(waiting)
+        except BaseException:
+            if self._joining.get(prefix) is waiting:
+                self.leave(collection)
+            raise
+
+    def leave(self, collection: Collection) -> None:
+        """Remove a collection; whoever watches it has to begin again."""
+        prefix = collection.prefix
+        self._joining.pop(prefix, None)
+        self._read_at.pop(prefix, None)
+        if self.collections.pop(prefix, None) is not None:
+            self.prefixes.remove(prefix)
+        collection.fill((), self.revision)
+
+    async def _read(self, collection: Collection) -> tuple[list[Record], int]:
+        start = self.prefixes.key(collection.prefix, "")
+        records: list[Record] = []
+        revision = 0
+        pages = self._store.pages(start, prefix_end(start), page_keys=LOAD_PAGE_KEYS)
+        async for page in pages:
+            revision = revision or page.revision
+            if self._transformers is not None:
+                await self._transformers.prepare(each.value for each in page.kvs)
+            for each in page.kvs:
+                place = self.prefixes.split(each.key)
+                if place is not None:
+                    key, at = place[1], each.mod_revision
+                    records.append(collection.read(key, each.value, at, each.lease))
+        return records, revision
+
+    # What readers ask.
+
+    async def latest(self, timeout_s: float) -> int:
+        """Wait until the cache is as new as the store is now; return the revision it has reached.
+
+        Raises BehindError, and StoreError if the store does not answer.
+        """
+        known = self.revision if self.is_loaded else 0
+        revision = await self._store.current_revision()
+        if revision < known:
+            self._logger.warning(
+                "the store is older than what was read from it: everything is read anew",
+                revision=revision,
+                known=known,
+            )
+            self._forget()
+        if self.revision < revision or not self.is_loaded:
+            await self.reach(revision, timeout_s)
+        return self.revision
+
+    async def reach(self, revision: int, timeout_s: float) -> None:
+        """Wait until the watch cache has all changes up to a revision; raises BehindError."""
+        if self.is_loaded and self.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (revision, next(self._tickets), future))
+        self._ask_soon(_ASK_FIRST_S)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            raise BehindError(f"{self.revision} is below {revision}") from None
+
+    # Its life.
+
+    async def run(self) -> None:
+        """Load and follow until cancelled."""
+        pause_s = _RETRY_S
+        try:
+            while True:
+                try:
+                    await self._load()
+                    pause_s = _RETRY_S
+                    await self._follow()
+                except StoreError as error:
+                    self._logger.warning("the store cannot be read", error=str(error))
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _RETRY_MAX_S)
+        finally:
+            self._forget()
+            for _, _, future in self._waiting:
+                future.cancel()
+
+    def _forget(self) -> None:
+        """Serve nobody who wants the present until everything was read anew."""
+        self.is_loaded = False
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _load(self) -> None:
+        root = self.prefixes.root.encode()
+        found: dict[str, list[Record]] = {prefix: [] for prefix in self.collections}
+        revision = 0
+        pages = self._store.pages(root, prefix_end(root), page_keys=LOAD_PAGE_KEYS)
+        async for page in pages:
+            revision = revision or page.revision
+            if self._transformers is not None:
+                await self._transformers.prepare(each.value for each in page.kvs)
+            for each in page.kvs:
+                self._read_into(found, each)
+        for prefix, records in found.items():
+            collection = self.collections.get(prefix)
+            if collection is not None:
+                collection.fill(records, revision)
+                self._joining.pop(prefix, None)  # it is read as well as it can be
+        self._read_at.clear()
+        self.changed_at = revision
+        self.compacted = 0  # what a store that was restored has given up is not known
+        self._advance(revision)  # which may be back: the store was restored
+        self.is_loaded = True
+        for loaded in self.on_load:
+            loaded(revision)
+
+    def _read_into(self, found: dict[str, list[Record]], kv: KeyValue) -> None:
+        place = self.prefixes.split(kv.key)
+        if place is not None and place[0] in found:
+            prefix, key = place
+            collection = self.collections[prefix]
+            found[prefix].append(collection.read(key, kv.value, kv.mod_revision, kv.lease))
+
+    async def _follow(self) -> None:
+        """Apply what changes until the watch cache has to be read anew; StoreError."""
+        root = self.prefixes.root.encode()
+        watch = self._watch = self._store.watch(
+            root, prefix_end(root), start_revision=self.revision + 1, progress_notify=True
+        )
+        try:
+            async for value in watch:
+                match value:
+                    case Events():
+                        await self._take(value.events)
+                    case Progress():
+                        self._advance(value.revision)
+                    case Interrupted():
+                        self.is_interrupted = True
+                        self._logger.info("the store's watch was interrupted", why=value.reason)
+                    case Resumed():
+                        self.is_interrupted = False
+                    case Compacted():
+                        self._logger.warning(
+                            "the store has compacted what was not read: everything is read anew",
+                            oldest=value.oldest,
+                        )
+                        return
+                    case Restored():
+                        self._logger.warning(
+                            "the store went back to an older state: everything is read anew",
+                            revision=value.revision,
+                        )
+                        return
+                    case _:
+                        pass
+                if not self.is_loaded:
+                    return
+        finally:
+            self.is_loaded = False
+            self.is_interrupted = False
+            self._watch = None
+            watch.cancel()
+
+    async def _take(self, events: Sequence[Event]) -> None:
+        """Apply events, those of one revision together."""
+        if self._transformers is not None:
+            await self._transformers.prepare(each.kv.value for each in events)
+        size = len(events)
+        start = 0
+        while start < size:
+            end = min(start + SLICE_EVENTS, size)
+            while end < size and events[end].kv.mod_revision == events[end - 1].kv.mod_revision:
+                end += 1
+            for changed in self.on_change:
+                changed(events[start].kv.mod_revision)
+            self._apply(events[start:end] if end - start < size else events)
+            self.changed_at = events[end - 1].kv.mod_revision
+            self._advance(self.changed_at)
+            start = end
+            if start < size:
+                await asyncio.sleep(0)
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        arrived: dict[str, list[tuple[int, str, Record | None]]] = {}
+        for event in events:
+            kind, kv, _ = event
+            place = self.prefixes.split(kv.key)
+            if place is None:
+                continue
+            prefix, key = place
+            revision = kv.mod_revision
+            if self._joining and prefix in self._joining:
+                self._joining[prefix].append(event)
+                continue
+            if self._read_at and revision <= self._read_at.get(prefix, 0):
+                continue
+            record: Record | None = None
+            if kind == EventKind.PUT:
+                collection = self.collections[prefix]
+                record = collection.own(key, revision) or collection.read(
+                    key, kv.value, revision, kv.lease
+                )
+            arrived.setdefault(prefix, []).append((revision, key, record))
+        for prefix, changed in arrived.items():
+            self.collections[prefix].apply(changed)
+
+    def _advance(self, revision: int) -> None:
+        self.revision = max(revision, self.revision) if self.is_loaded else revision
+        if self._read_at:
+            ahead = {each: at for each, at in self._read_at.items() if at > self.revision}
+            self._read_at = ahead
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self.revision:
+            future = heapq.heappop(waiting)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def _ask_soon(self, delay_s: float) -> None:
+        """Ask the store how far its changes are, if what is waited for does not just come."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().call_later(delay_s, self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        while self._waiting and self._waiting[0][2].done():
+            heapq.heappop(self._waiting)
+        if self._waiting:
+            if self._watch is not None:
+                self._watch.request_progress()
+            self._ask_soon(_ASK_AGAIN_S)

@@ -1,0 +1,37 @@
+"""Who answers the creates that store nothing: reviews, and requests for tokens."""
+
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apiserver.policy.reviews.reviews import Reviews
+from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.verbs.environment import Environment
+from kvstack.apiserver.verbs.interfaces import ReviewHandler, ReviewRequest
+
+
+def add_reviews(env: Environment, rows: list[Resource], reviews: Reviews) -> None:
+    """Answer all reviews that are served."""
+    for row in rows:
+        resource = GroupResource(row.group, row.name)
+        if reviews.handles(resource):
+            env.reviews[row.group, row.name, ""] = _review(reviews, resource)
+
+
+def add_tokens(env: Environment, issuer: TokenIssuer) -> None:
+    """Answer requests for tokens of service accounts."""
+
+    async def handler(asked: ReviewRequest) -> Obj:
+        issued = await issuer.create(asked.namespace, asked.name, asked.obj, asked.validate)
+        asked.warnings.extend(issued.warnings)
+        return issued.request
+
+    env.reviews["", "serviceaccounts", "token"] = handler
+
+
+def _review(reviews: Reviews, resource: GroupResource) -> ReviewHandler:
+    async def handler(asked: ReviewRequest) -> Obj:
+        return await reviews.create(
+            resource, asked.namespace, asked.user, asked.obj, asked.validate
+        )
+
+    return handler

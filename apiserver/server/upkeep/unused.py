@@ -1,0 +1,41 @@
+"""Gives up what is kept for requests that may come, once it is old.
+
+    late changes   older than KEPT_S: a watch that begins before them reads the store's history
+    routes         that nobody asked for since the last round
+    joined lists   of collections that have changed
+
+All of it is bounded without this, too; but after a busy hour an idle server would hold the bounds.
+"""
+
+from collections import deque
+from typing import Final
+
+from kvstack.apiserver.http.routing import Router
+from kvstack.apiserver.registry.registry import Registry
+
+PERIOD_S: Final = 25.0
+KEPT_S: Final = 75.0
+"""At least; one period more at most."""
+
+
+class Unused:
+    """Looks from time to time."""
+
+    def __init__(self, registry: Registry, router: Router) -> None:
+        """Look after a registry and what leads to it."""
+        self._registry: Final = registry
+        self._router: Final = router
+        self._revisions: Final[deque[int]] = deque(maxlen=round(KEPT_S / PERIOD_S) + 1)
+        """Of the last rounds, the oldest first."""
+
+    def look(self) -> None:
+        """Do one round."""
+        watch_cache, marks = self._registry.watch_cache, self._revisions
+        if marks and watch_cache.revision < marks[-1]:
+            marks.clear()  # the store was restored
+        marks.append(watch_cache.revision)
+        if len(marks) == marks.maxlen:
+            for each in watch_cache.collections.values():
+                each.window.forget(marks[0])
+        self._registry.reads.forget_changed_lists()
+        self._router.age()

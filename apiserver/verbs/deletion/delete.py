@@ -1,0 +1,205 @@
+"""Delete: one object, gracefully where its kind is, and not before its finalizers are gone.
+
+options → object → preconditions → plan → admission → mark it, or remove it
+"""
+
+from typing import Final
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.status import ApiError, deleted_status
+from kvstack.apimachinery.schema.load import built_in_type
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apiserver.policy.admission.request import DELETE
+from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.writes import Raced
+from kvstack.apiserver.verbs import options
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.deletion.deletion_plan import Operation, Plan
+from kvstack.apiserver.verbs.deletion.deletion_rules import rule_of
+from kvstack.apiserver.verbs.forms import bodies
+from kvstack.apiserver.verbs.options import DeleteOptions
+from kvstack.apiserver.verbs.permission import check_may
+from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.writing import admission, allocations, storing
+from kvstore.client.errors import StoreError
+
+_STATUS: Final = Kind("", "v1", "Status")
+_UNSAFE_VERB: Final = "unsafe-delete-ignore-read-errors"
+_READABLE: Final = "unsafe deletion is not allowed because the object is decodable from storage"
+
+
+async def delete(call: Call) -> Stored | Made:
+    """Delete the object of the path; raises ApiError."""
+    given, refusal = await call.apart(read_options, call), call.endpoint.main.deletion.refusal
+    if refusal is not None and (why := refusal(call.info.name)):
+        raise status.forbidden(call.endpoint.resource, call.info.name, why)
+    return await delete_object(call, call.info.name, given)
+
+
+def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
+    """Return the options of a delete, of the body or of the query; raises ApiError."""
+    body = None
+    if call.body:
+        body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
+    found = options.delete_options(call.query, body)
+    if is_collection:
+        options.check_of_collection(found)
+    elif found.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
+        raise status.internal_error(f"no unsafe deleter provided, can not honor {options.UNSAFE}")
+    if body is not None:
+        # Upstream records these options in the version that it handles them in.
+        call.note({**found.to_object(), "apiVersion": "meta.k8s.io/__internal"})
+    warning = call.endpoint.main.deletion.orphans_warning
+    is_silent = found.policy or found.ignores_read_errors
+    if warning and found.orphan_dependents is None and not is_silent:
+        call.warnings.append(warning)
+    return found
+
+
+async def delete_object(
+    call: Call, name: str, given: DeleteOptions, *, admits: bool = True
+) -> Stored | Made:
+    """Delete an object; admits: whether admission is asked. Raises ApiError."""
+    collection = call.collection
+    key = object_key(call.namespace, name)
+    record = collection.guess(key)
+    is_guess = record is not None
+    if record is None:
+        record = await storing.read_live(call, collection, key)
+    told = len(call.warnings)
+    while True:
+        if record is None:
+            raise status.not_found(call.endpoint.resource, name)
+        try:
+            done = await _attempt(call, collection, record, name, given, admits=admits)
+        except ApiError as error:
+            if not is_guess or errors.is_of_store(error):
+                raise
+            stored = await storing.read_live(call, collection, key)
+            if stored is not None and stored.revision == record.revision:
+                raise
+            record, is_guess = stored, False
+        else:
+            if isinstance(done, Stored):
+                return done._replace(record=await call.endpoint.read(done.record))
+            if not isinstance(done, Raced):
+                return done
+            record, is_guess = done.current, False
+        del call.warnings[told:]
+
+
+async def _attempt(
+    call: Call,
+    collection: Collection,
+    record: Record,
+    name: str,
+    given: DeleteOptions,
+    *,
+    admits: bool,
+) -> Stored | Made | Raced:
+    if given.ignores_read_errors:
+        return await _remove_unread(call, collection, record)
+    call.note_stored(record)
+    obj = await call.apart(storing.parsed, record, collection.prefix)
+    endpoint = call.endpoint
+    rule = rule_of(endpoint.resource)
+    rule.check_preconditions(endpoint, obj, given)
+    planned = rule.plan(obj, endpoint.main.deletion, given, call.now)
+    if planned.operation is Operation.KEEP:
+        return Stored(record)
+    if admits:
+        await _admit(call, record, given)
+    if planned.operation is Operation.REMOVE:
+        return await _remove(call, collection, record, given)
+    return await _mark(call, collection, record, planned, given)
+
+
+async def _remove_unread(call: Call, collection: Collection, record: Record) -> Made | Raced:
+    """Remove what cannot be read: nobody can be asked about it, nothing can hold it."""
+    await check_may(call, _UNSAFE_VERB)
+    if not record.error:
+        root = call.env.registry.watch_cache.prefixes.root.rstrip("/")
+        key = f"{root}/{collection.prefix}/{record.key}"
+        text = storing.storage_error(key, _READABLE)
+        raise status.conflict(call.endpoint.resource, record.name, text)
+    try:
+        gone = await call.env.registry.writes.delete(collection, record)
+    except StoreError as error:
+        raise errors.api_error(error, collection.resource, "delete") from error
+    return gone if isinstance(gone, Raced) else _success(call, record.name, "")
+
+
+async def _admit(call: Call, record: Record, given: DeleteOptions) -> None:
+    asked = admission.admission_of(
+        call, DELETE, given.to_object(), is_dry_run=given.dry_run, subresource=""
+    )
+    if asked is not None:
+        old = await call.apart(record.parse)
+        await admission.mutate(call, asked, None, old)
+        await admission.validate(call, asked, None, old)
+
+
+async def _mark(
+    call: Call, collection: Collection, record: Record, planned: Plan, given: DeleteOptions
+) -> Stored | Made | Raced:
+    """Store an object that is on its way out, and remove it if it may go at once."""
+    endpoint, obj = call.endpoint, planned.obj
+    is_end = planned.operation is Operation.END
+    if given.dry_run:
+        if is_end and not _returns_object(call):
+            return _success(call, record.name, obj["metadata"].get("uid", ""))
+        shown = endpoint.from_hub(obj)
+        if endpoint.converted_version is not None:
+            shown = await endpoint.converted_version.object(shown)
+        return Made(shown, endpoint.kind, call.object_type)
+    if obj == await call.apart(record.parse):
+        return Stored(record)
+    try:
+        written = await call.env.registry.writes.replace(collection, record, obj)
+    except StoreError as error:
+        raise errors.api_error(error, collection.resource, "delete") from error
+    if isinstance(written, Raced):
+        return written
+    if is_end:
+        gone = await _remove(call, collection, written, given)
+        # Somebody else was faster: what was marked is the last that is known of it.
+        return Stored(written) if isinstance(gone, Raced) and gone.current is None else gone
+    is_accepted = given.orphan_dependents is False
+    return Stored(written, 202 if is_accepted else 200)
+
+
+async def _remove(
+    call: Call, collection: Collection, record: Record, given: DeleteOptions
+) -> Stored | Made | Raced:
+    if not given.dry_run:
+        try:
+            also = await allocations.for_gone(call, await call.apart(record.parse))
+            gone = await call.env.registry.writes.delete(collection, record, also=also)
+        except StoreError as error:
+            raise errors.api_error(error, collection.resource, "delete") from error
+        if isinstance(gone, Raced):
+            if gone.is_other:
+                await allocations.begin_again(call)
+            return gone
+        record = gone
+    elif (await call.apart(record.parse))["metadata"].get("finalizers"):
+        # Upstream shows what it has not filled in.
+        kind = call.endpoint.kind
+        zero = {"kind": kind.kind, "apiVersion": kind.api_version, **call.endpoint.fields.zero}
+        return Made(zero, kind, call.object_type)
+    if _returns_object(call):
+        return Stored(record)
+    obj = await call.apart(record.parse)
+    return _success(call, record.name, obj["metadata"].get("uid", ""))
+
+
+def _returns_object(call: Call) -> bool:
+    return call.endpoint.row.returns_deleted or call.endpoint.main.deletion.returns_object
+
+
+def _success(call: Call, name: str, uid: str) -> Made:
+    told = deleted_status(call.endpoint.resource, name, uid)
+    return Made(told, _STATUS, built_in_type(_STATUS))

@@ -1,0 +1,73 @@
+"""How namespaces end: marked by the first delete, removed when both lists of finalizers are empty.
+
+The first delete sets the deletionTimestamp and the phase `Terminating`. While `spec.finalizers`
+holds `kubernetes` further deletes change nothing; whoever has emptied the namespace takes it away
+through the subresource `finalize`, which removes the namespace.
+"""
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apiserver.kinds.core.namespaces import TERMINATING
+from kvstack.apiserver.kinds.strategy import Deletion
+from kvstack.apiserver.registry.record import Obj
+from kvstack.apiserver.verbs.deletion import deletion_plan
+from kvstack.apiserver.verbs.deletion.deletion_plan import Operation, Plan
+from kvstack.apiserver.verbs.endpoint import Endpoint
+from kvstack.apiserver.verbs.options import DeleteOptions
+
+
+def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) -> None:
+    """Check the preconditions of a delete; raises ApiError."""
+    meta = obj["metadata"]
+    for wanted, name, shown in (
+        (options.uid, "uid", "UID"),
+        (options.resource_version, "resourceVersion", "ResourceVersion"),
+    ):
+        if wanted is not None and wanted != meta.get(name, ""):
+            text = (
+                f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta:"
+                f" {meta.get(name, '')}"
+            )
+            raise status.conflict(endpoint.resource, meta["name"], text)
+
+
+def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
+    """Return what a delete does; the object is changed."""
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp"):
+        meta["deletionTimestamp"] = now
+        obj.setdefault("status", {})["phase"] = TERMINATING
+        _set_finalizers(meta, options)
+        return Plan(Operation.UPDATE, obj)
+    if is_held(obj):
+        return Plan(Operation.KEEP, obj)
+    return deletion_plan.plan(obj, deletion, options, now)
+
+
+def is_held(obj: Obj) -> bool:
+    """Tell whether a namespace that is being deleted has finalizers of its own."""
+    return bool((obj.get("spec") or {}).get("finalizers"))
+
+
+def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
+    before = meta.get("finalizers") or []
+    wanted = {
+        ORPHAN_FINALIZER: _wants(
+            options, "Orphan", is_orphan=True, is_there=ORPHAN_FINALIZER in before
+        ),
+        FOREGROUND_FINALIZER: _wants(
+            options, "Foreground", is_orphan=False, is_there=FOREGROUND_FINALIZER in before
+        ),
+    }
+    after = [each for each in before if wanted.get(each, True)]
+    after += [each for each, is_wanted in wanted.items() if is_wanted and each not in before]
+    if after:
+        meta["finalizers"] = after
+    else:
+        meta.pop("finalizers", None)
+
+
+def _wants(options: DeleteOptions, policy: str, *, is_orphan: bool, is_there: bool) -> bool:
+    if options.orphan_dependents is not None:
+        return options.orphan_dependents is is_orphan
+    return options.policy == policy if options.policy else is_there

@@ -1,0 +1,69 @@
+"""Get and list of objects that are not stored: they are made when they are asked for.
+
+    GET /api/v1/componentstatuses/etcd-0   → what the source of the resource makes of that name
+
+They have no revision, are not watched, and are listed whole. Selectors see their name alone.
+"""
+
+import asyncio
+from typing import Final
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text import json_text
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apiserver.registry.reads import Page
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.verbs import options
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.interfaces import ObjectSource
+from kvstack.apiserver.verbs.reading import get_and_list
+from kvstack.apiserver.verbs.results import Listing, Made
+
+_UNVERSIONED: Final = 0
+
+
+async def get(call: Call) -> Made:
+    """Return one object; raises ApiError."""
+    source, name = _source(call), call.info.name
+    if name not in source.names:
+        resource = call.endpoint.resource
+        singular = GroupResource(resource.group, call.endpoint.row.singular)
+        raise status.not_found(singular, name)
+    return Made(await _made(call, source, name), call.endpoint.kind, call.object_type)
+
+
+async def list_objects(call: Call) -> Listing:
+    """Return all objects that are asked for; raises ApiError."""
+    source = _source(call)
+    given = options.list_options(call.query)
+    selector = get_and_list.supported(call, given.fields)
+    objects = await asyncio.gather(*[_made(call, source, name) for name in source.names])
+    records = [
+        _record(each)
+        for each in objects
+        if given.labels.matches(each["metadata"].get("labels") or {})
+        and selector.matches({"metadata.name": each["metadata"]["name"], "metadata.namespace": ""})
+    ]
+    return Listing(Page(records, _UNVERSIONED))
+
+
+def _source(call: Call) -> ObjectSource:
+    resource = call.endpoint.resource
+    found = call.env.sources.get((resource.group, resource.resource))
+    if found is None:
+        raise status.generic(405)
+    return found
+
+
+async def _made(call: Call, source: ObjectSource, name: str) -> Obj:
+    kind = call.endpoint.kind
+    made = await source.make(name)
+    return normalize({"kind": kind.kind, "apiVersion": kind.api_version, **made}, call.object_type)
+
+
+def _record(obj: Obj) -> Record:
+    head = json_text.write({"kind": obj["kind"], "apiVersion": obj["apiVersion"]})[:-1] + b","
+    rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+    name = obj["metadata"]["name"]
+    return Record(name, _UNVERSIONED, head, json_text.write(rest)[1:], -1)

@@ -1,0 +1,140 @@
+"""Get and list."""
+
+from typing import TYPE_CHECKING, Final
+
+from kvstack.apimachinery.objects import fields, status
+from kvstack.apimachinery.objects.field_errors import invalid
+from kvstack.apimachinery.objects.fields import FieldSelector, Requirement
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_uint
+from kvstack.apiserver.registry import continue_token, errors
+from kvstack.apiserver.registry.keys import object_key
+from kvstack.apiserver.registry.reads import EXACT, ListOptions, Page
+from kvstack.apiserver.registry.selection import Selection
+from kvstack.apiserver.verbs import options
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.options import ListParameters
+from kvstack.apiserver.verbs.results import Listing, Stored
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.registry.record import Record
+
+_PATH: Final = "resourceVersion"
+
+
+async def get(call: Call) -> Stored:
+    """Return one object; raises ApiError."""
+    collection, key = call.collection, object_key(call.namespace, call.info.name)
+    reads = call.env.registry.reads
+    revision = None
+    if call.at_revision:
+        record = await reads.get_at(collection, key, call.at_revision)
+    else:
+        if call.query:
+            revision = _revision(options.get_resource_version(call.query))
+        record = await reads.get(collection, key, revision)
+    if record is None:
+        raise status.not_found(call.endpoint.resource, call.info.name)
+    if record.error:
+        raise errors.unreadable(collection.prefix, record)
+    endpoint = call.endpoint
+    if endpoint.converted_version is None:
+        return Stored(record)
+    # Who names a resourceVersion is content with what a cache has.
+    is_any = not call.at_revision and revision is not None
+    return Stored(await endpoint.read(record, may_be_old=is_any))
+
+
+async def list_objects(call: Call) -> Listing:
+    """Return the objects of a resource that are asked for; raises ApiError."""
+    given = options.list_options(call.query)
+    selection = selection_of(call, given)
+    asked = read_options(given)
+    if call.at_revision:
+        asked = _of_the_past(asked, call.at_revision)
+    return Listing(await page_of(call, selection, asked))
+
+
+async def page_of(call: Call, selection: Selection, asked: ListOptions) -> Page:
+    """Return the objects of a selection in the version of the endpoint; raises ApiError."""
+    reads, collection = call.env.registry.reads, call.collection
+    converted, matches = call.endpoint.converted_version, selection.matches
+    if converted is None or matches is None or not selection.needs_converted:
+        return await call.endpoint.read_all(await reads.list(collection, selection, asked))
+    found: list[Record] = []
+    while True:
+        page = await reads.list(collection, selection.unfiltered(), asked)
+        records = await converted.records(page.records)
+        for position, each in enumerate(records):
+            if not matches(each):
+                continue
+            found.append(each)
+            is_last = position + 1 == len(records) and not page.continue_token
+            if len(found) == asked.limit and not is_last:
+                last = each.key.removeprefix(selection.prefix)
+                token = continue_token.after(page.revision, last)
+                return Page(found, page.revision, token)
+        if not page.continue_token:
+            return Page(found, page.revision)
+        asked = ListOptions(None, "", asked.limit, page.continue_token)
+
+
+def selection_of(call: Call, given: ListParameters) -> Selection:
+    """Return what a list or watch is about; raises ApiError."""
+    selector = supported(call, given.fields)
+    name = call.info.name
+    if name and selector.exact_value("metadata.name") is None:
+        selector = fields.parse(f"{given.fields},metadata.name={fields.escape(name)}".lstrip(","))
+    return Selection.of(
+        call.collection,
+        call.namespace,
+        given.labels,
+        selector,
+        call.endpoint.fields_of(),
+        is_converted=call.endpoint.converted_version is not None,
+    )
+
+
+def supported(call: Call, selector: FieldSelector) -> FieldSelector:
+    """Return a selector with the names of today; raises ApiError if it names unknown fields."""
+    if selector.is_everything:
+        return selector
+    known = call.endpoint.row.selectable
+    renamed: list[Requirement] = []
+    for each in selector.requirements:
+        field = known.resolve(each.field)
+        if field is None:
+            raise status.bad_request(known.refusal(each.field))
+        renamed.append(each._replace(field=field))
+    return FieldSelector(renamed)
+
+
+def read_options(given: ListParameters) -> ListOptions:
+    """Return of what state a list is to be; raises ApiError."""
+    try:
+        revision = given.revision
+    except NumberError as error:
+        found = invalid(_PATH, given.resource_version, str(error))
+        raise status.bad_request(f"invalid resource version: {found}") from None
+    return ListOptions(revision, given.match, given.limit, given.continue_token)
+
+
+def _of_the_past(asked: ListOptions, revision: int) -> ListOptions:
+    """Return the options of a list at a revision; its pages go on where they were."""
+    if asked.revision is not None or asked.match:
+        raise status.bad_request("a resourceVersion cannot be given with a path into the past")
+    return asked if asked.continue_token else asked._replace(revision=revision, match=EXACT)
+
+
+def _revision(text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_uint(text)
+    except NumberError as error:
+        raise bad_version(text, error) from None
+
+
+def bad_version(text: str, error: NumberError) -> ApiError:
+    """Return the 500 of a resourceVersion that is no number, of a get or watch."""
+    return status.unknown(str(invalid(_PATH, text, str(error))))

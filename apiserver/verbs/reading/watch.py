@@ -1,0 +1,37 @@
+"""Watch: what may begin, and for how long; what is sent is http's."""
+
+from typing import Final
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.text.go_numbers import NumberError
+from kvstack.apiserver.verbs import options
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.reading import get_and_list
+from kvstack.apiserver.verbs.results import Watching
+
+_READ_ONLY: Final = "the past cannot be watched"
+
+
+async def watch(call: Call) -> Watching:
+    """Return the watch that is asked for; raises ApiError."""
+    if "watch" not in call.endpoint.row.verbs:
+        raise status.method_not_supported(call.endpoint.resource, "watch")
+    if call.at_revision:
+        raise status.bad_request(_READ_ONLY)
+    given = options.list_options(call.query, is_watch=True)
+    selection = get_and_list.selection_of(call, given)
+    try:
+        revision = given.revision
+    except NumberError as error:
+        raise get_and_list.bad_version(given.resource_version, error) from None
+    is_list = bool(given.send_initial_events) and given.bookmarks
+    if not revision and given.send_initial_events is None:
+        # A path below /watch/ without the parameter `watch` is not defaulted: it begins with what
+        # is there too, but no bookmark says where that ends.
+        given = given._replace(send_initial_events=True)
+    if given.timeout_s:
+        timeout_s = float(given.timeout_s)
+    else:
+        least = call.env.settings.min_request_timeout_s
+        timeout_s = least * (1 + call.env.random.random())
+    return Watching(selection, given, timeout_s, is_list)

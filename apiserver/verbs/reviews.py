@@ -1,0 +1,59 @@
+"""Creates that store nothing of their own: reviews, tokens.
+
+body → admission → the handler of the resource → 201
+"""
+
+from typing import Final
+
+from kvstack.apimachinery.objects import metadata, status
+from kvstack.apiserver.apply.managed_fields import name_from_user_agent
+from kvstack.apiserver.kinds.core import token_requests
+from kvstack.apiserver.policy.admission.request import CREATE
+from kvstack.apiserver.verbs import options
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.interfaces import ReviewRequest
+from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.writing import admission
+from kvstack.apiserver.verbs.writing.ownership import as_written, own_new
+from kvstack.apiserver.verbs.writing.request_body import read_body
+
+_DEFAULTS: Final = {"TokenRequest": token_requests.default}
+"""What is filled in in bodies of kinds that have no hooks of their own."""
+
+
+async def create(call: Call) -> Made:
+    """Answer the object of the body; raises ApiError."""
+    endpoint = call.endpoint
+    resource = endpoint.resource
+    handler = call.env.reviews.get((resource.group, resource.resource, endpoint.subresource))
+    if handler is None:
+        raise status.generic(405)
+    given = options.write_options(options.CREATE, call.query)
+    obj = await call.apart(read_body, call, given)
+    metadata.match_namespace(obj.setdefault("metadata", {}), call.namespace)
+    default = _DEFAULTS.get(endpoint.kind.kind)
+    if default is not None:
+        default(obj)
+    manager = given.manager or name_from_user_agent(call.user_agent)
+    await call.apart(own_new, call, obj, manager)
+    asked = admission.admission_of(
+        call,
+        CREATE,
+        given.to_object(options.CREATE),
+        is_dry_run=given.dry_run,
+        kind=endpoint.kind,
+    )
+    await admission.mutate(call, asked, obj, None)
+    answer = await handler(
+        ReviewRequest(
+            call.user,
+            call.info.namespace,
+            call.info.name,
+            obj,
+            lambda seen: admission.validate(call, asked, seen, None),
+            call.warnings,
+        )
+    )
+    kind = endpoint.kind
+    answer = {"kind": kind.kind, "apiVersion": kind.api_version, **answer}
+    return Made(as_written(call, answer), endpoint.kind, call.object_type, 201)

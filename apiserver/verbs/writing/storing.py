@@ -1,0 +1,120 @@
+"""Objects in the store as verbs read and write them; what the store refuses becomes an ApiError.
+
+    record = await read_live(call, collection, key)      as the store has it now
+    written = await write_new(call, key, obj)            a Record, or Raced if the key is taken
+    written = await replace(call, record, new)           raises RacedError if it changed meanwhile
+
+An object that is too large for the store is written once more without its managed fields.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apiserver.registry import errors
+from kvstack.apiserver.registry.collection import Collection
+from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.writes import Also, Raced
+from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.writing import allocations
+from kvstore.client.errors import StoreError, TooLargeError
+
+
+class RacedError(Exception):
+    """Something else is stored by now."""
+
+    def __init__(self, current: Record | None) -> None:
+        """Keep what is stored; None: nothing."""
+        self.current = current
+
+
+async def read_live(call: Call, collection: Collection, key: str) -> Record | None:
+    """Return an object as the store has it now; raises ApiError."""
+    try:
+        return await call.env.registry.history.get(collection, key)
+    except StoreError as error:
+        raise errors.api_error(error, collection.resource, "get") from error
+
+
+def parsed(record: Record, prefix: str = "") -> Obj:
+    """Return the object of a record; raises ApiError if it cannot be read.
+
+    prefix: of its collection, where that is known.
+    """
+    if record.error:
+        raise errors.unreadable(prefix, record)
+    return record.parse()
+
+
+def write_new(
+    call: Call, key: str, obj: Obj, also: Sequence[Also] = ()
+) -> Awaitable[Record | Raced]:
+    """Store a new object; raises ApiError."""
+    collection, ttl_s = call.collection, time_to_live(call)
+    create = call.env.registry.writes.create
+    return _written(
+        call,
+        "create",
+        obj,
+        lambda stored, body: create(collection, key, stored, body, ttl_s=ttl_s, also=also),
+    )
+
+
+async def replace(call: Call, record: Record, new: Obj, also: Sequence[Also] = ()) -> Record:
+    """Put an object in the place of the one that was seen; raises ApiError and RacedError."""
+    collection, ttl_s = call.collection, time_to_live(call)
+    put = call.env.registry.writes.replace
+    written = await _written(
+        call,
+        "update",
+        new,
+        lambda stored, body: put(collection, record, stored, body, ttl_s=ttl_s, also=also),
+    )
+    if isinstance(written, Raced):
+        if written.is_other:
+            await allocations.begin_again(call)
+        raise RacedError(written.current)
+    return written
+
+
+async def _written(
+    call: Call, verb: str, obj: Obj, write: Callable[[Obj, bytes], Awaitable[Record | Raced]]
+) -> Record | Raced:
+    collection = call.collection
+    obj = await call.endpoint.to_stored(obj)
+    body = await call.apart(collection.codec.to_body, obj)
+    try:
+        try:
+            return await write(obj, body)
+        except TooLargeError:
+            if not obj["metadata"].pop("managedFields", None):
+                raise
+        body = await call.apart(collection.codec.to_body, obj)
+        return await write(obj, body)
+    except StoreError as error:
+        raise errors.api_error(error, collection.resource, verb) from error
+
+
+def time_to_live(call: Call) -> int:
+    """Return after how many seconds an object goes by itself; 0: never."""
+    return call.env.settings.event_ttl_s if call.endpoint.main.expires else 0
+
+
+def precondition_failed(
+    call: Call, resource: GroupResource, key: str, text: str, *, is_dry_run: bool
+) -> ApiError:
+    """Return the 409 of a precondition that does not hold, in the words of upstream's store."""
+    registry = call.env.registry
+    root = "" if is_dry_run else registry.watch_cache.prefixes.root.rstrip("/")
+    prefix = registry.collection(resource).prefix
+    message = storage_error(f"{root}/{prefix}/{key}", f"Precondition failed: {text}")
+    return status.conflict(resource, key.rpartition("/")[2], message)
+
+
+def storage_error(key: str, text: str) -> str:
+    """Return what upstream's store says of an object that it may not change."""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: {text}"
+    )

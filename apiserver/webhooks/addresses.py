@@ -1,0 +1,16 @@
+"""Where hosts are for the API server: Services by the watch cache, others by the system.
+
+client = HttpClient(partial(addresses_in_cluster, services))       `name.namespace.svc` is a Service
+"""
+
+from kvstack.apiserver.webhooks.client_config import service_of
+from kvstack.apiserver.webhooks.services import Services
+from kvstack.component.http.dialling import Address, addresses_of
+
+
+async def addresses_in_cluster(services: Services, host: str, port: int) -> list[Address]:
+    """Return where a host is; raises OSError."""
+    service = service_of(host)
+    if service is None:
+        return await addresses_of(host, port)
+    return services.endpoints(*service, port)

@@ -1,0 +1,56 @@
+"""Whether a value is of the type that an overload takes; asked where nothing was known of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kvstack.cel.checker.functions import Overload
+from kvstack.cel.checker.types import DYN, DYN_KIND, LIST, MAP, PARAM, Type
+from kvstack.cel.evaluation.operators import type_value
+from kvstack.cel.values import ObjectValue
+
+Guard: TypeAlias = Callable[[Any], bool]
+
+_NAMES: Final = {
+    "duration": "google.protobuf.Duration",
+    "timestamp": "google.protobuf.Timestamp",
+    "null": "null_type",
+}
+
+
+def guard_of(wanted: Type) -> Guard | None:
+    """Return what tells values of a type; None: every value is one."""
+    if wanted.kind in {PARAM, DYN_KIND}:
+        return None
+    if wanted.kind == LIST:
+        return _list_guard(wanted.parameters[0])
+    if wanted.kind == MAP:
+        return lambda value: type(value) is dict or type(value) is ObjectValue
+    name = _NAMES.get(wanted.name, wanted.name)
+    return lambda value: type_value(value).name == name
+
+
+def _list_guard(items: Type) -> Guard:
+    inner = guard_of(items)
+    if inner is None:
+        return lambda value: isinstance(value, list)
+    # As upstream only the first item is looked at.
+    return lambda value: isinstance(value, list) and (not value or inner(value[0]))
+
+
+def guards_of(overload: Overload, given: Sequence[Type] = ()) -> list[tuple[int, Guard]]:
+    """Return what must be asked of arguments whose types are known as far as given."""
+    found: list[tuple[int, Guard]] = []
+    known = given or [DYN] * len(overload.arguments)
+    for position, (wanted, each) in enumerate(zip(overload.arguments, known, strict=True)):
+        if _is_known(each):
+            continue
+        guard = guard_of(wanted)
+        if guard is not None:
+            found.append((position, guard))
+    return found
+
+
+def _is_known(given: Type) -> bool:
+    if given.kind in {DYN_KIND, PARAM}:
+        return False
+    return given.kind != LIST or _is_known(given.parameters[0])

@@ -1,0 +1,1 @@
+"""What every program of this project is made of: log, metrics, flags, certificates, sockets."""

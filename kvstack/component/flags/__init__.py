@@ -1,0 +1,1 @@
+"""Flags as Kubernetes' programs read them."""

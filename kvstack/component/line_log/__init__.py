@@ -1,0 +1,1 @@
+"""The operator's log: lines of JSON, rotated files, the journal."""

@@ -1,0 +1,1 @@
+"""Histograms, and the text in which metrics are read."""

@@ -1,0 +1,1 @@
+"""Listening: descriptors, addresses, what is accepted."""

@@ -1,0 +1,60 @@
+"""The program `nft`: transactions in, what it tells out.
+
+    apply(text)     all of it or nothing; raises NftError
+    problem()       why it cannot be used here; empty: it can
+
+Calls wait for the program, and are made in threads.
+"""
+
+import os
+import shutil
+import subprocess
+from typing import Final
+
+_TIMEOUT_S: Final = 300.0
+"""The kernel takes the time of n² for a whole table of n chains: seconds for 10,000."""
+_ERROR_CHARACTERS_MAX: Final = 500
+_PROBE: Final = "kvstack-probe"
+
+
+class NftError(Exception):
+    """The program refused, or cannot be run."""
+
+
+def problem() -> str:
+    """Return why tables cannot be made; empty: they can. Nothing is left behind."""
+    if shutil.which("nft") is None:
+        return "the program nft is not installed"
+    if os.geteuid() != 0:
+        return "only root may change the rules of the machine"
+    try:
+        # With --check the kernel is asked, and keeps nothing.
+        run("--check", "-f", "-", given=f"add table ip {_PROBE}\n")
+    except NftError as error:
+        return str(error)
+    return ""
+
+
+def apply(text: str) -> None:
+    """Carry a transaction out; raises NftError."""
+    run("-f", "-", given=text)
+
+
+def run(*arguments: str, given: str = "") -> str:
+    """Return what the program says; raises NftError."""
+    try:
+        done = subprocess.run(
+            ["nft", *arguments],
+            input=given,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+        )
+    except OSError as error:
+        raise NftError(f"nft: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NftError(f"nft did not end within {_TIMEOUT_S:g} s") from error
+    if done.returncode != 0:
+        raise NftError(f"nft: {done.stderr.strip()[:_ERROR_CHARACTERS_MAX]}")
+    return done.stdout

@@ -1,0 +1,1 @@
+"""The process itself: signals, its ordered end, the collector, the allocator."""

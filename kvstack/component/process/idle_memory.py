@@ -1,0 +1,69 @@
+"""Gives free memory back to the system while a process has little to do.
+
+    task = asyncio.create_task(give_back_when_idle())
+
+What a busy process frees stays with its allocator, in pieces between what is in use; the next
+request takes it from there. glibc by itself returns the end of its heap alone. So once a process
+has worked for a while, all free pages are returned (malloc_trim) in its next quiet periods; in
+several, because caches give up what is old in these minutes. It takes some milliseconds, and is not
+done while a process is busy. In the last of them dead cycles are looked for among old objects, too
+(`collector`).
+
+Another C library, or an operator's settings (`allocator`), are left alone.
+"""
+
+import asyncio
+import ctypes
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kvstack.component.process.allocator import is_set_by_operator
+from kvstack.component.process.collector import collect_frozen
+
+PERIOD_S: Final = 30.0
+QUIET_SHARE: Final = 0.25
+"""Of a processor, below which a period is quiet."""
+WORKED_S: Final = 5.0
+"""Of a processor, after which there may be something to give back."""
+QUIET_PERIODS: Final = 5
+"""In which memory is then given back."""
+
+
+class IdleMemory:
+    """Looks at the end of each period."""
+
+    def __init__(
+        self, trim: Callable[[int], object], collect: Callable[[], None] = collect_frozen
+    ) -> None:
+        """Give back by trim, which takes the bytes to keep; collect: finds dead cycles."""
+        self._trim: Final = trim
+        self._collect: Final = collect
+        self._cpu_s = 0.0
+        self._worked_s = 0.0
+        self._periods = 0
+        """Quiet ones in which memory is still to be given back."""
+
+    def look(self, cpu_s: float) -> None:
+        """A period is over; cpu_s: what the process has used of processors since it began."""
+        used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        self._worked_s += used_s
+        if self._worked_s >= WORKED_S:
+            self._worked_s, self._periods = 0.0, QUIET_PERIODS
+        if self._periods and used_s <= PERIOD_S * QUIET_SHARE:
+            self._periods -= 1
+            if not self._periods:
+                self._collect()
+            self._trim(0)
+
+
+async def give_back_when_idle(environment: Mapping[str, str] = os.environ) -> None:
+    """Give memory back from time to time until cancelled; return at once where that cannot be."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None or is_set_by_operator(environment):
+        return
+    idle = IdleMemory(trim)
+    while True:
+        await asyncio.sleep(PERIOD_S)
+        idle.look(time.process_time())

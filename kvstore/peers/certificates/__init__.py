@@ -1,0 +1,1 @@
+"""Which certificates of members are accepted."""

@@ -1,0 +1,1 @@
+"""Snapshots from member to member."""

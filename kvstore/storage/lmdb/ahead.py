@@ -1,0 +1,85 @@
+"""Blocks of data.mdb that are reserved beyond its used pages: the space the database keeps back.
+
+    | pages in use and free pages | ◄──── AHEAD_BYTES reserved ────► |
+    0                             used                               reserved
+
+Others that fill the disk cannot take them. So what the log holds can still be committed when the
+disk is full, also by the next process, and compactions have pages to write to. The reserve is
+extended after a commit that took more than STEP_BYTES of it. When that fails, at least
+AHEAD_BYTES - STEP_BYTES are left, and the caller stops taking writes.
+
+Where the file system cannot reserve blocks, the space that is free now stands for them.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from kvstore.storage.allocation import free_reserved, is_refused, reserve
+from kvstore.storage.lmdb.files import free_bytes
+
+AHEAD_BYTES: Final = 64 << 20
+STEP_BYTES: Final = 16 << 20
+
+
+class AheadBlocks:
+    """The reserve of one data.mdb."""
+
+    def __init__(self, data_path: Path) -> None:
+        """Reserve nothing yet."""
+        self._path = data_path
+        self._reserved_bytes = 0  # from the start of the file
+        self.shortage = ""  # why the reserve is not complete; empty: it is
+
+    def is_due(self, used_bytes: int) -> bool:
+        """Tell whether the reserve is to be extended."""
+        return self._reserved_bytes - used_bytes < AHEAD_BYTES - STEP_BYTES
+
+    def extend(self, used_bytes: int) -> None:
+        """Reserve up to AHEAD_BYTES beyond used_bytes, or say in `shortage` why not."""
+        wanted_bytes = used_bytes + AHEAD_BYTES
+        try:
+            self._reserve(wanted_bytes)
+        except OSError as error:
+            has_bytes = free_bytes(self._path)
+            if not is_refused(error) or has_bytes < AHEAD_BYTES:
+                self._reserve_less(wanted_bytes)
+                self.shortage = (
+                    f"cannot reserve {AHEAD_BYTES} bytes beyond the {used_bytes} in use of "
+                    f"{self._path}: {error.strerror} ({has_bytes} bytes are free)"
+                )
+                return
+        self.shortage = ""
+
+    def give_back(self, used_bytes: int) -> None:
+        """Free all but STEP_BYTES of the reserve, for a copy of the database; raises OSError."""
+        with _opened(self._path) as descriptor:
+            free_reserved(descriptor)
+        self._reserved_bytes = used_bytes
+        self._reserve(used_bytes + STEP_BYTES)
+
+    def _reserve_less(self, wanted_bytes: int) -> None:
+        """Reserve as many steps of what was wanted as there is space for."""
+        size_bytes = wanted_bytes - STEP_BYTES
+        while size_bytes > max(self._reserved_bytes, wanted_bytes - AHEAD_BYTES):
+            with suppress(OSError):
+                self._reserve(size_bytes)
+                return
+            size_bytes -= STEP_BYTES
+
+    def _reserve(self, size_bytes: int) -> None:
+        with _opened(self._path) as descriptor:
+            # From the start: pages that were never written may have no blocks either.
+            reserve(descriptor, 0, size_bytes)
+        self._reserved_bytes = size_bytes
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

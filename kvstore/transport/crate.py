@@ -1,0 +1,59 @@
+"""The crate (kvstore/native), if it was built for this interpreter: its only importer.
+
+    Server, HttpServer          see `transport.native` and `kvstore.http.serving.native`
+    Client, Decoder             see `kvstore.client.channels` and `kvstore.client.codec`
+    encode_entries, ROW_SUMS    as in `kvstore.storage`, several times as fast
+
+Each is None without the crate, and MISSING says why. A library that was built from other sources
+is no reason to do without it but an error: its calls may take other arguments than those here.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kvstore.raft.model import Entry
+
+ABI: Final = 1  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
+
+if TYPE_CHECKING:
+    from kvstore.transport import _native
+    from kvstore.transport._native import HttpServer as HttpServer
+
+MISSING = ""  # why the crate cannot be loaded
+Server: "type[_native.Server] | None" = None
+Client: "type[_native.Client] | None" = None
+Decoder: "type[_native.Decoder] | None" = None
+encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
+ROW_SUMS: "_native.RowSums | None" = None
+
+
+class CrateMismatchError(ImportError):
+    """The library was built from other sources than these modules."""
+
+
+def check_abi(found: int | None, path: str) -> None:
+    """Raise CrateMismatchError unless the library at path has this ABI; None: it has no number."""
+    if found != ABI:
+        raise CrateMismatchError(
+            f"{path} has ABI {found}, these sources need {ABI}: rebuild it with "
+            f"'python packaging/crate.py {path}', or remove it to do without"
+        )
+
+
+try:
+    from kvstore.transport import _native as _library
+except ImportError as error:
+    MISSING = str(error)
+    if not TYPE_CHECKING:
+        HttpServer = None
+else:
+    check_abi(getattr(_library, "ABI", None), str(_library.__file__))
+    Server, Client, Decoder = _library.Server, _library.Client, _library.Decoder
+    encode_entries, ROW_SUMS = _library.encode_entries, _library.RowSums()
+    if not TYPE_CHECKING:
+        HttpServer = _library.HttpServer
+
+
+def is_available() -> bool:
+    """Tell whether the crate was built for this interpreter."""
+    return Server is not None

@@ -1,0 +1,241 @@
+"""Services of `kvstack up`, in a network namespace: pods, the machine and its neighbours ask."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.proxy.nftables import program
+from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
+from tests.agents.support.namespaces import has_namespaces
+from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.network.routed import RefusedError, Routed, routed
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
+    pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
+]
+
+NEIGHBOUR = "client"
+SCRIPT = """
+import ssl, sys, urllib.request
+place = "/var/run/secrets/kubernetes.io/serviceaccount/"
+headers = {"Authorization": "Bearer " + open(place + "token").read()}
+trusted = ssl.create_default_context(cafile=place + "ca.crt")
+request = urllib.request.Request(sys.argv[1], headers=headers)
+print(urllib.request.urlopen(request, context=trusted, timeout=30).status)
+"""
+GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=30).status)"
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+class Cluster:
+    """A cluster whose machine is a network namespace."""
+
+    def __init__(self, network: Routed, file: Path, home: Path) -> None:
+        self.network = network
+        self.home = home
+        self.kubeconfig = file
+        self.tables_after = b""
+        """Of the machine, once the cluster has stopped."""
+        self._env = {**os.environ, "KUBECONFIG": str(file), "HOME": str(home)}
+
+    def kubectl(self, *arguments: str) -> str:
+        done = self._run(arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def output(self, *arguments: str) -> str:
+        """Return what a command says, which may fail for now."""
+        return self._run(arguments).stdout
+
+    def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.inside(), str(clients("1.37") / "kubectl"), *arguments],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=READY_S,
+            check=False,
+        )
+
+    def inside(self) -> list[str]:
+        return ["ip", "netns", "exec", self.network.namespace("")]
+
+    def run(self, name: str, *command: str) -> None:
+        self.kubectl("run", name, "--image=host", "--port=8000", "--command", "--", *command)
+        self.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+
+    def python(self, pod: str, script: str, *arguments: str) -> str:
+        return self.kubectl("exec", pod, "--", "python3", "-c", script, *arguments)
+
+    def of_service(self, path: str) -> str:
+        return self.kubectl("get", "service", "web", "-o", f"jsonpath={{{path}}}")
+
+    def status(self, url: str) -> int:
+        """Ask from the machine itself."""
+        done = subprocess.run(
+            [*self.inside(), sys.executable, "-c", GET, url],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=READY_S,
+        )
+        return int(done.stdout or 0)
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + READY_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def cluster(tmp_path: Path, *flags: str) -> Iterator[Cluster]:
+    """Run `kvstack up` on a machine of its own, which has a neighbour."""
+    try:
+        clients("1.37")
+    except ClientsMissingError as error:
+        pytest.skip(f"no kubectl: {error}")
+    directory = tmp_path / "data"
+    with routed((NEIGHBOUR,)) as network, (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *("ip", "netns", "exec", network.namespace("")),
+                *(sys.executable, "-m", "kvstack", "up", f"--data-dir={directory}", *flags),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            lines_of(process)
+            found = Cluster(network, directory / "kubernetes" / "admin.conf", tmp_path)
+            found.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+            yield found
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=STOP_S)
+            assert process.returncode == 0
+            found.tables_after = tables(network)
+            assert b"kube-proxy" not in found.tables_after
+            assert b"kvstack-api" not in found.tables_after
+            own = subprocess.run(
+                ["ip", "-n", network.namespace(""), "address", "show", "lo"],
+                check=True,
+                capture_output=True,
+            )
+            assert b"198.18." not in own.stdout
+            assert b"198.19." not in own.stdout
+        finally:
+            process.kill()
+            process.wait()
+
+
+def tables(network: Routed) -> bytes:
+    command = ["ip", "netns", "exec", network.namespace(""), "nft", "list", "tables"]
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def test_a_pod_reaches_services_and_the_api_server(tmp_path: Path) -> None:
+    with cluster(tmp_path) as here:
+        here.run("web", "python3", "-m", "http.server", "8000")
+        here.run("client", "sleep", "1000")
+        api = "https://10.96.0.1"
+        assert here.python("client", SCRIPT, f"{api}/apis/apps/v1") == "200"
+        _check_names(here)
+
+        here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000", "--type=NodePort")
+        web = here.of_service(".spec.clusterIP")
+        eventually(lambda: here.status(f"http://{web}/") == 200)
+        assert here.python("client", GET, f"http://{web}/") == "200"
+        assert here.python("web", GET, f"http://{web}/") == "200"  # by way of its own Service
+
+        machine = here.kubectl(
+            "get", "node", "-o", "jsonpath={.items[0].status.addresses[0].address}"
+        )
+        port = int(here.of_service(".spec.ports[0].nodePort"))
+        assert b"200 OK" in _neighbours_request(here.network, machine, port)
+
+        here.kubectl("patch", "service", "web", "-p", '{"spec": {"type": "LoadBalancer"}}')
+        eventually(lambda: here.of_service(".status.loadBalancer.ingress[0].ip") == machine)
+        eventually(lambda: here.status(f"http://{machine}/") == 200)
+        assert b"200 OK" in _neighbours_request(here.network, machine, 80)
+
+        here.kubectl("delete", "pod", "web", "--grace-period=1")
+        eventually(lambda: here.python("client", CONNECT, web, "80") == "ConnectionRefusedError")
+
+
+def test_a_deployment_is_reached_by_name(tmp_path: Path) -> None:
+    with cluster(tmp_path) as here:
+        serve = ("--", "python3", "-m", "http.server", "8000")
+        here.kubectl("create", "deployment", "web", "--image=host", "--port=8000", *serve)
+        here.kubectl("wait", "deployment/web", "--for=condition=Available", "--timeout=60s")
+        here.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8000")
+        here.run("client", "sleep", "1000")
+        eventually(lambda: here.status(f"http://{here.of_service('.spec.clusterIP')}/") == 200)
+        for name in ("web", "web.default", "web.default.svc.cluster.local"):
+            assert here.python("client", GET, f"http://{name}/") == "200"
+        api = "https://kubernetes.default.svc"
+        assert here.python("client", SCRIPT, f"{api}/apis/apps/v1") == "200"
+        # `ip netns exec` hides the control groups that tell what pods use.
+        eventually(lambda: "%" in here.output("top", "nodes"))
+
+
+def test_only_pods_and_the_machine_reach_the_api_server(tmp_path: Path) -> None:
+    with cluster(tmp_path) as here:
+        here.run("client", "sleep", "1000")
+        path = "jsonpath={.endpoints[0].addresses[0]}"
+        where = here.kubectl("get", "endpointslice", "kubernetes", "-o", path)
+        assert here.python("client", CONNECT, where, "6443") == "connected"
+        assert here.python("client", CONNECT, where, "10250") == "ConnectionRefusedError"
+        # The neighbour has this machine as its way to everywhere.
+        assert here.network.is_silent(NEIGHBOUR, where, 6443)
+        with pytest.raises(RefusedError):
+            here.network.ask(NEIGHBOUR, here.network.gateway(NEIGHBOUR), 6443)
+
+
+def test_without_the_proxy_nothing_is_written(tmp_path: Path) -> None:
+    with cluster(tmp_path, "--without=proxy") as here:
+        assert b"kvstack-api" not in tables(here.network)
+        assert b"kube-proxy" not in tables(here.network)
+        here.kubectl("create", "service", "loadbalancer", "web", "--tcp=80:80")
+        assert here.of_service(".status.loadBalancer.ingress") == ""
+
+
+def _check_names(here: Cluster) -> None:
+    """Check that the certificate is for the names and the address that pods know."""
+    found = json.loads(here.kubectl("get", "configmap", "kube-root-ca.crt", "-o", "json"))
+    trusted = ssl.create_default_context(cadata=found["data"]["ca.crt"])
+    names = ("10.96.0.1", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    for name in names:
+        with here.network.socket("") as plain:
+            plain.connect(("10.96.0.1", 443))
+            with trusted.wrap_socket(plain, server_hostname=name):
+                pass
+
+
+def _neighbours_request(network: Routed, address: str, port: int) -> bytes:
+    with network.socket(NEIGHBOUR, socket.SOCK_STREAM) as plain:
+        plain.settimeout(READY_S)
+        plain.connect((address, port))
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return plain.recv(100)

@@ -1,0 +1,127 @@
+"""Pods on two machines reach each other and Services by name; machines join by tokens."""
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kvstack.agents.proxy.nftables import program
+from tests.agents.standalone.several import FIRST, SECOND, Several, several, stop
+from tests.agents.standalone.test_services import SCRIPT
+from tests.agents.standalone.test_stack import READY_S, STOP_S
+from tests.agents.support.namespaces import has_namespaces
+from tests.support.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
+    pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
+]
+REACHED = "--bind-address=0.0.0.0"
+
+
+@pytest.mark.parametrize("is_routed", [False, True], ids=["host-gw", "vxlan"])
+def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
+    with several(tmp_path, is_routed=is_routed) as here:
+        up = here.start(REACHED)
+        command = here.join_command()
+        joined = here.join(command)
+        _check_routes(here, is_routed=is_routed)
+        first, second = here.serve("web", here.own_node()), here.serve("other", SECOND)
+
+        here.asked("web", f"http://{second}:8000/", first)  # from its own address
+        here.asked("other", f"http://{first}:8000/long", second)  # packets of all sizes pass
+        here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000")
+        here.kubectl("expose", "pod", "other", "--port=80", "--target-port=8000")
+        here.asked("other", "http://web/", second)
+        here.asked("web", "http://other.default.svc.cluster.local/", first)
+        api = ("python3", "-c", SCRIPT, "https://kubernetes.default.svc/apis/apps/v1")
+        assert here.kubectl("exec", "other", "--", *api) == "200"
+
+        joined.send_signal(signal.SIGKILL)
+        joined.wait(STOP_S)
+        here.asked("web", f"http://{second}:8000/", first)  # pods go on
+        joined = here.join(command[:2])  # the machine is known: no token is needed
+        here.asked("other", "http://web/", second)
+        _check_routes(here, is_routed=is_routed)
+
+        here.kubectl(
+            *("drain", SECOND, "--ignore-daemonsets", "--delete-emptydir-data"),
+            *("--force", "--grace-period=1", "--timeout=60s"),
+        )
+        stop(joined)
+        assert here.routes(SECOND) == ""
+        here.kubectl("delete", "node", SECOND)
+        wait_for(lambda: here.routes(FIRST) == "", "the route to a node that is gone goes", READY_S)
+        stop(up)
+        for machine in (FIRST, SECOND):
+            assert "kvxlan" not in here.network.output(machine, "ip", "link")
+
+
+def _check_routes(here: Several, *, is_routed: bool) -> None:
+    """Check the routes of both machines, once they are there."""
+    for machine, other in ((FIRST, SECOND), (SECOND, FIRST)):
+        way = "dev kvxlan1" if is_routed else f"via {here.network.address(other)} dev eth0"
+        wait_for(partial(_has, here, machine, way), f"{machine}: {way}", READY_S)
+
+
+def _has(here: Several, machine: str, way: str) -> bool:
+    return way in here.routes(machine)
+
+
+def test_who_may_join(tmp_path: Path) -> None:
+    with several(tmp_path) as here:
+        up = here.start(REACHED)
+        kind, place, _, token, _, pin = here.join_command()
+        listed = here.said(FIRST, "token", "list").stdout
+        assert token in listed
+        assert "authentication,signing" in listed
+
+        def refused(*flags: str) -> str:
+            flags = (f"--root-dir={tmp_path / 'node'}", "--discovery-timeout=2s", *flags)
+            found = here.said(SECOND, kind, place, f"--node-name={SECOND}", *flags)
+            assert found.returncode == 1
+            assert not (tmp_path / "node" / "kubelet.conf").exists()
+            return found.stderr
+
+        assert "--token is needed" in refused()
+        assert "--discovery-token-ca-cert-hash is needed" in refused(f"--token={token}")
+        other = f"--discovery-token-ca-cert-hash=sha256:{'0' * 64}"
+        assert "this is another cluster" in refused(f"--token={token}", other)
+        own = f"--discovery-token-ca-cert-hash={pin}"
+        unknown = refused(f"--token={token[:6]}.{'0' * 16}", own)
+        assert "signed with another secret" in unknown
+        assert "0" * 16 not in unknown
+
+        short = here.said(FIRST, "token", "create", "--ttl=1s").stdout.strip()
+        wait_for(lambda: short not in here.said(FIRST, "token", "list").stdout, "it ends", READY_S)
+        assert "it is unknown or has ended" in refused(f"--token={short}", own)
+        deleted = here.said(FIRST, "token", "delete", token)
+        assert deleted.stdout == f'bootstrap token "{token[:6]}" deleted\n'
+        assert "it is unknown or has ended" in refused(f"--token={token}", own)
+        assert here.said(FIRST, "token", "delete", token).returncode == 1
+        assert SECOND not in here.kubectl("get", "nodes", "-o", "name")
+        stop(up)
+
+
+def test_a_cluster_on_loopback_says_how_it_is_reached_and_believes_no_hostile_node(
+    tmp_path: Path,
+) -> None:
+    with several(tmp_path) as here:
+        up = here.start()
+        hostile = tmp_path / "node.yaml"
+        hostile.write_text(
+            "{apiVersion: v1, kind: Node, metadata: {name: hostile}, "
+            "spec: {podCIDR: 0.0.0.0/0, podCIDRs: [0.0.0.0/0]}}"
+        )
+        here.kubectl("create", "-f", str(hostile))
+        fields = "--field-selector=involvedObject.name=hostile,reason=FailedToCreateRoute"
+        wait_for(lambda: here.kubectl("get", "events", "-A", fields, "-o", "name"), "it is told")
+        assert here.routes(FIRST) == ""
+        found = here.said(FIRST, "token", "create", "--print-join-command")
+        assert found.returncode == 1
+        assert "--bind-address=0.0.0.0" in found.stderr
+        assert here.said(FIRST, "token", "list").stdout == ""
+        stop(up)

@@ -1,0 +1,113 @@
+"""Machines that share a network: namespaces on one bridge, and behind a router if asked for.
+
+    with machines(("one", "two")) as network:
+        network.address("one")                        10.203.0.2: all are on link of each other
+        network.command("one", "ip", "route")         what is run, in the namespace of a machine
+
+    with machines(("one", "two"), is_routed=True) as network:
+        network.address("two")                        10.203.2.2: a router is in between
+
+Only root has it; elsewhere the test is skipped and says so. Nothing of the real machine's network
+is touched, and the namespaces go in the end, as do those of tests that were killed.
+"""
+
+import contextlib
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+_PREFIX = "kvm"
+_numbers = itertools.count()
+
+
+class Machines:
+    """The machines of one network."""
+
+    def __init__(self, prefix: str, names: Sequence[str], *, is_routed: bool) -> None:
+        self._prefix = prefix
+        self._names = list(names)
+        self._is_routed = is_routed
+
+    def namespace(self, name: str) -> str:
+        """Return how `ip netns` knows a machine; "": what is between them."""
+        return f"{self._prefix}-{name or 'between'}"
+
+    def address(self, name: str) -> str:
+        """Return the address of a machine."""
+        at = self._names.index(name)
+        return f"10.203.{at + 1}.2" if self._is_routed else f"10.203.0.{at + 2}"
+
+    def gateway(self, name: str) -> str:
+        """Return the address of what is between, as a machine sees it."""
+        at = self._names.index(name)
+        return f"10.203.{at + 1}.1" if self._is_routed else "10.203.0.1"
+
+    def command(self, name: str, *command: str) -> list[str]:
+        """Return a command as it runs on a machine."""
+        return ["ip", "netns", "exec", self.namespace(name), *command]
+
+    def output(self, name: str, *command: str) -> str:
+        """Run a command on a machine; return what it says."""
+        return subprocess.run(
+            self.command(name, *command), check=True, capture_output=True, text=True, timeout=60
+        ).stdout
+
+
+@contextmanager
+def machines(names: Sequence[str], *, is_routed: bool = False) -> Iterator[Machines]:
+    """Make machines that reach each other."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    found = Machines(f"{_PREFIX}{os.getpid()}-{next(_numbers)}", names, is_routed=is_routed)
+    with ExitStack() as stack:
+        try:
+            _remove_left_overs()
+            _make(found, names, stack, is_routed=is_routed)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no network namespaces are to be had: {getattr(error, 'stderr', error)}")
+        yield found
+
+
+def _make(found: Machines, names: Sequence[str], stack: ExitStack, *, is_routed: bool) -> None:
+    for name in ("", *names):
+        _ip("netns", "add", found.namespace(name))
+        stack.callback(_ip, "netns", "delete", found.namespace(name))
+        _ip("-n", found.namespace(name), "link", "set", "lo", "up")
+    between = found.namespace("")
+    if not is_routed:
+        _ip("-n", between, "link", "add", "lan", "type", "bridge")
+        _ip("-n", between, "address", "add", "10.203.0.1/24", "dev", "lan")
+        _ip("-n", between, "link", "set", "lan", "up")
+    for at, name in enumerate(names):
+        own, port = found.namespace(name), f"to{at}"
+        _ip("-n", between, "link", "add", port, "type", "veth", "peer", "eth0", "netns", own)
+        if is_routed:
+            _ip("-n", between, "address", "add", f"{found.gateway(name)}/24", "dev", port)
+        else:
+            _ip("-n", between, "link", "set", port, "master", "lan")
+        _ip("-n", own, "address", "add", f"{found.address(name)}/24", "dev", "eth0")
+        _ip("-n", between, "link", "set", port, "up")
+        _ip("-n", own, "link", "set", "eth0", "up")
+        _ip("-n", own, "route", "add", "default", "via", found.gateway(name))
+    if is_routed:
+        setting = ("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+        subprocess.run(found.command("", *setting), check=True, capture_output=True, text=True)
+
+
+def _remove_left_overs() -> None:
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        name = line.split()[0]
+        pid = name.removeprefix(_PREFIX).partition("-")[0]
+        if name.startswith(_PREFIX) and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(subprocess.CalledProcessError):  # another test was faster
+                _ip("netns", "delete", name)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

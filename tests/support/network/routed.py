@@ -1,0 +1,224 @@
+"""A node and machines around it, each in a network namespace: what packets really do.
+
+    with routed(("client", "one", "two")) as network:
+        network.address("one")                        10.201.2.2: the node is its way out
+        network.run("", apply_rules)                  a function, in the namespace of the node
+        network.serve("one", 8080)                    answers with its name and who asks
+        network.ask("client", "10.96.0.10", 80)       Answer("one", "10.201.1.2")
+
+Only root has it; elsewhere the test is skipped and says so. Nothing of the machine's own network is
+touched, and the namespaces go in the end.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+TIMEOUT_S: Final = 30.0
+"""So long an answer is waited for."""
+SILENCE_S: Final = 1.0
+"""So long an answer is waited for that may not come."""
+_ANSWER_BYTES_MAX: Final = 1024
+_NEW_NET: Final = 0x40000000
+_numbers = itertools.count()
+
+
+class Answer(NamedTuple):
+    """Who answered, and whom it saw."""
+
+    name: str
+    client: str
+
+
+class RefusedError(Exception):
+    """The connection was refused."""
+
+
+class SilentError(Exception):
+    """Nothing came back."""
+
+
+class Routed:
+    """The namespaces; the node's own has the name ""."""
+
+    def __init__(self, prefix: str, names: Sequence[str], stack: ExitStack) -> None:
+        self._prefix = prefix
+        self._names = list(names)
+        self._stack = stack
+
+    def namespace(self, name: str) -> str:
+        """Return how `ip netns` knows it."""
+        return f"{self._prefix}-{name or 'node'}"
+
+    def address(self, name: str) -> str:
+        """Return the address of a machine."""
+        return f"10.201.{self._names.index(name) + 1}.2"
+
+    def gateway(self, name: str) -> str:
+        """Return the address of the node that a machine sees."""
+        return f"10.201.{self._names.index(name) + 1}.1"
+
+    def run(self, name: str, work: Callable[[], T]) -> T:
+        """Call a function in a namespace: its sockets and its programs are there."""
+
+        def inside() -> T:
+            _enter(self.namespace(name))
+            return work()
+
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(inside).result()
+
+    def socket(self, name: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+        """Return a socket of a namespace."""
+        return self.run(name, lambda: socket.socket(socket.AF_INET, kind))
+
+    def serve(self, name: str, port: int, protocol: str = "TCP") -> None:
+        """Answer on a port of a machine until the test ends."""
+        kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
+        server = self.socket(name, kind)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("0.0.0.0", port))
+        if protocol == "TCP":
+            server.listen()
+        answer = _answer_connections if protocol == "TCP" else _answer_packets
+        thread = threading.Thread(target=answer, args=(server, name), daemon=True)
+        thread.start()
+
+        def end() -> None:
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            server.close()
+            thread.join()
+
+        self._stack.callback(end)
+
+    def is_silent(self, name: str, address: str, port: int) -> bool:
+        """Whether a machine that asks an address by TCP hears nothing at all."""
+        try:
+            self.ask(name, address, port, patience_s=SILENCE_S)
+        except SilentError:
+            return True
+        return False
+
+    def ask(
+        self,
+        name: str,
+        address: str,
+        port: int,
+        protocol: str = "TCP",
+        *,
+        source_port: int = 0,
+        patience_s: float = TIMEOUT_S,
+    ) -> Answer:
+        """Ask an address from a machine; raises RefusedError or, if nothing comes, SilentError."""
+        kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
+        with self.socket(name, kind) as client:
+            client.settimeout(patience_s)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.bind(("0.0.0.0", source_port))
+            try:
+                client.connect((address, port))
+                client.send(b"who?")
+                found = client.recv(_ANSWER_BYTES_MAX).decode()
+            except TimeoutError as error:
+                raise SilentError from error
+            except ConnectionRefusedError as error:
+                raise RefusedError from error
+        who, _, seen = found.partition(" ")
+        return Answer(who, seen)
+
+
+@contextmanager
+def routed(names: Sequence[str]) -> Iterator[Routed]:
+    """Make a node and machines, each joined with it by a network of their own."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    prefix = f"kvr{os.getpid()}-{next(_numbers)}"
+    with ExitStack() as stack:
+        found = Routed(prefix, names, stack)
+        try:
+            _make(found, names, stack)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no network namespaces are to be had: {getattr(error, 'stderr', error)}")
+        yield found
+
+
+def _make(found: Routed, names: Sequence[str], stack: ExitStack) -> None:
+    for name in ("", *names):
+        _ip("netns", "add", found.namespace(name))
+        stack.callback(_ip, "netns", "delete", found.namespace(name))
+        _ip("-n", found.namespace(name), "link", "set", "lo", "up")
+    for at, name in enumerate(names):
+        own, node = found.namespace(name), found.namespace("")
+        outside = f"to{at}"
+        _ip("-n", node, "link", "add", outside, "type", "veth", "peer", "eth0", "netns", own)
+        _ip("-n", node, "address", "add", f"{found.gateway(name)}/24", "dev", outside)
+        _ip("-n", own, "address", "add", f"{found.address(name)}/24", "dev", "eth0")
+        _ip("-n", node, "link", "set", outside, "up")
+        _ip("-n", own, "link", "set", "eth0", "up")
+        _ip("-n", own, "route", "add", "default", "via", found.gateway(name))
+    # The node's own way to what is no one's: addresses of Services are translated before.
+    node = found.namespace("")
+    _ip("-n", node, "link", "add", "outside", "type", "veth", "peer", "nowhere")
+    _ip("-n", node, "link", "set", "nowhere", "up")
+    _ip("-n", node, "address", "add", "10.202.0.1/24", "dev", "outside")
+    _ip("-n", node, "link", "set", "outside", "up")
+    _ip("-n", node, "route", "add", "default", "dev", "outside")
+    found.run("", lambda: _set("net/ipv4/ip_forward", "1"))
+
+
+def _set(name: str, value: str) -> None:
+    with open(f"/proc/sys/{name}", "w") as file:
+        file.write(value)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def _enter(namespace: str) -> None:
+    """Move this thread into a namespace."""
+    descriptor = os.open(f"/run/netns/{namespace}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if library.setns(descriptor, _NEW_NET) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(descriptor)
+
+
+def _answer_connections(server: socket.socket, name: str) -> None:
+    while True:
+        try:
+            client, (address, _) = server.accept()
+        except OSError:
+            return  # it was closed
+        with client, contextlib.suppress(OSError):
+            client.settimeout(TIMEOUT_S)
+            client.recv(_ANSWER_BYTES_MAX)
+            client.send(f"{name} {address}".encode())
+
+
+def _answer_packets(server: socket.socket, name: str) -> None:
+    server.settimeout(0.1)
+    while True:
+        try:
+            _, (address, port) = server.recvfrom(_ANSWER_BYTES_MAX)
+            server.sendto(f"{name} {address}".encode(), (address, port))
+        except TimeoutError:
+            continue
+        except OSError:
+            return  # it was closed
