@@ -129,6 +129,14 @@ def write_archive(path: Path, image: str = IMAGE, entrypoint: tuple[str, ...] = 
             tar.addfile(entry, io.BytesIO(data))
 
 
+def own_uid(name: str) -> str:
+    """Return the uid of a pod that no other run of these tests on this machine has.
+
+    Interfaces of pods are named by it, and are the machine's.
+    """
+    return f"uid-{name}-{os.getpid()}"
+
+
 def own_range() -> str:
     """Return a range for pods that no other run of these tests on this machine takes."""
     number = os.getpid()

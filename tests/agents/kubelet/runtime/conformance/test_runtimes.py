@@ -39,6 +39,7 @@ from tests.agents.kubelet.runtime.conformance.runtimes import (
     IMAGE,
     close,
     opened,
+    own_uid,
     require,
 )
 from tests.agents.support.cluster import eventually
@@ -67,7 +68,7 @@ class World:
         self.uids: list[str] = []
 
     def sandbox(self, name: str, *, is_on_host: bool = False, **more: Any) -> Sandbox:
-        uid = f"uid-{name}"
+        uid = own_uid(name)
         (self.directory / "pods" / uid).mkdir(parents=True, exist_ok=True)
         self.uids.append(uid)
         logs = str(self.directory / "logs" / f"ns_{name}_{uid}")

@@ -30,7 +30,12 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Security,
     StartError,
 )
-from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, own_range, write_archive
+from tests.agents.kubelet.runtime.conformance.runtimes import (
+    IMAGE,
+    own_range,
+    own_uid,
+    write_archive,
+)
 from tests.agents.kubelet.runtime.conformance.test_runtimes import log, output
 from tests.agents.support.cluster import eventually
 from tests.agents.support.namespaces import has_namespaces
@@ -60,7 +65,7 @@ class Place:
         self.uids: list[str] = []
 
     def sandbox(self, name: str, image: str = "host", space: str = "ns", **more: Any) -> Sandbox:
-        uid = f"uid-{name}"
+        uid = own_uid(name)
         (self.directory / "node" / "pods" / uid).mkdir(parents=True, exist_ok=True)
         self.uids.append(uid)
         logs = str(self.directory / "logs" / uid)
@@ -438,11 +443,11 @@ def test_containers_outlive_their_node(directory: Path) -> None:
     async def first(place: Place) -> None:
         await place.start(place.sandbox("lasting"), "sleep 1000")
         await place.start(place.sandbox("ending"), "sleep 1000")
-        await place.runtime.stop("uid-ending-c-0", 0)
-        await place.runtime.remove_pod("uid-ending")
+        await place.runtime.stop(f"{own_uid('ending')}-c-0", 0)
+        await place.runtime.remove_pod(own_uid("ending"))
 
     async def second(place: Place) -> None:
-        (kept,) = place.runtime.of_pod("uid-lasting")
+        (kept,) = place.runtime.of_pod(own_uid("lasting"))
         (row,) = await place.exec(kept, "cat /proc/self/uid_map")
         number = row.split()[1]
         assert int(number) >= FIRST

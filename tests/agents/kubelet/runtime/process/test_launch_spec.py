@@ -19,7 +19,7 @@ from kvstack.agents.kubelet.runtime.process.shim.launch_spec import (
     encode_launch,
 )
 from kvstack.component.errors import ConfigError
-from tests.agents.kubelet.runtime.conformance.runtimes import opened
+from tests.agents.kubelet.runtime.conformance.runtimes import opened, own_uid
 from tests.agents.kubelet.runtime.conformance.test_runtimes import World, command
 
 DEVICE = MountSpec("/dev/fuse", "/dev/fuse", True, "None", device=(0o020000, 2789))
@@ -145,7 +145,7 @@ async def _use(directory: Path) -> None:
         world = World("process", runtime, directory)
         world.sandbox("old")
         try:
-            (found,) = runtime.of_pod("uid-old")
+            (found,) = runtime.of_pod(own_uid("old"))
             assert found.is_running
             assert (await command(world, found, "hostname"))[0] == b"host-old\n"
             await runtime.stop(found.id, 0)
@@ -156,7 +156,7 @@ async def _use(directory: Path) -> None:
 
 @pytest.mark.slow
 def test_a_container_of_an_older_kubelet_is_found_again(tmp_path: Path) -> None:
-    file = tmp_path / "pods" / "uid-old" / "containers" / "c" / "0" / "launch.json"
+    file = tmp_path / "pods" / own_uid("old") / "containers" / "c" / "0" / "launch.json"
 
     async def run() -> None:  # in one loop, which knows the shim as its child
         await _start(tmp_path)
