@@ -47,7 +47,7 @@ RUN /opt/kvstack/bin/pip install --no-deps . \
     && /opt/kvstack/bin/python -m compileall -q /opt/kvstack/lib
 COPY --from=crate /out /out
 WORKDIR /
-RUN cp -r /out/. "$(/opt/kvstack/bin/python -c 'import kvstore.transport as t; print(*t.__path__)')"
+RUN cp -r /out/. "$(/opt/kvstack/bin/python -c 'import kvstack.component as c; print(*c.__path__)')"
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=

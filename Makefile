@@ -25,7 +25,7 @@ $(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
 	@echo "installing the locked packages into $(VENV)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@# Once here, where cargo's progress shows; the install below finds it built.
-	@$(BIN)/python packaging/crate.py kvstore/transport/_native.abi3.so || true
+	@$(BIN)/python packaging/crate.py kvstack/component/_native.abi3.so || true
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@$(BIN)/python -m compileall -q kvstore kvstack  # or the first start would
 	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'
@@ -119,7 +119,7 @@ wheels: $(VENV)/.runtime  ## wheels in dist/ for WHEEL_TARGETS, and one without 
 	@ls dist/*.whl
 
 image:  ## the image kvstack, with its version as a label (needs docker)
-	docker build -t kvstack --build-arg VERSION="$$(sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' kvstore/version.py)" .
+	docker build -t kvstack --build-arg VERSION="$$(sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' kvstack/component/version.py)" .
 
 lock:  ## renew the lock files from pyproject.toml (needs uv: pip install uv)
 	uv pip compile --universal --quiet --generate-hashes --python-version 3.11 --extra all pyproject.toml -o requirements.lock

@@ -38,7 +38,7 @@ class BuildCrate(build_ext):
             raise SystemExit("kvstore: the native transport is asked for and cannot be built")
 
 
-NATIVE = Extension("kvstore.transport._native", sources=[], optional=True, py_limited_api=True)
+NATIVE = Extension("kvstack.component._native", sources=[], optional=True, py_limited_api=True)
 
 setup(
     ext_modules=[] if os.environ.get("KVSTORE_NATIVE") == "0" else [NATIVE],

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import KeyPair, Listener, ListenerLimits, ServerTls
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpOptions, HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import KeyPair, Listener, ListenerLimits, ServerTls
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpOptions, HttpServer
 
 SMALL: Final = (
     b'{"kind":"Status","status":"Success","code":200,"details":{"name":"a-small-answer"}}'.ljust(

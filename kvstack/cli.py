@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from kvstack.component.net.descriptors import raise_limit
-from kvstore.version import VERSION
+from kvstack.component.version import ETCD_VERSION, KUBERNETES_VERSION, VERSION
 
 UPSTREAM: Final = "kube-apiserver"
 
@@ -117,13 +117,10 @@ def version_text() -> str:
     """Return the version of kvstack, then those of the programs that it is compatible with."""
     import platform
 
-    from kvstack.component.version import KUBERNETES_VERSION
-    from kvstore.types import SERVER_VERSION
-
     return (
         f"kvstack Version: {VERSION}\n"
         f"Kubernetes Version: v{KUBERNETES_VERSION}\n"
-        f"etcd Version: {SERVER_VERSION}\n"
+        f"etcd Version: {ETCD_VERSION}\n"
         f"Python Version: {platform.python_implementation()} {platform.python_version()}\n"
         f"OS/Arch: {platform.system().lower()}/{platform.machine()}\n"
     )

@@ -18,11 +18,11 @@ from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.line_log.line_logger import open_logger
 from kvstack.component.net.descriptors import raise_limit
 from kvstack.component.process.standard_streams import discard_output
+from kvstack.component.version import VERSION
 from kvstore.config.flags import FLAGS, Effect, Flag, FlagKind
 from kvstore.config.parse import configure
 from kvstore.config.sources import HELP, UsageError, read_command_line
 from kvstore.types import SERVER_VERSION
-from kvstore.version import VERSION
 
 SUBCOMMANDS: Final = ("gateway", "grpc-proxy")
 USAGE: Final = """\

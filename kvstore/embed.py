@@ -31,6 +31,8 @@ from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, Store
 from kvstore.client.channels.embedded import DrainedPort, EmbeddedPort
+from kvstore.config.flags import BY_NAME
+from kvstore.config.flags import FlagKind as FlagKind
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
@@ -39,8 +41,10 @@ from kvstore.runtime.driver import Driver
 from kvstore.server.boot.state import State, open_disk, open_memory
 from kvstore.server.client_port import check_port
 from kvstore.server.member import Host, Running, run_member
-from kvstore.server.pages.local import PageAnswer
+from kvstore.server.pages.local import PageAnswer as PageAnswer
 
+FLAGS: Final = BY_NAME
+"""Of `kvstore`, by name: what `start` takes as flags."""
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 

@@ -7,6 +7,8 @@ raft log. A *member* is one process of the cluster; its id is an unsigned 64-bit
 
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from kvstack.component.version import ETCD_VERSION
+
 if TYPE_CHECKING:
     from typing_extensions import override as override
 else:
@@ -25,7 +27,7 @@ ClusterId: TypeAlias = int
 LeaseId: TypeAlias = int
 MainRevision: TypeAlias = int
 
-SERVER_VERSION: Final = "3.7.1"  # the etcd version that this server implements
+SERVER_VERSION: Final = ETCD_VERSION  # that this server implements
 CLUSTER_VERSION: Final = "3.7.0"  # major.minor.0, as the log and the database file carry it
 MIN_CLUSTER_VERSION: Final = "3.0.0"
 

@@ -7,7 +7,7 @@ whom the bearer token says.
 from collections.abc import AsyncIterator, Sequence
 
 from kvstack.agents.client.transport import UnreachableError
-from kvstore.http.serving.local_transport import LocalResponse, LocalTransport
+from kvstack.component.http.serving.local_transport import LocalResponse, LocalTransport
 
 
 class _Response:

@@ -7,8 +7,7 @@ from dns.rdatatype import RdataType
 
 from kvstack.agents.dns.server import DnsServer
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
-from kvstack.component.version import KUBERNETES_VERSION
-from kvstore.version import VERSION
+from kvstack.component.version import KUBERNETES_VERSION, VERSION
 
 _ZONE: Final = "."
 _SHOWN: Final = frozenset(

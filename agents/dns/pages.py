@@ -10,11 +10,11 @@ from typing import Final
 
 from kvstack.agents.dns.metrics import dns_metrics
 from kvstack.agents.dns.server import DnsServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.metrics.exposition import CONTENT_TYPE, render
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
 
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"
 _TEXT: Final = "text/plain; charset=utf-8"

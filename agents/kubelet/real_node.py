@@ -48,12 +48,12 @@ from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
 from kvstack.agents.kubelet.server.stats import Sampler
 from kvstack.component.errors import ConfigError
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import KeyPair, Listener
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
 from kvstack.component.net import resolv_conf
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import KeyPair, Listener
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
 
 _LIFETIME: Final = dt.timedelta(days=365)
 _RENEWED_BEFORE: Final = dt.timedelta(days=30)

@@ -14,8 +14,8 @@ from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.request_info import parse_query
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.request import Request
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
 

@@ -33,7 +33,7 @@ from kvstack.apimachinery.objects import status as statuses
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.request_info import Query, RequestInfo, request_info
 from kvstack.apimachinery.objects.status import ApiError
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 Object: TypeAlias = dict[str, Any]
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import orjson
 
 from kvstack.component.errors import ConfigError
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 AUTHORITY: Final = "front-proxies"
 """The name of its authorities at a listener."""

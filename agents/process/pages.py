@@ -24,12 +24,12 @@ from kvstack.agents.process.access import CLIENTS, Access
 from kvstack.agents.process.settings import PageSettings
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.certificates import Profile, issue, new_authority
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.metrics.exposition import CONTENT_TYPE
 from kvstack.component.net.hosts import join_host_port
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
 
 Checks: TypeAlias = Mapping[str, Callable[[], bool]]
 

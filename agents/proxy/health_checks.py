@@ -14,12 +14,12 @@ from typing import Final
 from kvstack.agents.proxy.choice import Served
 from kvstack.agents.proxy.services import PortName
 from kvstack.component.errors import ComponentError
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener, ListenerLimits
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpOptions, HttpServer
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import join_host_port
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener, ListenerLimits
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpOptions, HttpServer
 
 _LIMITS: Final = ListenerLimits(
     connections_max=100,

@@ -11,6 +11,8 @@ import orjson
 
 from kvstack.agents.proxy.proxier import Proxier
 from kvstack.agents.proxy.services import FAMILIES
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.request import Request
 from kvstack.component.metrics.exposition import (
     CONTENT_TYPE,
     FamilyKind,
@@ -20,8 +22,6 @@ from kvstack.component.metrics.exposition import (
 )
 from kvstack.component.metrics.histograms import Histogram
 from kvstack.component.metrics.process_families import read_process
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.request import Request
 
 _SAFE: Final = ("X-Content-Type-Options", "nosniff")
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"), _SAFE)

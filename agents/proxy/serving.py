@@ -30,11 +30,10 @@ from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.proxy.services import HEADLESS, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
-from kvstack.component.errors import ConfigError
+from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
-from kvstore.errors import KvstoreError
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.server import HttpServer
 
 Object: TypeAlias = dict[str, Any]
 
@@ -255,7 +254,7 @@ class Serving:
             server = HttpServer([Listener(f"http://{place}")], handle)
             try:
                 await server.start()
-            except (KvstoreError, OSError) as error:
+            except (ComponentError, OSError) as error:
                 if self._told["bindAddressHardFail"]:
                     raise ConfigError(f"{field}: {place}: {error}") from error
                 self._logger.error("a page is not served", address=place, reason=str(error))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.in_process import InProcess
-from kvstore.http.serving.local_transport import LocalTransport
+from kvstack.component.http.serving.local_transport import LocalTransport
 
 
 class LocalUsers:

@@ -34,12 +34,12 @@ from kvstack.agents.standalone.stack_settings import (
 from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
+from kvstack.component.errors import ComponentError
 from kvstack.component.flags.command_line import Given, Value
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import Store
 from kvstore.client.values import Put, prefix_end
-from kvstore.errors import KvstoreError
 
 Rows: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -114,7 +114,7 @@ class BackgroundCluster:
         self._thread = thread
         thread.start()
         if not self._settled.wait(START_S_MAX):
-            raise KvstoreError(f"the cluster was not ready within {START_S_MAX} s")
+            raise ComponentError(f"the cluster was not ready within {START_S_MAX} s")
         if self._failure is not None:
             thread.join()
             raise self._failure
@@ -135,7 +135,7 @@ class BackgroundCluster:
         """Return all objects as they are now."""
         loop, store = self._loop, self._store
         if loop is None or store is None:
-            raise KvstoreError("the cluster does not run")
+            raise ComponentError("the cluster does not run")
         return asyncio.run_coroutine_threadsafe(_read(store), loop).result()
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ def _add_pages(own: StackOptions, pages: "PageSet", member: "Member") -> None:
 
     add_store_pages(pages, member.page)
     if DASHBOARD not in own.without:
-        from kvstack.agents.dashboard.pages import add_dashboard
+        from kvstack.agents.standalone.dashboard_pages import add_dashboard
 
         add_dashboard(pages)
 

@@ -50,8 +50,7 @@ from kvstack.component.flags.command_line import (
 )
 from kvstack.component.line_log.line_logger import LEVELS
 from kvstack.component.net.hosts import join_host_port
-from kvstore.config.flags import BY_NAME as STORE_FLAGS
-from kvstore.config.flags import FlagKind as StoreKind
+from kvstore import embed
 
 COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
@@ -160,7 +159,7 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
     while waiting:
         argument = waiting.pop()
         name, equals, text = argument.lstrip("-").partition("=")
-        flag = STORE_FLAGS.get(name)
+        flag = embed.FLAGS.get(name)
         is_stores = flag is not None and name not in BY_NAME
         if not argument.startswith("-") or not (name in _OWN or is_stores):
             rest.append(argument)
@@ -168,7 +167,7 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
                 rest.append(waiting.pop())
             continue
         if not equals:
-            if flag is not None and flag.kind is StoreKind.BOOL:
+            if flag is not None and flag.kind is embed.FlagKind.BOOL:
                 text = "true"
             elif waiting:
                 text = waiting.pop()

@@ -21,7 +21,7 @@ from kvstack.apiserver.http.request_context import RequestContext
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kvstore.server.pages.local import PageAnswer
+    from kvstore.embed import PageAnswer
 
 ROOT: Final = "/etcd"
 PATHS: Final = ("/etcd/health", "/etcd/livez", "/etcd/metrics", "/etcd/readyz", "/etcd/ui")

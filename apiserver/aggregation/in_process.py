@@ -21,7 +21,7 @@ from kvstack.apiserver.aggregation.remotes import Remotes
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.pages.page_set import Page
 from kvstack.apiserver.verbs.forms.bodies import JSON
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _PROTOBUF: Final = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 _PROTOBUF_MARK: Final = "proto-openapi.spec.v3"

@@ -27,8 +27,8 @@ from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import Route
 from kvstack.apiserver.streams.carrying import carry
 from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.serving.request import Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
-from kvstore.http.serving.request import Request
 
 _WHOLE_BYTES_MAX: Final = 256 << 10
 _REFUSAL_BYTES_MAX: Final = 1 << 20

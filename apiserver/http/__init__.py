@@ -7,5 +7,5 @@
     pages/     what is no resource: discovery, OpenAPI, health, metrics
 
 Paths, media types, headers and pages live here; what a request does is the verbs'. The server that
-owns sockets is kvstore.http.serving.
+owns sockets is kvstack.component.http.serving.
 """

@@ -16,8 +16,8 @@ from kvstack.apiserver.http.encoding import load_type, write_plain
 from kvstack.apiserver.http.negotiation import NotAcceptableError, Offer, negotiate
 from kvstack.apiserver.http.pretty import is_pretty
 from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF
-from kvstore.http.serving.answer import PIECE_BYTES, Answer, Upgraded
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import PIECE_BYTES, Answer, Upgraded
+from kvstack.component.http.serving.request import Request
 
 if TYPE_CHECKING:
     from kvstack.apimachinery.attributes import User

@@ -35,8 +35,8 @@ from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.results import Listing, Made, Result, Stored
+from kvstack.component.http.serving.request import Request
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
-from kvstore.http.serving.request import Request
 
 DECISION: Final = "authorization.k8s.io/decision"
 REASON: Final = "authorization.k8s.io/reason"

@@ -7,7 +7,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _KEEP_BYTES_MAX: Final = 256 << 10
 """So much above the limit a connection is kept for the next request."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from kvstack.apimachinery.objects.text.go_patterns import Pattern
 from kvstack.apiserver.http.answers import Headers, Reply
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _SHARED: Final[Headers] = [
     ("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH"),

@@ -29,7 +29,7 @@ from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF, YAML
-from kvstore.http.serving.answer import PIECE_BYTES
+from kvstack.component.http.serving.answer import PIECE_BYTES
 
 WHOLE_BYTES_MAX: Final = 1 << 20
 """Lists of more are made in pieces, as they are read."""

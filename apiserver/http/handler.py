@@ -83,9 +83,9 @@ from kvstack.apiserver.verbs.results import (
     Stored,
     Watching,
 )
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.request import BodyTooLargeError, Request
 from kvstack.component.logger import Logger
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.request import BodyTooLargeError, Request
 
 if TYPE_CHECKING:
     from kvstack.apiserver.http.browsers import BrowserRules

@@ -11,7 +11,7 @@ from typing import Final
 from kvstack.apimachinery.objects.request_info import Query, parse_query
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_bool
 from kvstack.apiserver.http.negotiation import Representation
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _PEOPLES_TOOLS: Final = ("curl", "Wget", "Mozilla/5.0")
 _PARAMETER: Final = "pretty"

@@ -12,7 +12,7 @@ from typing import Final
 from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.routing import Route
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 UNKNOWN: Final = User("")
 """Whoever asks, before that is known: without a name, in no group, allowed nothing."""

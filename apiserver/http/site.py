@@ -31,8 +31,8 @@ from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.policy.interfaces import Authenticator
 from kvstack.apiserver.verbs.dispatch import VERBS
 from kvstack.apiserver.verbs.environment import Environment
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
-from kvstore.http.serving.server import HttpServer
 
 
 class Site:

@@ -11,7 +11,11 @@ canonical texts of quantities.
 
 from typing import Final
 
-from kvstack.apimachinery.objects.core.pod_resources import HUGE_PAGES_PREFIX, is_huge_pages
+from kvstack.apimachinery.objects.core.pod_resources import (
+    HUGE_PAGES_PREFIX,
+    is_huge_pages,
+    is_native,
+)
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.names import NEGATIVE, check_label_key
 from kvstack.apimachinery.objects.quantity import parse
@@ -31,11 +35,6 @@ _QUOTA: Final = _CONTAINER | _OBJECTS | {
     "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }  # fmt: skip
 _STANDARD: Final = _QUOTA | {"storage"}
-
-
-def is_native(name: str) -> bool:
-    """Return whether Kubernetes itself defines the resource."""
-    return "/" not in name or "kubernetes.io/" in name
 
 
 def is_extended(name: str) -> bool:

@@ -55,15 +55,20 @@ from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.component.clock import SystemClock
-from kvstack.component.errors import ConfigError
+from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.http.serving.listeners import (
+    ClientAuth,
+    KeyPair,
+    Listener,
+    ListenerLimits,
+    ServerTls,
+)
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import join_host_port, listen_url
 from kvstack.component.units import SECOND_NS
 from kvstore.client.errors import StoreError
 from kvstore.client.store import Store
-from kvstore.errors import KvstoreError
-from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ListenerLimits, ServerTls
-from kvstore.http.serving.server import HttpServer
 
 _RETRY_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.1
@@ -241,8 +246,8 @@ class ApiServer:
     async def start(self) -> None:
         """Read the cluster, listen unless the options say not to, and begin with the upkeep.
 
-        Raises ConfigError for what cannot be used, and KvstoreError if the store does not answer in
-        time.
+        Raises ConfigError for what cannot be used, and ComponentError if the store does not answer
+        in time.
         """
         if self.encryption is not None:
             await self.encryption.start()
@@ -275,7 +280,7 @@ class ApiServer:
                 await each.done.wait()
 
     async def serve(self) -> None:
-        """Wait until the server was stopped; KvstoreError if it ended by itself."""
+        """Wait until the server was stopped; ComponentError if it ended by itself."""
         assert self._http is not None, "a server that listens was started"
         await self._http.serve()
 
@@ -326,7 +331,7 @@ class ApiServer:
                     else:
                         return
         except TimeoutError:
-            raise KvstoreError(f"the store did not answer within {timeout_s} s") from None
+            raise ComponentError(f"the store did not answer within {timeout_s} s") from None
 
     async def _listen(self) -> None:
         serving = self._options.serving

@@ -10,9 +10,9 @@ from typing import Final
 from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.policy.authentication.local_tokens import LocalTokens
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.local_transport import LocalTransport
-from kvstore.http.serving.server import HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.local_transport import LocalTransport
+from kvstack.component.http.serving.server import HttpServer
 
 
 class LocalPort:

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 
 from kvstack.apiserver.http.answers import Reply
+from kvstack.component.http.serving.answer import Upgraded
+from kvstack.component.http.serving.request import ClientGoneError, Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
-from kvstore.http.serving.answer import Upgraded
-from kvstore.http.serving.request import ClientGoneError, Request
 
 _OWN_HEADERS: Final = frozenset(("connection", "upgrade"))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from kvstack.apiserver.policy.authentication.requests import without_token
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 Header: TypeAlias = tuple[str, str]
 

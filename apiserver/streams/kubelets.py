@@ -14,17 +14,18 @@ from typing import Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.streams import forwarded, log_socket, translating, websocket
+from kvstack.apiserver.streams import forwarded, log_socket, translating
 from kvstack.apiserver.streams.backends import Backend, Backends, DialError
 from kvstack.apiserver.streams.carrying import carry
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.apiserver.streams.proxies import Proxies
-from kvstack.apiserver.streams.spdy.pipes import Pipe
 from kvstack.apiserver.streams.translating import RefusedError
 from kvstack.apiserver.verbs.results import Connecting, Proxying
 from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.serving.request import Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
-from kvstore.http.serving.request import Request
+from kvstack.component.streams import websocket
+from kvstack.component.streams.spdy.pipes import Pipe
 
 _TEXT_BYTES_MAX: Final = 1 << 20
 """Of what a kubelet says where it refuses."""

@@ -12,10 +12,10 @@ from base64 import b64encode
 from typing import Final
 
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.streams import websocket
-from kvstack.apiserver.streams.websocket import WebSocket
+from kvstack.component.http.serving.request import ClientGoneError, Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
-from kvstore.http.serving.request import ClientGoneError, Request
+from kvstack.component.streams import websocket
+from kvstack.component.streams.websocket import WebSocket
 
 _BASE64: Final = "base64.binary.k8s.io"
 _PROTOCOLS: Final = ("", "binary.k8s.io", _BASE64)

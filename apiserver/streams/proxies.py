@@ -22,8 +22,8 @@ from kvstack.apiserver.streams.carrying import carry, wants_upgrade
 from kvstack.apiserver.verbs.results import Proxying
 from kvstack.component.http.answers import AnswerError, MalformedError
 from kvstack.component.http.request_head import Body
+from kvstack.component.http.serving.request import Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
-from kvstore.http.serving.request import Request
 
 _PATH_SAFE: Final = "/$&+,:;=@-_.~"
 _WHOLE_MAX: Final = 256 << 10

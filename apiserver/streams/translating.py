@@ -14,9 +14,11 @@ from urllib.parse import parse_qs
 import orjson
 
 from kvstack.apiserver.http.answers import Reply
-from kvstack.apiserver.streams import websocket
 from kvstack.apiserver.streams.backends import DialError
-from kvstack.apiserver.streams.channels import (
+from kvstack.apiserver.verbs.results import Connecting
+from kvstack.component.http.serving.request import ClientGoneError, Request
+from kvstack.component.streams import websocket
+from kvstack.component.streams.channels import (
     END,
     ERRORS,
     INPUT,
@@ -26,10 +28,8 @@ from kvstack.apiserver.streams.channels import (
     WebSocketWire,
     failed_status,
 )
-from kvstack.apiserver.streams.spdy.pipes import Pipe
-from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
-from kvstack.apiserver.verbs.results import Connecting
-from kvstore.http.serving.request import ClientGoneError, Request
+from kvstack.component.streams.spdy.pipes import Pipe
+from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
 
 Object: TypeAlias = dict[str, Any]
 Dial: TypeAlias = Callable[[str], Awaitable[Pipe]]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstack.component import crate
 from kvstore.client import ClientOptions
 from kvstore.client.channel_store import ChannelStore
 from kvstore.client.codec import encode
 from kvstore.client.codec.decode import Decoder, PortableDecoder, make_decoder
 from kvstore.client.values import Compare, Put, Range
-from kvstore.transport import crate
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.fake_channel import FakeChannel

@@ -12,7 +12,7 @@ from bench.loads.unary import NO_TARGETS, Targets
 from bench.reporting.figures import OURS, PEER, Better, Measure
 from bench.run import Run, Scenario
 from bench.servers import FLAGS
-from kvstore.transport import crate
+from kvstack.component import crate
 from tests.support.servers import ours, running
 
 _CLIENT_OF: Final = {OURS: "native", PEER: "grpc.aio"}

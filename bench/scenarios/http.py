@@ -161,7 +161,7 @@ def _connections(url: str, count: int, *, is_tls: bool) -> Iterator[None]:
 SCENARIO: Final = Scenario(
     "http",
     "HTTP for other programs",
-    "`kvstore.http.serving` on an asyncio loop; h2load on the same cores",
+    "`kvstack.component.http.serving` on an asyncio loop; h2load on the same cores",
     rounds=5,
     play=play,
     columns=("with the crate", "without Rust"),

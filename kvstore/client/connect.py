@@ -5,13 +5,13 @@ connect(["https://10.0.0.1:2379"], ClientOptions(tls=…)) ──► Store      
 
 from collections.abc import Callable, Sequence
 
+from kvstack.component import crate
 from kvstack.component.errors import ConfigError
 from kvstore.client.channel import Channel
 from kvstore.client.channel_store import ChannelStore
 from kvstore.client.endpoints import Endpoint, parse_endpoint
 from kvstore.client.options import ClientOptions
 from kvstore.client.store import Store
-from kvstore.transport import crate
 
 
 def connect(

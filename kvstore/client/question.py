@@ -10,8 +10,8 @@ them needs. There is never more than one open request, however many callers ther
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from kvstack.component.parking import Wait
 from kvstore.client.errors import ClosedError, StoreError
-from kvstore.parking import Wait
 
 
 class SharedQuestion:

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from kvstack.component.certs.cipher_suites import openssl_name
 from kvstack.component.net.listening import peer_host
 from kvstore.errors import KvstoreError
 from kvstore.peers.certificates.crl import revoked_serials
@@ -158,20 +159,6 @@ def _context(protocol: int, tls: PeerTls) -> ssl.SSLContext:
         except ssl.SSLError as error:
             raise PeerTlsError(f"--cipher-suites {','.join(tls.cipher_suites)}: {error}") from None
     return context
-
-
-def openssl_name(name: str) -> str:
-    """Return a cipher suite's name for OpenSSL.
-
-    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 → ECDHE-RSA-AES128-GCM-SHA256
-    """
-    if not name.startswith("TLS_") or "_WITH_" not in name:
-        return name
-    exchange, _, rest = name[4:].partition("_WITH_")
-    rest = rest.replace("AES_128", "AES128").replace("AES_256", "AES256")
-    rest = rest.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305").replace("_CBC", "")
-    text = rest.replace("_", "-").replace("CHACHA20-POLY1305", "CHACHA20-POLY1305")
-    return text if exchange == "RSA" else f"{exchange.replace('_', '-')}-{text}"
 
 
 def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:

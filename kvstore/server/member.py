@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from kvstack.component import crate
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstore.node.parts import Parts
@@ -36,7 +37,6 @@ from kvstore.server.peering.network import open_network
 from kvstore.server.ui.guard import Guard
 from kvstore.server.ui.status_page import StatusPage
 from kvstore.storage.lmdb.backend import LmdbBackend
-from kvstore.transport import crate
 from kvstore.transport.native import NativeTransport
 
 

@@ -20,13 +20,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kvstack.component import crate
+from kvstack.component.crate import MISSING as MISSING
+from kvstack.component.crate import is_available as is_available
 from kvstack.component.errors import ConfigError
 from kvstack.component.net import addresses
 from kvstore.batch import Inbox, Outbox
 from kvstore.errors import KvstoreError
-from kvstore.transport import crate
-from kvstore.transport.crate import MISSING as MISSING
-from kvstore.transport.crate import is_available as is_available
 from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.tls import TlsOptions
 from kvstore.wire.rpc import ENDLESS, METHODS

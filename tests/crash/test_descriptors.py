@@ -29,8 +29,8 @@ NATIVE = pytest.mark.skipif(not native.is_available(), reason="the native transp
 # Serves HTTP and prints its address; "/count" answers how many descriptors are open.
 SERVE = """
 import asyncio, os, sys
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.server import HttpOptions, HttpServer
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.server import HttpOptions, HttpServer
 
 async def handle(request, answer):
     answer.send(200, [], str(len(os.listdir("/proc/self/fd"))).encode())

@@ -22,7 +22,7 @@ from kvstack.apimachinery.objects.text.value_limit import VALUES_MAX
 from kvstack.apiserver.http.limits.unsent import CROWDED_SHARE, UNSENT_BYTES_ALL, USER_SHARE
 from kvstack.apiserver.server.settings.flags import FLAGS as API_SERVER_FLAGS
 from kvstack.component.flags.flag_table import Effect, Flag
-from kvstore.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.listeners import ListenerLimits
 from tests.agents.stories.differences import DIFFERENCES as STORIES
 from tests.apiserver.player.tolerated import TOLERATED
 

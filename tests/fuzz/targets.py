@@ -36,13 +36,13 @@ from kvstack.apiserver.policy.authentication.jwt.verifying import read_token
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.registry import continue_token
 from kvstack.apiserver.registry.encryption.configuration import read_encryption
-from kvstack.apiserver.streams.spdy.frames import Codec, SpdyError
 from kvstack.apiserver.verbs.forms.bodies import MEDIA_TYPES, read_object, read_options
 from kvstack.cel.admission import Declared, compile_admission
 from kvstack.cel.errors import EvaluationError
 from kvstack.cel.values import NONE
 from kvstack.component.http.answers import AnswerError, AnswerReader, HttpAnswer
 from kvstack.component.http.websocket import Frames
+from kvstack.component.streams.spdy.frames import Codec, SpdyError
 
 Target = Callable[[bytes], None]
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvstack.component import crate
 from kvstore.client.codec import encode
 from kvstore.client.codec.decode import Decoder, PortableDecoder, make_decoder
 from kvstore.client.values import (
@@ -27,7 +28,6 @@ from kvstore.client.values import (
     Txn,
     prefix_end,
 )
-from kvstore.transport import crate
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 

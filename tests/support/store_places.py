@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kvstack.component import crate
 from kvstore.client import ClientOptions, Store, connect
-from kvstore.transport import crate
 from tests.support import pausing
 from tests.support.node.embedded_member import EmbeddedMember
 from tests.support.servers import Server, etcd, ours, running

@@ -16,32 +16,11 @@ _PACKAGES: Final = {
     "kvstack.apimachinery": ROOT / "kvstack/apimachinery",
     "kvstack.cel": ROOT / "kvstack/cel",
 }
-_REMAINING: Final = (
-    frozenset(
-        (
-            "kvstack.agents.kubelet.eviction.eviction_manager",
-            "kvstack.agents.kubelet.housekeeping",
-            "kvstack.agents.kubelet.kubelet",
-            "kvstack.agents.kubelet.options",
-            "kvstack.agents.kubelet.sync.pod_admission",
-        )
-    ),
-    frozenset(("kvstore.client.watch", "kvstore.client.watch_session")),
-    frozenset(("kvstore.server.discovery.discovery", "kvstore.server.discovery.registry")),
-)
-"""The circles that are still to be opened, as sets of modules. None of the API server."""
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     circles = _circles(_imports(_sources()))
-    new = [each for each in circles if not any(each <= known for known in _REMAINING)]
-    assert not new, "\n\n".join("\n".join(sorted(each)) for each in new)
-
-
-def test_the_api_server_has_no_allowed_circle() -> None:
-    assert not [
-        name for circle in _REMAINING for name in circle if name.startswith("kvstack.apiserver")
-    ]
+    assert not circles, "\n\n".join("\n".join(sorted(each)) for each in circles)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from kvstack.agents.reconcile.plan import (
     View,
     do,
 )
+from kvstack.apimachinery.objects.core.pod_references import secret_names
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
-from kvstack.apiserver.policy.pod_references import secret_names
 
 Object: TypeAlias = dict[str, Any]
 

@@ -41,8 +41,8 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects import resources
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apiserver.policy.quota.scopes import scopes_of
-from kvstack.apiserver.policy.quota.usage import Measure, measure_of
+from kvstack.apimachinery.quota.scopes import scopes_of
+from kvstack.apimachinery.quota.usage import Measure, measure_of
 
 Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, str]

@@ -8,7 +8,7 @@ from cryptography.x509.oid import NameOID
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 SUBJECT_ACCESS_REVIEWS: Final = ResourceType(
     "authorization.k8s.io",

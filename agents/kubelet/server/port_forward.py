@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import ConnectError
 from kvstack.agents.kubelet.runtime.runtime import Stream as Connection
-from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
-from kvstack.apiserver.streams.websocket import WebSocket
-from kvstore.http.serving.request import ClientGoneError
+from kvstack.component.http.serving.request import ClientGoneError
+from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
+from kvstack.component.streams.websocket import WebSocket
 
 Connect: TypeAlias = Callable[[int], Awaitable[Connection]]
 """Connects with a port of the pod; ConnectError."""

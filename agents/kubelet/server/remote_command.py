@@ -12,7 +12,7 @@ import orjson
 
 from kvstack.agents.kubelet.runtime.runtime import Session, StartError
 from kvstack.agents.kubelet.server.wires import Wire
-from kvstack.apiserver.streams.channels import INPUT, SIZE, Wants, failed_status
+from kvstack.component.streams.channels import INPUT, SIZE, Wants, failed_status
 
 Object: TypeAlias = dict[str, Any]
 

@@ -32,13 +32,13 @@ from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_ch
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
 from kvstack.apimachinery.objects.status import ApiError
-from kvstack.apiserver.streams import websocket
-from kvstack.apiserver.streams.channels import Wants, WebSocketWire, failed_status
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
-from kvstore.http.serving.request import ClientGoneError, Request
-from kvstore.http.serving.server import HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
+from kvstack.component.http.serving.request import ClientGoneError, Request
+from kvstack.component.http.serving.server import HttpServer
+from kvstack.component.streams import websocket
+from kvstack.component.streams.channels import Wants, WebSocketWire, failed_status
 
 Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = dict[str, list[str]]

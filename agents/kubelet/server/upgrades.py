@@ -7,10 +7,10 @@ forwarder = await forwarding(request, answer)           port-forward
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.apiserver.streams import websocket
-from kvstack.apiserver.streams.spdy.session import Session
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.request import Request
+from kvstack.component.streams import websocket
+from kvstack.component.streams.spdy.session import Session
 
 WEB_SOCKETS: Final = (
     "v5.channel.k8s.io",

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
-from kvstack.apiserver.streams.channels import END, ERRORS, INPUT, OUTPUT, SIZE, Wants
-from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
+from kvstack.component.streams.channels import END, ERRORS, INPUT, OUTPUT, SIZE, Wants
+from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
 
 Object: TypeAlias = dict[str, Any]
 

@@ -54,9 +54,9 @@ def python() -> Finding:
 
 def transport() -> Finding:
     """Return what serves the ports."""
-    from kvstore.transport import native  # loads a library
+    from kvstack.component import crate  # loads a library
 
-    if native.is_available():
+    if crate.is_available():
         return Finding("transport", "native")
     return Finding(
         "transport",

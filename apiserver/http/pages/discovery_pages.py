@@ -34,7 +34,7 @@ from kvstack.apiserver.http.pages.page_set import check_get, check_reading, not_
 from kvstack.apiserver.http.pretty import is_pretty
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.verbs.forms.bodies import PROTOBUF
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _AGGREGATED_KIND: Final = Kind(DISCOVERY, "v2", AGGREGATED)
 _PLAIN_UNROUTED: Final = Offer(is_routed=False, transforms=False)

@@ -27,7 +27,7 @@ from kvstack.apiserver.http.pages.page_set import Page, check_reading
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.forms.bodies import JSON
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 _V3_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 _V3_PROTOBUF_OLD: Final = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"

@@ -18,7 +18,7 @@ from kvstack.apiserver.http.answers import NO_SNIFF, Reply
 from kvstack.apiserver.http.negotiation import JSON_ONLY, negotiate
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.verbs.forms.bodies import JSON
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.request import Request
 
 Page: TypeAlias = Callable[[RequestContext], Awaitable[None]]
 

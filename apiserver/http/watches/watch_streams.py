@@ -45,13 +45,13 @@ from kvstack.apiserver.registry.window import Change, ForgottenError
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.results import Watching
+from kvstack.component.http.serving.answer import PIECE_BYTES, Answer, Upgraded
+from kvstack.component.http.serving.request import Request
 from kvstack.component.http.websocket import GOODBYE, Frames
 from kvstore.client.errors import StoreError
-from kvstore.http.serving.answer import PIECE_BYTES, Answer, Upgraded
-from kvstore.http.serving.request import Request
 
 if TYPE_CHECKING:
-    from kvstore.http.serving.transport import HttpTransport
+    from kvstack.component.http.serving.transport import HttpTransport
 
 _ANSWER_OF: Final = attrgetter("answer")
 _SIZE_OF: Final = itemgetter(0)

@@ -10,9 +10,9 @@ from typing import Final
 
 from kvstack.apiserver.http.answers import Header, Reply
 from kvstack.apiserver.policy.authentication.requests import protocols_of, without_token
+from kvstack.component.http.serving.answer import Upgraded
+from kvstack.component.http.serving.request import Request
 from kvstack.component.http.websocket import accept_token
-from kvstore.http.serving.answer import Upgraded
-from kvstore.http.serving.request import Request
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 """Of what a client sends, which means nothing."""

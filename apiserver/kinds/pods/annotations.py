@@ -11,12 +11,13 @@ scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.field_errors import child, forbidden, invalid, key
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.file_paths import check_descending
 from kvstack.apiserver.kinds.pods.annotated_tolerations import TOLERATIONS, check_tolerations
-from kvstack.apiserver.kinds.pods.scope import SpecScope, all_containers
+from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import Errors
 
 Obj = dict[str, Any]

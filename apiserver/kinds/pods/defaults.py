@@ -11,10 +11,10 @@ is stored.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import default_claim_spec
 from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
-from kvstack.apiserver.kinds.pods.scope import all_containers
 
 Obj = dict[str, Any]
 

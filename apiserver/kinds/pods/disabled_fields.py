@@ -9,7 +9,7 @@ containers of all three lists.
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods.scope import all_containers
+from kvstack.apimachinery.objects.core.containers import all_containers
 
 Obj = dict[str, Any]
 _Tree = dict[str, Any]

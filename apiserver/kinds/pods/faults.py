@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.core.pod_resources import is_huge_pages, is_sidecar
 from kvstack.apimachinery.objects.field_errors import FieldError
 from kvstack.apimachinery.objects.names import check_label_value
@@ -15,7 +16,6 @@ from kvstack.apiserver.kinds.pods.scheduling import (
     REQUIRED_TERMS,
     label_key_errors,
 )
-from kvstack.apiserver.kinds.pods.scope import all_containers
 from kvstack.apiserver.kinds.pods.security.contexts import host_sysctl_error
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 

@@ -9,6 +9,7 @@ taken from the stored pod.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.core.pod_resources import (
     aggregate,
     is_huge_pages,
@@ -26,7 +27,6 @@ from kvstack.apiserver.kinds.pods.disabled_fields import (
     drop_old_annotations,
 )
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
-from kvstack.apiserver.kinds.pods.scope import all_containers
 from kvstack.apiserver.kinds.pods.security.contexts import check_app_armor
 from kvstack.apiserver.kinds.resource_names import can_be_overcommitted
 from kvstack.apiserver.kinds.strategy import Context

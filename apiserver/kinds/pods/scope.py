@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvstack.apimachinery.objects.core.containers import CONTAINER_LISTS
 from kvstack.apimachinery.objects.field_errors import child, index
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 
 Obj = dict[str, Any]
-
-CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
-"""The fields of a spec that hold containers, in the order in which they are visited."""
 
 
 @dataclass(slots=True)
@@ -68,9 +66,3 @@ def containers_with_paths(spec: Obj, path: str) -> Iterator[tuple[Obj, str]]:
             list_path = child(path, name)
             for position, item in enumerate(items):
                 yield item, index(list_path, position)
-
-
-def all_containers(spec: Obj) -> Iterator[Obj]:
-    """Yield every container of a spec: init, regular, ephemeral ones."""
-    for name in CONTAINER_LISTS:
-        yield from spec.get(name) or ()

@@ -7,6 +7,8 @@ attributes may change. `dataSource` and `dataSourceRef` say the same in an old a
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.pod_resources import is_native
+from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -28,10 +30,9 @@ from kvstack.apiserver.kinds.claim_specs import check_claim_spec
 from kvstack.apiserver.kinds.deprecations import claim_warnings
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff
-from kvstack.apiserver.kinds.resource_names import check_amount, is_native
+from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
-from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
 from kvstack.apiserver.kinds.storage.volume_specs import FILESYSTEM
 from kvstack.apiserver.kinds.storage.volumes import PENDING
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     forbidden,
@@ -20,7 +21,6 @@ from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value, value_diff
 from kvstack.apiserver.kinds.pods.defaults import default_volume_source
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
-from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
 from kvstack.apiserver.kinds.storage.sources import SOURCE_NAMES
 from kvstack.apiserver.kinds.storage.volume_specs import (
     FILESYSTEM,

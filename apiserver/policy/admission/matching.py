@@ -11,6 +11,7 @@ request names it; with the match policy Equivalent the other versions of the res
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apiserver.policy.admission.request import (
     CREATE,
@@ -19,7 +20,6 @@ from kvstack.apiserver.policy.admission.request import (
     Obj,
     VersionedResource,
 )
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 
 EQUIVALENT: Final = "Equivalent"
 _ALL: Final = "*"

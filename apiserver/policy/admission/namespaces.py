@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 Hook: TypeAlias = Callable[[AdmissionRequest, Obj], None]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.text.go_text import quote
-from kvstack.apiserver.kinds.pods.scope import all_containers
 
 Obj: TypeAlias = dict[str, Any]
 

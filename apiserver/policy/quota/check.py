@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.quota.scopes import scopes_of
+from kvstack.apimachinery.quota.usage import Amounts, Measure, measure_of
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.quota.limited import (
     LimitedResource,
@@ -17,8 +19,6 @@ from kvstack.apiserver.policy.quota.limited import (
     shown_scopes,
     uncovered_scopes,
 )
-from kvstack.apiserver.policy.quota.scopes import scopes_of
-from kvstack.apiserver.policy.quota.usage import Amounts, Measure, measure_of
 
 Obj: TypeAlias = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects import resources
 from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apiserver.policy.quota.scopes import Scope
-from kvstack.apiserver.policy.quota.usage import Measure
+from kvstack.apimachinery.quota.scopes import Scope
+from kvstack.apimachinery.quota.usage import Measure
 
 Obj: TypeAlias = dict[str, Any]
 

@@ -9,5 +9,5 @@
 - `dialling`, `proxies`, `tls` are the way there; `faults` says what went wrong as Go's client does.
 
 Nothing here follows redirects, keeps cookies or decompresses. Time is the caller's to bound.
-Servers are in `kvstore.http.serving`.
+Servers are in `kvstack.component.http.serving`.
 """

@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from kvstack.component.call_deadlines import Deadlines
 from kvstore.batch import AS_ROOT, STORE_IDS, Inbox, Outbox
 from kvstore.batch import Metadata as NodeMetadata
 from kvstore.client.channel import ChannelStream, Metadata, Sink
 from kvstore.client.channel_store import ChannelStore
-from kvstore.client.deadlines import Deadlines
 from kvstore.client.endpoints import Endpoint
 from kvstore.client.errors import CallFailedError
 from kvstore.client.options import ClientOptions

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kvstack.component import crate
 from kvstack.component.errors import ConfigError
 from kvstore.client.channel import ChannelStream, Metadata, Sink
 from kvstore.client.endpoints import Endpoint
@@ -20,7 +21,6 @@ from kvstore.client.errors import CallFailedError
 from kvstore.client.options import ClientOptions, ClientTls
 from kvstore.config.checks import check_key_pair
 from kvstore.errors import Code, KvstoreError
-from kvstore.transport import crate
 from kvstore.wire.rpc import METHODS
 
 STREAM_AHEAD_BYTES_MAX: Final = 4 << 20  # of messages that a stream's reader is not done with

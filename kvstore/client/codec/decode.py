@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from kvstack.component import crate
 from kvstore.client.values import (
     DeleteResult,
     Event,
@@ -22,7 +23,6 @@ from kvstore.client.values import (
     StatusResult,
     TxnResult,
 )
-from kvstore.transport import crate
 from kvstore.wire.gen import kv_pb2, rpc_pb2
 from kvstore.wire.varint import WireError
 

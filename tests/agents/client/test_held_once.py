@@ -8,7 +8,7 @@ from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import SystemClock
-from kvstore.http.serving.local_transport import LocalTransport
+from kvstack.component.http.serving.local_transport import LocalTransport
 from tests.agents.support.cluster import ListLog
 
 

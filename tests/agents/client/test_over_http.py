@@ -7,9 +7,9 @@ import pytest
 
 from kvstack.agents.client.over_http import Credentials, OverHttp
 from kvstack.agents.client.transport import UnreachableError
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import KeyPair, Listener, ServerTls
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import KeyPair, Listener, ServerTls
+from kvstack.component.http.serving.request import Request
 from tests.support.certificates import Authority
 from tests.support.http.serving import NEEDS_NATIVE, serving
 

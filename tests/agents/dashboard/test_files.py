@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kvstack.agents.dashboard
-from kvstack.agents.dashboard.pages import HEADERS, contents
+from kvstack.agents.dashboard.contents import HEADERS, contents
 
 STATIC = Path(kvstack.agents.dashboard.__file__).parent / "static"
 MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(")

@@ -11,7 +11,7 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.configuration import read_configuration, with_flags
 from kvstack.agents.kubelet.server.server import KubeletServer
-from kvstore.http.serving.listeners import KeyPair
+from kvstack.component.http.serving.listeners import KeyPair
 from kvstore.transport import native
 from tests.support.certificates import Authority
 

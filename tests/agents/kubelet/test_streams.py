@@ -22,13 +22,13 @@ from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
-from kvstack.apiserver.streams.spdy.frames import Codec
-from kvstack.apiserver.streams.spdy.session import Session, Stream
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile
 from kvstack.component.http.dialling import dial
 from kvstack.component.http.request_head import head_lines
 from kvstack.component.http.single import ask_on
+from kvstack.component.streams.spdy.frames import Codec
+from kvstack.component.streams.spdy.session import Session, Stream
 from tests.agents.kubelet.test_kubelet import pod, pytestmark, reach
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.network.tcp_listener import TcpListener

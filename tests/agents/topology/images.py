@@ -16,14 +16,14 @@ from typing import Final
 
 import pytest
 
-import kvstore.transport
+import kvstack.component
 from tests.support.compose import read_compose
 
 Docker = Callable[..., subprocess.CompletedProcess[str]]
 
 PYTHON_MADE: Final = "kvstack-test-python"
 RUST_MADE: Final = "kvstack-test-rust"
-CRATE: Final = Path(kvstore.transport.__file__).with_name("_native.abi3.so")
+CRATE: Final = Path(kvstack.component.__file__).with_name("_native.abi3.so")
 AUTHORITIES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 PACKAGES: Final = "python3,python3-venv,python3-pip,ca-certificates"
 DEBOOTSTRAP_S: Final = 900.0

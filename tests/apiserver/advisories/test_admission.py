@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.core.group_resources import SERVICES
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
@@ -21,7 +22,6 @@ from kvstack.apiserver.policy.admission.plugins.optional.deny_service_external_i
     DenyServiceExternalIPs,
 )
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import SERVICES
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_objects
 from tests.apiserver.advisories.target import BOB, Target
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kvstack.apimachinery.objects.core.pod_resources import is_native
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.cells import bool_text, first_of, pairs_text
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
@@ -14,7 +15,6 @@ from kvstack.apiserver.kinds.resource_names import (
     check_quota_resource_name,
     check_resource_name,
     is_extended,
-    is_native,
     is_quota_resource,
 )
 from kvstack.apiserver.kinds.status_metadata import keep_metadata

@@ -14,9 +14,9 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.health_checks import HOOKS
 from kvstack.apiserver.server.settings.options import Options, StoreOptions
 from kvstack.component.errors import ConfigError
+from kvstack.component.http.serving import native
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.client.values import prefix_end
-from kvstore.http.serving import native
 from tests.apiserver.server.in_process import ISSUER, World, options, run
 from tests.support.node.embedded_member import EmbeddedMember
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.streams.spdy import frames
-from kvstack.apiserver.streams.spdy.frames import Codec, Frame, SpdyError
-from kvstack.apiserver.streams.spdy.session import Session, SessionOverError
+from kvstack.component.streams.spdy import frames
+from kvstack.component.streams.spdy.frames import Codec, Frame, SpdyError
+from kvstack.component.streams.spdy.session import Session, SessionOverError
 
 NAMES = st.text(st.characters(codec="ascii", categories=("Ll", "Nd")), min_size=1, max_size=20)
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50)

@@ -13,15 +13,15 @@ import pytest
 
 from kvstack.agents.kubelet.server import upgrades, wires
 from kvstack.apiserver.server.assembly import ApiServer
-from kvstack.apiserver.streams.channels import INPUT, OUTPUT, SIZE, Wants
-from kvstack.apiserver.streams.spdy.session import Session
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile
 from kvstack.component.clock import SystemClock
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import KeyPair, Listener, ServerTls
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import KeyPair, Listener, ServerTls
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
+from kvstack.component.streams.channels import INPUT, OUTPUT, SIZE, Wants
+from kvstack.component.streams.spdy.session import Session
 from tests.apiserver.server.in_process import World, options, run
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -24,11 +24,11 @@ from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.environment import Environment, Settings
 from kvstack.apiserver.verbs.writing.identifiers import Identifiers
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.local_transport import LocalHead
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.transport import Connection
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.local_transport import LocalHead
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.transport import Connection
 from tests.apiserver.support.registries import World, world
 from tests.apiserver.support.stub_policy import AdministratorsOnly, NoAdmission, Tokens
 

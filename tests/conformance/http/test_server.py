@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kvstack.component.errors import ConfigError
-from kvstore.http.serving.answer import Answer, State
-from kvstore.http.serving.listeners import Listener, ListenerLimits
-from kvstore.http.serving.request import BodyTooLargeError, Request
-from kvstore.http.serving.server import HttpServer
+from kvstack.component.http.serving.answer import Answer, State
+from kvstack.component.http.serving.listeners import Listener, ListenerLimits
+from kvstack.component.http.serving.request import BodyTooLargeError, Request
+from kvstack.component.http.serving.server import HttpServer
 from tests.support.http.clients import H1Client, TornError
 from tests.support.http.serving import SERVERS, WAYS, Way, echo, run, serving, until
 

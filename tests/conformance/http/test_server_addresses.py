@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.request import Request
 from kvstack.component.net.listening import listen_tcp, peer_host, peer_text
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.request import Request
 from tests.support.http.serving import SERVERS, Way, run, serving
 
 EVERY_SERVER = pytest.mark.parametrize("way", SERVERS)

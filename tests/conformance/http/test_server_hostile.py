@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener, ListenerLimits
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener, ListenerLimits
+from kvstack.component.http.serving.request import Request
 from tests.support.http.clients import H2Client, TornError, connect
 from tests.support.http.raw_http2 import (
     END_HEADERS,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.request import Request
 from tests.support.http.raw_http2 import (
     END_HEADERS,
     END_STREAM,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kvstore.http.serving.answer import UNSENT_BYTES_MAX, Answer, State
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.request import ClientGoneError, Request
+from kvstack.component.http.serving.answer import UNSENT_BYTES_MAX, Answer, State
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.request import ClientGoneError, Request
 from tests.support.http.clients import H1Client, H2Client, Stream, TornError
 from tests.support.http.serving import SERVERS, WAIT_S, WAYS, Way, run, serving, until
 

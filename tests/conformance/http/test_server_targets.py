@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from h2.exceptions import ProtocolError
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.request import Request
 from tests.support.http.clients import Client, H2Client, TornError
 from tests.support.http.serving import WAYS, Way, run, serving
 

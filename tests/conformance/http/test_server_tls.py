@@ -15,16 +15,16 @@ import pytest
 from cryptography.x509 import Version, load_pem_x509_certificate
 
 from kvstack.component.errors import ConfigError
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpOptions, HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpOptions, HttpServer
 from tests.support.certificates import Authority, openssl
 from tests.support.http.clients import TornError
 from tests.support.http.serving import SERVERS, WAIT_S, WAYS, Way, run, serving, until
 
 if TYPE_CHECKING:
-    from kvstore.http.serving.transport import Connection
+    from kvstack.component.http.serving.transport import Connection
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="the openssl command is needed to make certificates"

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvstore.http.serving.answer import PIECE_BYTES, Answer
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.request import Request
+from kvstack.component.http.serving.answer import PIECE_BYTES, Answer
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.request import Request
 from tests.support.http.clients import Client, H2Client, Stream, TornError
 from tests.support.http.serving import WAIT_S, WAYS, Way, echo, run, serving, until
 

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kvstack.component import crate
 from kvstack.component.errors import ConfigError
 from kvstore.client import ClientOptions, ClientTls, connect
 from kvstore.client.errors import UnavailableError
 from kvstore.client.values import Events
-from kvstore.transport import crate
 from tests.support.certificates import Authority, openssl
 from tests.support.servers import READY_TIMEOUT_S, Server, etcd, ours
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
 from kvstore.batch import Inbox, Outbox
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
 from tests.support.http.raw_http2 import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.version import VERSION
+from kvstack.component.version import VERSION
 from tests.e2e.install.conftest import ROOT, Distributions
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("install")]

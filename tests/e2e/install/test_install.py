@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kvstore.version import VERSION
+from kvstack.component.version import VERSION
 from tests.e2e.install.conftest import Distributions
 from tests.support.network.ports import free_ports
 
@@ -122,16 +122,16 @@ def test_the_package_is_whole(environment: Environment) -> None:
     assert done.returncode == 0, done.stdout
     done = environment.run(
         "python", "-c",
-        "import kvstore, kvstack.agents, kvstack.apiserver\n"
-        "from kvstore.transport import native\n"
-        "print(kvstack.agents.__file__, kvstack.apiserver.__file__, kvstore.__file__)\n"
-        "print(native.is_available())",
+        "import kvstack.agents, kvstack.apiserver, kvstack.component\n"
+        "from kvstack.component import crate\n"
+        "print(kvstack.agents.__file__, kvstack.apiserver.__file__, kvstack.component.__file__)\n"
+        "print(crate.is_available())",
     )  # fmt: skip
     files, is_native = done.stdout.splitlines()
     assert all(each.startswith(str(environment.directory)) for each in files.split())
     assert is_native == str(environment.is_native)
     package = Path(files.split()[2]).parent
-    assert (package / "transport" / "THIRD-PARTY-LICENSES.txt").exists() is environment.is_native
+    assert (package / "THIRD-PARTY-LICENSES.txt").exists() is environment.is_native
 
 
 def test_commands_tell_their_version(environment: Environment) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.transport import crate
+from kvstack.component import crate
 from tests.support.proxies import proxy
 from tests.support.servers import ETCDCTL, Server, etcd, etcdctl, ours
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.transport import Response, UnreachableError
 from kvstack.apimachinery.attributes import User
-from kvstore.http.serving.local_transport import LocalResponse
+from kvstack.component.http.serving.local_transport import LocalResponse
 from tests.sim.stack.pipe import Pipe
 from tests.sim.stack.servers import ServerProcess
 from tests.sim.trace import Trace

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.listeners import Listener, ListenerLimits
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import Handler, HttpOptions, HttpServer
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener, ListenerLimits
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import Handler, HttpOptions, HttpServer
 from kvstore.transport import native
 from tests.support.http.clients import Client, connect
 from tests.support.waiting import eventually

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kvstack.component.call_deadlines import Deadlines
 from kvstack.component.errors import ConfigError
-from kvstore.client.deadlines import Deadlines
 from kvstore.client.endpoints import Endpoint, parse_endpoint
 from kvstore.client.errors import ClosedError, UnavailableError
 from kvstore.client.question import SharedQuestion

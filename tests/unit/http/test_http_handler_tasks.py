@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvstore.http.serving.handler_tasks import HandlerTasks, Parked, Spare
+from kvstack.component.http.serving.handler_tasks import HandlerTasks, Parked, Spare
 
 Errors = list[BaseException | None]
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kvstore.http.serving.handler_tasks import Parked, Spare
-from kvstore.parking import Wait
+from kvstack.component.http.serving.handler_tasks import Parked, Spare
+from kvstack.component.parking import Wait
 from tests.unit.http.test_http_handler_tasks import Stepper, run, settle
 
 

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kvstore.http.serving.answer import Answer
-from kvstore.http.serving.local_transport import LocalTransport
-from kvstore.http.serving.request import Request
-from kvstore.http.serving.server import HttpServer
-from kvstore.parking import Wait
+from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.local_transport import LocalTransport
+from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
+from kvstack.component.parking import Wait
 from tests.apiserver.support.virtual_time import run
 
 LIMIT_S = 30.0

@@ -5,17 +5,17 @@ import sys
 
 import pytest
 
-from kvstore.transport import crate
+from kvstack.component import crate
 
 LOAD = """
 import sys, types
-library = types.ModuleType("kvstore.transport._native")
+library = types.ModuleType("kvstack.component._native")
 library.__file__ = "/some/where/_native.abi3.so"
 {setting}
 sys.modules[library.__name__] = library
-import kvstore.transport
-kvstore.transport._native = library
-import kvstore.transport.crate
+import kvstack.component
+kvstack.component._native = library
+import kvstack.component.crate
 """
 
 
@@ -35,7 +35,7 @@ def test_a_library_of_other_sources_is_refused(setting: str, found: str) -> None
     assert done.returncode == 1
     (last,) = done.stderr.strip().splitlines()[-1:]
     assert last == (
-        "kvstore.transport.crate.CrateMismatchError: /some/where/_native.abi3.so has ABI "
+        "kvstack.component.crate.CrateMismatchError: /some/where/_native.abi3.so has ABI "
         f"{found}, these sources need {crate.ABI}: rebuild it with "
         "'python packaging/crate.py /some/where/_native.abi3.so', or remove it to do without"
     )
@@ -45,8 +45,8 @@ def test_without_a_library_nothing_is_loaded() -> None:
     """As where there is no Rust: what is imported is None, and why is said."""
     load = """
 import sys
-sys.modules["kvstore.transport._native"] = None
-from kvstore.transport import crate
+sys.modules["kvstack.component._native"] = None
+from kvstack.component import crate
 assert not crate.is_available() and crate.Server is crate.HttpServer is crate.Client is None
 assert crate.Decoder is crate.encode_entries is crate.ROW_SUMS is None
 print(crate.MISSING)
@@ -55,4 +55,4 @@ print(crate.MISSING)
         [sys.executable, "-c", load], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "kvstore.transport._native" in done.stdout
+    assert "kvstack.component._native" in done.stdout

@@ -8,9 +8,9 @@ import pytest
 from setuptools.config.pyprojecttoml import read_configuration
 
 from kvstack import cli as kvstack_cli
+from kvstack.component.version import VERSION
 from kvstore import cli as kvstore_cli
 from kvstore.types import SERVER_VERSION
-from kvstore.version import VERSION
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.component.crate import ROW_SUMS
 from kvstore.backend import BUCKETS, Row, Table, scan_all
 from kvstore.errors import CorruptionError, DefragmentError, StorageFatalError
 from kvstore.mvcc.revision import revision_key
 from kvstore.storage.lmdb.backend import LmdbBackend
 from kvstore.storage.lmdb.readers import open_reader
 from kvstore.storage.row_sums import PYTHON_SUMS, UNSUMMED, RowSums, first_damaged
-from kvstore.transport.crate import ROW_SUMS
 from tests.support.older_format import MAP_BYTES, write_older_format
 
 ZEROS = bytes(64)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.component import crate
 from kvstore.raft.model import ConfState, Entry, EntryType, HardState
 from kvstore.storage.wal import record as wal_record
 from kvstore.storage.wal.record import (
@@ -20,7 +21,6 @@ from kvstore.storage.wal.record import (
     encode_snapshot_body,
     frame_word,
 )
-from kvstore.transport import crate
 from kvstore.wire.raft_codec import decode_entry, encode_entry, encode_hard_state
 from kvstore.wire.varint import WireError
 

@@ -12,11 +12,11 @@ import orjson
 
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, StartError
 from kvstack.agents.kubelet.runtime.runtime import Stream as Connection
-from kvstack.apiserver.streams.spdy.session import Session, SessionOverError, Stream
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.dialling import addresses_of, dial
 from kvstack.component.http.request_head import UrlError, head_lines, site_of
 from kvstack.component.http.single import ask_on
+from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
 
 _COMMANDS: Final = "v4.channel.k8s.io"
 _PORTS: Final = "portforward.k8s.io"

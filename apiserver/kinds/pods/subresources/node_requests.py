@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid
 from kvstack.apimachinery.objects.names import NEGATIVE
-from kvstack.apiserver.kinds.pods.scope import all_containers
 
 Obj = dict[str, Any]
 Options = Mapping[str, Any]

@@ -13,10 +13,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
+from kvstack.apimachinery.objects.core.group_resources import SIGNING_REQUESTS, TRUST_BUNDLES
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import SIGNING_REQUESTS, TRUST_BUNDLES
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.interfaces import Authorizer, Obj
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership

@@ -7,15 +7,15 @@ object that names a class, be it none (""), keeps it.
 from collections.abc import Iterable
 from typing import Final
 
-from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
-from kvstack.apiserver.policy.admission.plugin import Listed, calls
-from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import (
+from kvstack.apimachinery.objects.core.group_resources import (
     CLAIMS,
     INGRESS_CLASSES,
     INGRESSES,
     STORAGE_CLASSES,
 )
+from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
+from kvstack.apiserver.policy.admission.plugin import Listed, calls
+from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _STORAGE_DEFAULTS: Final = (

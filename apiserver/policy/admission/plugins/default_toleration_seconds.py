@@ -5,9 +5,9 @@ Unless they say themselves how long they tolerate it.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 
 SECONDS: Final = 300
 _NOT_READY: Final = "node.kubernetes.io/not-ready"

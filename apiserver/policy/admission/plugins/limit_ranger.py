@@ -9,12 +9,12 @@ that seems to have no limits is looked at as the store has it, but not for each 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from kvstack.apimachinery.objects.core.group_resources import CLAIMS, LIMIT_RANGES, PODS
 from kvstack.apimachinery.objects.core.pod_resources import LIMITS, REQUESTS, amounts, pod_total
 from kvstack.apimachinery.objects.quantity import ZERO, Quantity
 from kvstack.apimachinery.objects.text import go_text
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import CLAIMS, LIMIT_RANGES, PODS
 from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
 
 Amounts: TypeAlias = Mapping[str, Quantity]

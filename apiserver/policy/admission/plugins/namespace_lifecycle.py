@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 
 IMMORTAL: Final = frozenset(("default", "kube-system", "kube-public"))

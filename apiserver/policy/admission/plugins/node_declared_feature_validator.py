@@ -8,11 +8,11 @@ A change that needs a feature which the pod's node has not declared is refused.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES, PODS
 from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import CLAIMS, STORAGE_CLASSES
+from kvstack.apimachinery.objects.core.storage_class_names import class_of_claim
 from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import CLAIMS, STORAGE_CLASSES
 from kvstack.apiserver.policy.interfaces import Obj, ObjectView
-from kvstack.apiserver.policy.storage_class_names import class_of_claim
 
 
 class PersistentVolumeClaimResize(Listed):

@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apimachinery.objects.core.pod_resources import pod_requests
 from kvstack.apimachinery.objects.quantity import ZERO, parse
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES, PODS
 from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _OS: Final = "kubernetes.io/os"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES, PODS
 from kvstack.apimachinery.objects.field_errors import FieldError, summary
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NAMESPACES, PODS
 from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
 from kvstack.apiserver.policy.pod_security.evaluation import findings, shown
 from kvstack.apiserver.policy.pod_security.standards import (

@@ -5,9 +5,9 @@ They are copied into the Binding, whose labels go to the pod, or into a pod that
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES, PODS
 from kvstack.apiserver.policy.interfaces import ObjectView
 
 _LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

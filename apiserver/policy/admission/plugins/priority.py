@@ -5,9 +5,9 @@ spec.priorityClassName: high → spec.priority: 1000, spec.preemptionPolicy: Pre
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import PODS, PRIORITY_CLASSES
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS, PRIORITY_CLASSES
 from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _NO_CLASS: Final[Obj] = {

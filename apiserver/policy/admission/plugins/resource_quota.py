@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvstack.apimachinery.objects import resources, status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES, QUOTAS
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NAMESPACES, QUOTAS
 from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.quota.charged_writes import may_change_usage
 from kvstack.apiserver.policy.quota.check import charge, used_of
 from kvstack.apiserver.policy.quota.limited import LimitedResource
-from kvstack.apiserver.policy.quota.usage import measure_of
 
 TIMEOUT_S: Final = 10.0
 _TRIES_MAX: Final = 4
@@ -93,7 +93,7 @@ class ResourceQuota:
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Charge a write; ApiError 403 if it does not fit."""
-        if not request.namespace or not measure_of(request.resource).handles(request):
+        if not request.namespace or not may_change_usage(request):
             return None
         if request.resource not in self._limited and not any(
             True for _ in self._view.list(QUOTAS, request.namespace)

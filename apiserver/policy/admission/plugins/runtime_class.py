@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import resources, status
+from kvstack.apimachinery.objects.core.group_resources import PODS, RUNTIME_CLASSES
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS, RUNTIME_CLASSES
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 _Hook: TypeAlias = Callable[[AdmissionRequest, Obj | None], None]

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import PODS, SERVICE_ACCOUNTS
+from kvstack.apimachinery.objects.core.pod_references import is_mirror, secret_names
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.core.token_requests import INJECTED_SECONDS
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS, SERVICE_ACCOUNTS
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
-from kvstack.apiserver.policy.pod_references import is_mirror, secret_names
 
 MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT: Final = "default"

@@ -6,9 +6,9 @@ them.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
 
 _FINALIZERS: Final = {
     ATTRIBUTES_CLASSES: "kubernetes.io/vac-protection",

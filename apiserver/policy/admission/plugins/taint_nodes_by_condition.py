@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import NODES
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES
 
 _TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 

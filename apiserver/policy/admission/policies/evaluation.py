@@ -9,6 +9,7 @@ scene.evaluate("object.a > 1", BOOLEANS)   → Result(value, error)
 from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.schema.types import Type as SchemaType
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
@@ -22,7 +23,6 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Policy,
 )
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.bindings import namespace_value, request_bindings
 from kvstack.apiserver.policy.expressions.evaluation import Budget, Result

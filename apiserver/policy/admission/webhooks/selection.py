@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Protocol
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
     labels_of,
@@ -11,7 +12,6 @@ from kvstack.apiserver.policy.admission.matching import (
     own_labels,
 )
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
 from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 

@@ -9,7 +9,11 @@ themselves access by making pods.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.policy.pod_references import config_map_names, is_mirror, secret_names
+from kvstack.apimachinery.objects.core.pod_references import (
+    config_map_names,
+    is_mirror,
+    secret_names,
+)
 
 Obj = Mapping[str, Any]
 Key = tuple[str, str, str]

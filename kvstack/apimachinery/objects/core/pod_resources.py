@@ -24,6 +24,11 @@ COMPUTE: Final = ("cpu", "memory")
 HUGE_PAGES_PREFIX: Final = "hugepages-"
 
 
+def is_native(name: str) -> bool:
+    """Return whether Kubernetes itself defines the resource."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
 def is_huge_pages(name: str) -> bool:
     """Return whether the resource is pages of memory of one larger size."""
     return name.startswith(HUGE_PAGES_PREFIX)

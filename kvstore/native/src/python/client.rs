@@ -26,7 +26,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 type AddressColumn = (String, String, Option<u16>, bool, String, String);
 
 /// The client thread: see `kvstore.client.channels.native`.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct Client {
     inbox: Arc<Inbox>,
     thread: Thread,

@@ -48,7 +48,7 @@ const FRAGMENT: u32 = 4;
 const NESTED_MAX: usize = 64;
 
 /// Creates values of the given classes, which are named tuples.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct Decoder {
     tuple_new: Py<PyAny>,
     key_value: Py<PyType>,

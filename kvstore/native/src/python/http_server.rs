@@ -126,8 +126,8 @@ fn read_tls(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
-/// A server of HTTP alone: see `kvstore.http.serving.native`.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+/// A server of HTTP alone: see `kvstack.component.http.serving.native`.
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct HttpServer {
     inbox: Arc<Inbox>,
     backlogs: Arc<SendBacklogs>,
@@ -485,7 +485,7 @@ fn version_name(py: Python<'_>, version: Version) -> Bound<'_, PyString> {
 }
 
 /// The headers of a request, as they were parsed.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct Head {
     headers: HeaderMap,
     authority: Option<String>, // of HTTP/2, where there is no host

@@ -2,7 +2,7 @@
 
 #[pyo3::pymodule(name = "_native")]
 pub mod kvstore_native {
-    /// The number in kvstore/transport/crate.py: raise both when an interface to Python changes.
+    /// The number in kvstack/component/crate.py: raise both when an interface to Python changes.
     #[pymodule_export]
     const ABI: u32 = 1;
 

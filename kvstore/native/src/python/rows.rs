@@ -11,7 +11,7 @@ use crate::rows::{self, SUM_BYTES};
 const FIELD_2: u8 = 0x12; // of a protobuf message, by length
 
 /// What a database with checksums does to its rows; equal to `PythonSums`, and faster.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct RowSums;
 
 #[pymethods]

@@ -33,7 +33,7 @@ use crate::wakeup::Waited;
 const STOP_SLACK: Duration = Duration::from_secs(5);
 
 /// A server: see `kvstore.transport.base.Transport`.
-#[pyclass(frozen, module = "kvstore.transport._native")]
+#[pyclass(frozen, module = "kvstack.component._native")]
 pub struct Server {
     inbox: Arc<Inbox>,
     backlogs: Arc<SendBacklogs>,

@@ -7,7 +7,7 @@ import pytest
 
 from kvstack.agents.kubelet.runtime.cri.streams import open_command, open_port
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, StartError
-from kvstack.apiserver.streams.spdy.session import Session
+from kvstack.component.streams.spdy.session import Session
 from tests.support.network.tcp_listener import TcpListener
 
 FAILED = (

@@ -12,7 +12,7 @@ from kvstack.apiserver.http.limits.too_many import TooManyError
 from kvstack.apiserver.http.limits.unsent import Unsent
 from kvstack.apiserver.http.watches import watch_streams
 from kvstack.apiserver.policy.flow_control.control import LEVELS, SCHEMAS, FlowControl
-from kvstore.http.serving.answer import PIECE_BYTES
+from kvstack.component.http.serving.answer import PIECE_BYTES
 from tests.apiserver.http.limits.test_fair_queues import Everybody, turns
 from tests.apiserver.policy.flow_control.test_control import level, schema, user
 from tests.apiserver.policy.views import FakeView

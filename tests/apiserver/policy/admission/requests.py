@@ -3,10 +3,10 @@
 from typing import Any
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 
 Obj = dict[str, Any]
 ALICE = User("alice", groups=("system:authenticated",))

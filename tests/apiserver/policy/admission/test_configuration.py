@@ -1,11 +1,11 @@
 import pytest
 
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import EventLimit
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.pod_security.standards import Standard
 from kvstack.apiserver.policy.quota.check import charge
 from kvstack.apiserver.policy.quota.limited import LimitedResource

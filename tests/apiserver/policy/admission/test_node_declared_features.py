@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.core.group_resources import NODES
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.plugins.node_declared_feature_validator import (
     NodeDeclaredFeatureValidator,
 )
-from kvstack.apiserver.policy.admission.resources import NODES
 from tests.apiserver.policy.admission.requests import asked, pod
 from tests.apiserver.policy.views import FakeView
 

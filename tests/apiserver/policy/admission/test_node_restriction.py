@@ -9,12 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from kvstack.apimachinery.attributes import Attributes, User
-from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apimachinery.objects.status import ApiError
-from kvstack.apimachinery.schema.resource import Kind
-from kvstack.apiserver.policy.admission.plugins.node_restriction.plugin import NodeRestriction
-from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import (
+from kvstack.apimachinery.objects.core.group_resources import (
     CLAIMS,
     CSI_NODES,
     LEASES,
@@ -26,6 +21,11 @@ from kvstack.apiserver.policy.admission.resources import (
     SIGNING_REQUESTS,
     VOLUMES,
 )
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.schema.resource import Kind
+from kvstack.apiserver.policy.admission.plugins.node_restriction.plugin import NodeRestriction
+from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from tests.apiserver.policy.certificates import curve_key, subject
 from tests.apiserver.policy.views import FakeView

@@ -7,6 +7,7 @@ import pytest
 
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES, PODS, SERVICES
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.assembly import ON_BY_DEFAULT, ORDER, Parts, admission_chain
@@ -39,7 +40,6 @@ from kvstack.apiserver.policy.admission.plugins.optional.pod_toleration_restrict
     PodTolerationRestriction,
 )
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE
-from kvstack.apiserver.policy.admission.resources import NAMESPACES, PODS, SERVICES
 from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
 from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.core.group_resources import PODS, QUOTAS
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.plugins.resource_quota import ResourceQuota
-from kvstack.apiserver.policy.admission.resources import PODS, QUOTAS
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from tests.apiserver.policy.admission.requests import asked

@@ -16,15 +16,7 @@ from typing import Final, TypeAlias
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apimachinery.objects.text.go_text import quote
-from kvstack.apiserver.policy.admission.plugins.node_restriction import nodes, pods
-from kvstack.apiserver.policy.admission.plugins.node_restriction.pod_certificates import (
-    PodCertificates,
-)
-from kvstack.apiserver.policy.admission.plugins.node_restriction.tokens import Tokens
-from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import (
+from kvstack.apimachinery.objects.core.group_resources import (
     CLAIMS,
     CSI_NODES,
     LEASES,
@@ -35,6 +27,14 @@ from kvstack.apiserver.policy.admission.resources import (
     SERVICE_ACCOUNTS,
     SIGNING_REQUESTS,
 )
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.policy.admission.plugins.node_restriction import nodes, pods
+from kvstack.apiserver.policy.admission.plugins.node_restriction.pod_certificates import (
+    PodCertificates,
+)
+from kvstack.apiserver.policy.admission.plugins.node_restriction.tokens import Tokens
+from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.node.authorizer import LEASES_NAMESPACE
 from kvstack.apiserver.policy.authorization.node.identity import node_of
 from kvstack.apiserver.policy.interfaces import Authorizer, ObjectView

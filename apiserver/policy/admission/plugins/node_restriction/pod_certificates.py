@@ -5,13 +5,13 @@ from typing import Final
 
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.apimachinery.objects.core.pod_references import is_mirror
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView
-from kvstack.apiserver.policy.pod_references import is_mirror
 
 _VERB: Final = "request-serviceaccounts-podcertificate-signer"
 

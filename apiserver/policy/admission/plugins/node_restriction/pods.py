@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
-from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apimachinery.objects.text.go_text import quote
-from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NODES, PODS
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
-from kvstack.apiserver.policy.pod_references import (
+from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
+from kvstack.apimachinery.objects.core.pod_references import (
     MIRROR,
     config_map_names,
     is_mirror,
     secret_names,
 )
+from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apiserver.kinds.equality import same
+from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
+from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 _CLAIM: Final = "io.k8s.api.core.v1.PersistentVolumeClaim"
 _POD_STATUS: Final = "io.k8s.api.core.v1.PodStatus"

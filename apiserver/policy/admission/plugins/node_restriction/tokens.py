@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import CLAIMS, VOLUMES
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.text.go_text import aggregate, quote
 from kvstack.apiserver.policy.admission.plugins.node_restriction.pods import find_pod
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import CLAIMS, VOLUMES
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.authorization.node.references import claim_of_volume
 from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.field_errors import not_supported
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import Obj
 
 _ALWAYS: Final = "Always"

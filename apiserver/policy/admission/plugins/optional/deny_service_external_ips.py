@@ -1,8 +1,8 @@
 """DenyServiceExternalIPs: services get no external addresses; those they have may stay."""
 
+from kvstack.apimachinery.objects.core.group_resources import SERVICES
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import SERVICES
 from kvstack.apiserver.policy.interfaces import Obj
 
 

@@ -5,10 +5,10 @@ requests: {example.com/gpu: 1} → toleration {key: example.com/gpu, Exists, NoS
 
 from typing import Final
 
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apiserver.kinds.resource_names import is_extended
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import Obj
 
 _IDENTITY: Final = ("key", "operator", "value", "effect")

@@ -11,10 +11,10 @@ from typing import Final
 
 import orjson
 
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import Clock, Obj, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError

@@ -3,9 +3,9 @@
 from typing import Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"

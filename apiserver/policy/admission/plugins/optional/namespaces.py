@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
+from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import NAMESPACES
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 MakeNamespace: TypeAlias = Callable[[str], Awaitable[None]]

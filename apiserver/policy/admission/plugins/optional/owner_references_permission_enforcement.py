@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.attributes import Attributes
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import Authorizer, Decision, Obj
 
 

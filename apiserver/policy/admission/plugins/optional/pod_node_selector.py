@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.names import check_label_key, check_label_value
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 DEFAULT_NAME: Final = "clusterDefaultNodeSelector"

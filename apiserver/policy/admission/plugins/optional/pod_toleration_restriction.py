@@ -12,12 +12,12 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.plugins.runtime_class import includes, merge_tolerations
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import PODS
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 _DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"

@@ -17,13 +17,19 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
+from kvstack.component.crate import MISSING, HttpServer
+from kvstack.component.crate import is_available as is_available
 from kvstack.component.errors import ComponentError, ConfigError
+from kvstack.component.http.serving.listeners import KeyPair, Listener, Pem, ServerTls
+from kvstack.component.http.serving.transport import (
+    Arrival,
+    Connection,
+    Headers,
+    HttpTransport,
+    Sink,
+)
 from kvstack.component.net import addresses
 from kvstack.component.net.tls_errors import go_error_text
-from kvstore.http.serving.listeners import KeyPair, Listener, Pem, ServerTls
-from kvstore.http.serving.transport import Arrival, Connection, Headers, HttpTransport, Sink
-from kvstore.transport.crate import MISSING, HttpServer
-from kvstore.transport.crate import is_available as is_available
 
 _Progress: TypeAlias = tuple[list[tuple[int, bytes]], list[int], list[int], list[int]]
 _STOP_SLACK_S: Final = 5.0  # beyond the grace period
@@ -42,7 +48,7 @@ _OPTIONS: Final = {
 
 
 class NativeTransport(HttpTransport):
-    """See `kvstore.http.serving.transport`."""
+    """See `kvstack.component.http.serving.transport`."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners

@@ -3,8 +3,8 @@
     measure_of(GroupResource("", "services")).usage(service, now)
     → {"services": "1", "count/services": "1", "services.nodeports": "2", …}
 
-A `Measure` knows of one resource which names of quotas it is about, which writes may change its
-usage, and which scopes its objects are in. What has no measure of its own is counted.
+A `Measure` knows of one resource which names of quotas it is about, and which scopes its objects
+are in. What has no measure of its own is counted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,34 +13,30 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.objects.core.group_resources import CLAIMS, DEVICE_CLAIMS, PODS, SERVICES
 from kvstack.apimachinery.objects.core.pod_resources import (
     HUGE_PAGES_PREFIX,
     LIMITS,
     REQUESTS,
+    is_native,
     pod_limits,
     pod_requests,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.core.storage_class_names import class_of_claim
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 from kvstack.apimachinery.objects.times import parse_time
-from kvstack.apiserver.kinds.resource_names import is_native
-from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.admission.resources import CLAIMS, PODS, SERVICES
-from kvstack.apiserver.policy.quota.scopes import (
+from kvstack.apimachinery.quota.scopes import (
     IsIn,
-    attributes_classes,
     is_claim_in,
     is_in_none,
     is_pod_in,
-    is_terminating,
 )
-from kvstack.apiserver.policy.storage_class_names import class_of_claim
 
 Obj: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, str]
 
-_DEVICE_CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
 _ALIASES: Final = {
     GroupResource("", "configmaps"): "configmaps",
     GroupResource("", "replicationcontrollers"): "replicationcontrollers",
@@ -80,8 +76,6 @@ def _no_demands(_names: Iterable[str], _obj: Obj) -> str:
 class Measure:
     """How one resource is measured."""
 
-    handles: Callable[[AdmissionRequest], bool]
-    """Whether a write may change the usage."""
     names: Callable[[Sequence[str]], list[str]]
     """Return those of a quota's names that it is about."""
     usage: Callable[[Obj, float], Amounts]
@@ -107,25 +101,12 @@ def _counting(resource: GroupResource) -> Measure:
         counted.append(alias)
     usage = dict.fromkeys(counted, "1")
     return Measure(
-        handles=lambda request: request.operation == CREATE and not request.subresource,
         names=lambda names: [each for each in names if each in usage],
         usage=lambda _obj, _now: dict(usage),
     )
 
 
-def _is_write(request: AdmissionRequest) -> bool:
-    return not request.subresource and request.operation in {CREATE, UPDATE}
-
-
 # Pods.
-
-
-def _handles_pod(request: AdmissionRequest) -> bool:
-    if request.subresource == "resize":
-        return request.operation == UPDATE
-    if request.subresource or request.operation == CREATE:
-        return not request.subresource
-    return is_terminating(request.new) != is_terminating(request.old or {})
 
 
 def _names_of_pods(names: Sequence[str]) -> list[str]:
@@ -224,16 +205,8 @@ def _use_of_service(service: Obj, _now: float) -> Amounts:
 # Claims of storage.
 
 
-def _handles_claim(request: AdmissionRequest) -> bool:
-    if request.subresource != "status":
-        return _is_write(request)
-    old = request.old or {}
-    return _allocated(request.new) != _allocated(old) or attributes_classes(
-        request.new
-    ) != attributes_classes(old)
-
-
-def _allocated(claim: Obj) -> str | None:
+def allocated_storage(claim: Obj) -> str | None:
+    """Return the capacity that was given to a claim, or is being given."""
     allocated = (claim.get("status") or {}).get("allocatedResources") or {}
     storage: str | None = allocated.get("storage")
     return storage
@@ -253,7 +226,7 @@ def _use_of_claim(claim: Obj, _now: float) -> Amounts:
     of_spec = (claim.get("spec") or {}).get("resources") or {}
     wanted = (of_spec.get(REQUESTS) or {}).get("storage")
     if wanted is not None:
-        storage, allocated = parse(wanted), _allocated(claim)
+        storage, allocated = parse(wanted), allocated_storage(claim)
         if allocated is not None:
             storage = max(storage, parse(allocated))
         use["requests.storage"] = str(storage.round_up(0))
@@ -269,12 +242,12 @@ def _use_of_claim(claim: Obj, _now: float) -> Amounts:
 
 
 def _names_of_device_claims(names: Sequence[str]) -> list[str]:
-    counted = f"count/{_DEVICE_CLAIMS}"
+    counted = f"count/{DEVICE_CLAIMS}"
     return [each for each in names if each == counted or each.endswith(_DEVICES)]
 
 
 def _use_of_device_claim(claim: Obj, _now: float) -> Amounts:
-    use: Amounts = {f"count/{_DEVICE_CLAIMS}": "1"}
+    use: Amounts = {f"count/{DEVICE_CLAIMS}": "1"}
     devices = (claim.get("spec") or {}).get("devices") or {}
     for request in devices.get("requests") or ():
         # Of alternatives the largest of each class may be taken.
@@ -295,22 +268,16 @@ def _device_count(request: Obj) -> str:
 
 
 _MEASURES: Final = {
-    CLAIMS: Measure(
-        handles=_handles_claim, names=_names_of_claims, usage=_use_of_claim, is_in=is_claim_in
-    ),
+    CLAIMS: Measure(names=_names_of_claims, usage=_use_of_claim, is_in=is_claim_in),
     PODS: Measure(
-        handles=_handles_pod,
         names=_names_of_pods,
         usage=_use_of_pod,
         is_in=is_pod_in,
         demands=_demands_of_pod,
     ),
     SERVICES: Measure(
-        handles=_is_write,
         names=lambda names: [each for each in names if each in _OF_SERVICES],
         usage=_use_of_service,
     ),
-    _DEVICE_CLAIMS: Measure(
-        handles=_is_write, names=_names_of_device_claims, usage=_use_of_device_claim
-    ),
+    DEVICE_CLAIMS: Measure(names=_names_of_device_claims, usage=_use_of_device_claim),
 }

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from kvstack.component.certs.cipher_suites import openssl_name
 from kvstack.component.errors import ConfigError
-from kvstore.http.serving.listeners import ClientAuth, KeyPair, Pem, ServerTls
-from kvstore.peers.tls import openssl_name
+from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Pem, ServerTls
 
 _VERSIONS: Final = {"TLS1.2": ssl.TLSVersion.TLSv1_2, "TLS1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {

@@ -1,9 +1,9 @@
-"""Which StorageClass a claim is of."""
+"""Which StorageClass a claim is of, and the annotation that named it before there was a field."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from kvstack.apiserver.kinds.storage.class_annotation import CLASS_ANNOTATION
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
 
 def class_of_claim(claim: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from kvstack.component.http.serving.answer import Upgraded
+from kvstack.component.http.serving.request import ClientGoneError, Request
 from kvstack.component.http.websocket import Frames, GoodbyeError, accept_token
-from kvstore.http.serving.answer import Upgraded
-from kvstore.http.serving.request import ClientGoneError, Request
 
 _MESSAGE_BYTES_MAX: Final = 32 << 20
 

@@ -21,8 +21,8 @@ from urllib.parse import quote_from_bytes
 import h11
 from typing_extensions import override
 
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.transport import Arrival, Connection, Headers
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.transport import Arrival, Connection, Headers
 
 _DISCARDED_MAX: Final = 256 << 10  # of an unread body, received so that the answer arrives
 _LINGER_S: Final = 1.0

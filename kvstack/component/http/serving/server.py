@@ -32,12 +32,12 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from kvstack.component.errors import ComponentError
-from kvstore.http.serving import native
-from kvstore.http.serving.answer import Answer, State
-from kvstore.http.serving.handler_tasks import HandlerTasks
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.request import BodyTooLargeError, Pieces, Request
-from kvstore.http.serving.transport import Arrival, HttpTransport
+from kvstack.component.http.serving import native
+from kvstack.component.http.serving.answer import Answer, State
+from kvstack.component.http.serving.handler_tasks import HandlerTasks
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.request import BodyTooLargeError, Pieces, Request
+from kvstack.component.http.serving.transport import Arrival, HttpTransport
 
 Handler: TypeAlias = Callable[[Request, Answer], Coroutine[Any, Any, None]]
 
@@ -60,7 +60,9 @@ class HttpOptions:
 
 
 def _portable(listeners: Sequence[Listener]) -> HttpTransport:
-    from kvstore.http.serving.portable import PortableTransport  # only where it serves: it is large
+    from kvstack.component.http.serving.portable import (
+        PortableTransport,  # only where it serves: it is large
+    )
 
     return PortableTransport(listeners)
 

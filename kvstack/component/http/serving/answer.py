@@ -23,8 +23,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from kvstore.http.serving.request import ClientGoneError, Pieces
-from kvstore.http.serving.transport import Headers, HttpTransport
+from kvstack.component.http.serving.request import ClientGoneError, Pieces
+from kvstack.component.http.serving.transport import Headers, HttpTransport
 
 PIECE_BYTES = 64 << 10  # about as large are the pieces of what is made as it is read
 UNSENT_BYTES_MAX = 1 << 20  # of one answer; above it, write waits

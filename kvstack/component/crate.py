@@ -1,6 +1,6 @@
 """The crate (kvstore/native), if it was built for this interpreter: its only importer.
 
-    Server, HttpServer          see `transport.native` and `kvstore.http.serving.native`
+    Server, HttpServer          see `transport.native` and `kvstack.component.http.serving.native`
     Client, Decoder             see `kvstore.client.channels` and `kvstore.client.codec`
     encode_entries, ROW_SUMS    as in `kvstore.storage`, several times as fast
 
@@ -11,19 +11,17 @@ is no reason to do without it but an error: its calls may take other arguments t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kvstore.raft.model import Entry
-
 ABI: Final = 1  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
 
 if TYPE_CHECKING:
-    from kvstore.transport import _native
-    from kvstore.transport._native import HttpServer as HttpServer
+    from kvstack.component import _native
+    from kvstack.component._native import HttpServer as HttpServer
 
 MISSING = ""  # why the crate cannot be loaded
 Server: "type[_native.Server] | None" = None
 Client: "type[_native.Client] | None" = None
 Decoder: "type[_native.Decoder] | None" = None
-encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
+encode_entries: Callable[..., tuple[bytes, int]] | None = None  # of entries, with a crc
 ROW_SUMS: "_native.RowSums | None" = None
 
 
@@ -41,7 +39,7 @@ def check_abi(found: int | None, path: str) -> None:
 
 
 try:
-    from kvstore.transport import _native as _library
+    from kvstack.component import _native as _library
 except ImportError as error:
     MISSING = str(error)
     if not TYPE_CHECKING:

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from kvstore.http.serving.transport import Connection, Head, HttpTransport
+from kvstack.component.http.serving.transport import Connection, Head, HttpTransport
 
 
 class BodyTooLargeError(Exception):

@@ -17,15 +17,21 @@ from typing import Final
 from typing_extensions import override
 
 from kvstack.component.errors import ConfigError
+from kvstack.component.http.serving.listeners import Listener
+from kvstack.component.http.serving.portable_connection import H1Connection
+from kvstack.component.http.serving.portable_tls import ServerContexts
+from kvstack.component.http.serving.transport import (
+    Arrival,
+    Connection,
+    Headers,
+    HttpTransport,
+    Sink,
+)
 from kvstack.component.net import addresses
 from kvstack.component.net.accepting import until_descriptors_are_left
 from kvstack.component.net.descriptors import Descriptors, is_silent
 from kvstack.component.net.listening import listen_tcp, peer_text
 from kvstack.component.net.tls_errors import go_error_text
-from kvstore.http.serving.listeners import Listener
-from kvstore.http.serving.portable_connection import H1Connection
-from kvstore.http.serving.portable_tls import ServerContexts
-from kvstore.http.serving.transport import Arrival, Connection, Headers, HttpTransport, Sink
 
 _BACKLOG: Final = 4096
 _ACCEPT_RETRY_S: Final = 0.1
@@ -33,7 +39,7 @@ _SLICE: Final = 64  # requests handled in one iteration
 
 
 class PortableTransport(HttpTransport):
-    """See `kvstore.http.serving.transport`."""
+    """See `kvstack.component.http.serving.transport`."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners

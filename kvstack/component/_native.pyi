@@ -15,7 +15,7 @@ from kvstore.client.values import (
 )
 from kvstore.raft.model import Entry
 
-ABI: int  # see kvstore.transport.crate
+ABI: int  # see kvstack.component.crate
 
 def encode_entries(
     entries: list[Entry],

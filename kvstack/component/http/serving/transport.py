@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kvstack.component.errors import ComponentError
-from kvstore.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.listeners import ListenerLimits
 
 Headers: TypeAlias = Sequence[tuple[str, str]]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.pods.scope import all_containers
+from kvstack.apimachinery.objects.core.containers import all_containers
 
 Obj = Mapping[str, Any]
 

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from kvstack.apiserver.streams.spdy import frames
-from kvstack.apiserver.streams.spdy.frames import Codec, Frame, SpdyError
-from kvstack.apiserver.streams.spdy.pipes import Pipe
+from kvstack.component.streams.spdy import frames
+from kvstack.component.streams.spdy.frames import Codec, Frame, SpdyError
+from kvstack.component.streams.spdy.pipes import Pipe
 
 _PIECES_MAX: Final = 256
 _REPLY_S: Final = 30.0

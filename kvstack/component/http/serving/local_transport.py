@@ -19,9 +19,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from kvstore.client.deadlines import Deadlines
-from kvstore.http.serving.listeners import ListenerLimits
-from kvstore.http.serving.transport import Arrival, Connection, Headers, Sink
+from kvstack.component.call_deadlines import Deadlines
+from kvstack.component.http.serving.listeners import ListenerLimits
+from kvstack.component.http.serving.transport import Arrival, Connection, Headers, Sink
 
 _NAME = "loopback"
 

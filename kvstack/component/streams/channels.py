@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from kvstack.apiserver.streams.websocket import WebSocket
+from kvstack.component.streams.websocket import WebSocket
 
 Object: TypeAlias = dict[str, Any]
 

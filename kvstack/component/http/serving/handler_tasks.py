@@ -9,9 +9,9 @@ current task while handlers are stepped. The first handler that waits gets it, a
 made. A handler that ends without waiting leaves the spare unused; but if it has cancelled the spare
 or kept a reference to it, the spare is discarded.
 
-A handler that waits for what many wait for (`kvstore.parking.Wait`) gets no task either: it is put
-aside, and stepped again together with all others that were woken. It gets one when somebody asks
-for it (`Parked.task`), which is how it is cancelled.
+A handler that waits for what many wait for (`kvstack.component.parking.Wait`) gets no task either:
+it is put aside, and stepped again together with all others that were woken. It gets one when
+somebody asks for it (`Parked.task`), which is how it is cancelled.
 
 Each handler has its own copy of the context that the server was started in.
 """
@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from kvstore.parking import Wait, stepping
+from kvstack.component.parking import Wait, stepping
 
 Handling: TypeAlias = Coroutine[Any, Any, None]
 OnEnd: TypeAlias = Callable[[BaseException | None], None]

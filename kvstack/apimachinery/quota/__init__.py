@@ -1,0 +1,1 @@
+"""What quotas count: which objects are in their scopes, and what each uses."""
