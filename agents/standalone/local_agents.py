@@ -77,6 +77,8 @@ class AgentOptions:
     without: frozenset[str] = frozenset()
     hollow_nodes: tuple[str, ...] = ()
     """The nodes that run pods without processes."""
+    found_nodes: tuple[str, ...] = ()
+    """Nodes of a copied cluster, which are run without processes."""
     chosen: str = "*"
     """Which controllers, as `--controllers` says it."""
     node: "RealNodeOptions | None" = None
@@ -221,7 +223,7 @@ class LocalAgents:
 
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
-        options = HollowOptions(self._options.hollow_nodes)
+        options = HollowOptions(self._options.hollow_nodes, found=self._options.found_nodes)
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()

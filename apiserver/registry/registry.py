@@ -53,8 +53,13 @@ class Registry:
         *,
         root: str = ROOT,
         transformers: Transformers | None = None,
+        keeps_times: bool = True,
     ) -> None:
-        """Make a collection for each prefix of keys that the rows name; nothing is read yet."""
+        """Make a collection for each prefix of keys that the rows name; nothing is read yet.
+
+        keeps_times: whether it is written down when revisions were.
+        """
+        self._keeps_times: Final = keeps_times
         self.store: Final = store
         self._table: Final = table
         self.clock: Final = clock
@@ -127,10 +132,9 @@ class Registry:
 
     async def __aenter__(self) -> Self:
         """Begin to read; `watch_cache.is_loaded` says when everything is there."""
-        self._tasks = [
-            asyncio.create_task(self.watch_cache.run(), name="watch cache"),
-            asyncio.create_task(self.times.run(), name="registry times"),
-        ]
+        self._tasks = [asyncio.create_task(self.watch_cache.run(), name="watch cache")]
+        if self._keeps_times:
+            self._tasks.append(asyncio.create_task(self.times.run(), name="registry times"))
         return self
 
     async def __aexit__(

@@ -119,6 +119,15 @@ class Kinds:
         """Return the prefix of the keys of a resource; None: it is not known."""
         return self._prefix_of.get(resource)
 
+    def is_unstored(self, resource: GroupResource) -> bool:
+        """Whether the objects of a built-in resource are in no store."""
+        return any((each.group, each.name) == resource for each in self._table if not each.storage)
+
+    def is_hub(self, prefix: str, version: str) -> bool:
+        """Whether objects of a built-in resource are handled in a version."""
+        codec = self._codec(prefix)
+        return codec.kind.version == version and not self._rows[prefix][0].is_custom
+
     def type_of(self, key_of: KeyOf) -> Type:
         """Return the type of the objects that `read` returns."""
         return self._codec(key_of.prefix).type
