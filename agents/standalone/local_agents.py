@@ -77,8 +77,6 @@ class AgentOptions:
     without: frozenset[str] = frozenset()
     hollow_nodes: tuple[str, ...] = ()
     """The nodes that run pods without processes."""
-    found_nodes: tuple[str, ...] = ()
-    """Nodes of a copied cluster, which are run without processes."""
     chosen: str = "*"
     """Which controllers, as `--controllers` says it."""
     node: "RealNodeOptions | None" = None
@@ -93,6 +91,8 @@ class AgentOptions:
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
     """What machines are told that join; None: they are told nothing."""
+    found_nodes: tuple[str, ...] = ()
+    """Nodes of a copied cluster, which are run without processes."""
 
 
 class LocalAgents:

@@ -19,7 +19,6 @@ from kvstack.clusters.kinds import Kinds
 AGGREGATED: Final = (
     "it is served by an aggregated server, whose objects are in no store of this one"
 )
-UNKNOWN: Final = "kept, but not served: the kind is not known here, nor is a definition of it"
 _LIST: Final = "list"
 _IDENTITIES: Final = frozenset(
     (("internal.apiserver.k8s.io", "storageversions"), ("", "componentstatuses"))

@@ -29,7 +29,6 @@ from kvstack.clusters.contents import ROOT, Contents, LeftOut, Origin
 from kvstack.clusters.kinds import Kinds
 from kvstack.clusters.sources.api_changes import changes_of
 from kvstack.clusters.sources.api_kinds import (
-    UNKNOWN,
     ListedResource,
     aggregated_versions,
     chosen,
@@ -279,8 +278,6 @@ class _Reading:
                 why = f"read at revision {at} and not {first}: {because}"
                 self._left_out.append(LeftOut(str(listed.resource), why))
                 revision = max(revision, at)
-            if answer.rows and self._kinds.find(answer.rows[0].key) is None:
-                self._left_out.append(LeftOut(str(listed.resource), UNKNOWN, len(answer.rows)))
         options = self._options._replace(since_s=None, etcd_prefix=ROOT.decode())
         records = StoreRecords(options, self._progress)
         for kv in sorted((kv for each in found for kv in each.answer.rows), key=_ORDER):

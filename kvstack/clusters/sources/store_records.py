@@ -26,7 +26,12 @@ from kvstack.clusters.contents import (
     is_left_behind,
 )
 from kvstack.clusters.kinds import Kinds
-from kvstack.clusters.sources.decryption import ENCRYPTED, Decryption, without_encrypted
+from kvstack.clusters.sources.decryption import (
+    ENCRYPTED,
+    Decryption,
+    resource_of,
+    without_encrypted,
+)
 from kvstack.clusters.sources.revision_times import TIMES, RevisionTimes, newest_time_s
 from kvstack.clusters.sources.selection import of_namespaces
 from kvstack.clusters.sources.source import (
@@ -36,6 +41,8 @@ from kvstack.clusters.sources.source import (
     TooManyObjectsError,
 )
 from kvstore.client.values import KeyValue
+
+UNKNOWN: Final = "kept, but not served: the kind is not known here, nor is a definition of it"
 
 
 class StoreRecords:
@@ -105,6 +112,7 @@ class StoreRecords:
             _leased(of_namespaces(kinds, each, self._options.namespaces), known)
             for each in (rows, old)
         )
+        left_out += _unserved(kinds, rows)
         used = {kv.lease for kv in (*rows, *old)}
         return Contents(
             rows,
@@ -158,6 +166,16 @@ class StoreRecords:
                 old = await decryption.plain(kinds, old, self._root, unnamed)
         left_out += [LeftOut(what, why, number) for (what, why), number in sorted(refused.items())]
         return rows, old
+
+
+def _unserved(kinds: Kinds, rows: Iterable[KeyValue]) -> list[LeftOut]:
+    """Return the kinds of rows that nobody here can read."""
+    unknown = Counter(resource_of(kinds, kv.key) for kv in rows if kinds.find(kv.key) is None)
+    found = [LeftOut(what, UNKNOWN, number) for what, number in sorted(unknown.items())]
+    return found + [
+        LeftOut(f"the kind of {name}", f"kept, but not served: {why}")
+        for name, why in sorted(kinds.unusable.items())
+    ]
 
 
 def _leased(rows: Iterable[KeyValue], leases: Mapping[int, int]) -> list[KeyValue]:
