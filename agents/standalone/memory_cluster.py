@@ -73,11 +73,14 @@ class MemoryCluster:
         authorities: Path | None = None,
         first_rows: FirstRows | None = None,
         agents: Callable[[StackOptions], "AgentOptions"] = agent_options,
+        on_server: "Callable[[ApiServer], None] | None" = None,
     ) -> None:
         """Start nothing yet.
 
         authorities: a directory whose keys are copied instead of made. first_rows: what the store
-        begins with. agents: called for their settings once the certificates are there.
+        begins with. agents: called for their settings once the certificates are there. on_server:
+        called when the API server has read the store, before there are agents; what it raises ends
+        the start.
         """
         self._own: Final = own
         self._options: Final = replace(options, serving=replace(options.serving, port=0))
@@ -85,6 +88,7 @@ class MemoryCluster:
         self._authorities: Final = authorities
         self._first_rows = first_rows
         self._agents: Final = agents
+        self._on_server: Final = on_server
         self._running = AsyncExitStack()
         self._server: ApiServer | None = None
         self._store: Store | None = None
@@ -146,6 +150,8 @@ class MemoryCluster:
         running.push_async_callback(server.stop, STOP_S)
         await server.start()
         self._server = server
+        if self._on_server is not None:
+            self._on_server(server)
         await server.ready()
         await running.enter_async_context(LocalAgents(server, self._agents(own), logger))
         self.url = f"https://127.0.0.1:{server.port}"

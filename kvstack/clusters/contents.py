@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstore.client.values import KeyValue as KeyValue
 from kvstore.embed import FirstRows
 
@@ -80,11 +81,13 @@ class Contents:
     """Since 1970; 0: nothing is known of it."""
     left_out: list[LeftOut] = field(default_factory=list)
     history: History | None = None
+    unread: frozenset[GroupResource] = frozenset()
+    """Resources of which there may be objects that could not be read."""
     leases: Mapping[int, int] = field(default_factory=dict)
     """The TTL in seconds of the leases that rows and history name."""
 
-    def first_rows(self) -> FirstRows:
-        """Return what a member in memory begins with."""
+    def first_rows(self, *, has_leases: bool = True) -> FirstRows:
+        """Return what a member in memory begins with; has_leases: else nothing ends by itself."""
         records: list[KeyValue] = [*self.rows, *(self.history.records if self.history else ())]
         records.sort(key=attrgetter("mod_revision", "key"))
         readable_from = self.history.readable_from if self.history else self.revision
@@ -92,7 +95,10 @@ class Contents:
         if last < self.revision and readable_from < self.revision:
             at = self.revision
             records.append(KeyValue(_LAST_KEY, b"", at, at, 1, 0))
-        return FirstRows(records, self.revision, readable_from, self.leases)
+        if not has_leases:
+            records = [kv._replace(lease=0) if kv.lease else kv for kv in records]
+        leases = self.leases if has_leases else {}
+        return FirstRows(records, self.revision, readable_from, leases)
 
 
 def is_left_behind(key: bytes) -> bool:

@@ -55,18 +55,25 @@ class HollowOptions:
     adopts: bool = True
     """Whether nodes that others made with the label are run too."""
     found: Sequence[str] = ()
-    """Nodes of a copied cluster: their objects stay as they are, and so do the pods that had begun
-    on them, until they are deleted."""
+    """Nodes of a copied cluster: what their objects say stays as it is, and so do the pods that had
+    begun on them, until they are deleted."""
     lease_every_s: float = 10.0
 
 
 class _Node:
     """A node that is run here."""
 
-    __slots__ = ("ip", "is_found", "is_told", "number", "runtime", "uid")
+    __slots__ = ("ip", "is_found", "is_told", "keeps_status", "number", "runtime", "uid")
 
     def __init__(
-        self, number: int, uid: str, ip: str, runtime: HollowRuntime, *, is_found: bool
+        self,
+        number: int,
+        uid: str,
+        ip: str,
+        runtime: HollowRuntime,
+        *,
+        is_found: bool,
+        keeps_status: bool,
     ) -> None:
         self.number = number
         self.uid = uid
@@ -74,7 +81,9 @@ class _Node:
         self.runtime = runtime
         self.is_found = is_found
         """Whether it is a node of a copied cluster."""
-        self.is_told = is_found
+        self.keeps_status = keeps_status
+        """Whether its object says already what the node is."""
+        self.is_told = keeps_status
         """Whether its status was written."""
 
 
@@ -246,11 +255,12 @@ class HollowNodes:
             self._last_number += 1
         number = own or self._last_number
         is_found = name in self._found
+        keeps_status = is_found and nodes.has_conditions(obj)
         ip = nodes.address(number, is_own=own is not None)
-        if is_found:
+        if keeps_status:
             ip = nodes.internal_ip(obj) or ip
         runtime = HollowRuntime(_range(number, obj), self._clock, name)
-        node = _Node(number, meta["uid"], ip, runtime, is_found=is_found)
+        node = _Node(number, meta["uid"], ip, runtime, is_found=is_found, keeps_status=keeps_status)
         self._nodes[name] = node
         self._leases.keep(obj)
         self._queue.add((_NODE, name))
@@ -328,7 +338,7 @@ class HollowNodes:
         if node.is_told:
             return
         now_s = self._clock.now_s()
-        if node.is_found:
+        if node.keeps_status:
             status: Object = {"conditions": nodes.conditions(now_s)}
         else:
             status = nodes.status(node.ip, now_s)

@@ -93,6 +93,11 @@ def address(number: int, *, is_own: bool) -> str:
     return str(_LOOPBACK + number + (_OWN_OFFSET if is_own else _ADOPTED_OFFSET))
 
 
+def has_conditions(node: Object) -> bool:
+    """Whether somebody has said how a node is."""
+    return bool((node.get("status") or {}).get("conditions"))
+
+
 def internal_ip(node: Object) -> str:
     """Return the address that a node says it has; empty: none."""
     addresses = (node.get("status") or {}).get("addresses") or ()

@@ -110,6 +110,7 @@ class _Reading:
         self._progress: Final = progress
         self._kinds: Final = Kinds()
         self._left_out: list[LeftOut] = []
+        self._unread: Final[set[GroupResource]] = set()
         self._count = 0
         self._slots: Final = asyncio.Semaphore(CONCURRENT)
         is_revision = options.at.isascii() and options.at.isdigit()
@@ -220,6 +221,7 @@ class _Reading:
         found = []
         for (listed, namespace), answer in zip(jobs, answers, strict=True):
             if isinstance(answer, LeftOut):
+                self._unread.add(GroupResource(listed.resource.group, listed.resource.name))
                 where = f" in {namespace}" if namespace else ""
                 self._left_out.append(answer._replace(what=answer.what + where))
             else:
@@ -289,6 +291,7 @@ class _Reading:
             Origin(KIND, self._context, version), revision, readable_from, {}
         )
         contents.left_out = [*self._left_out, *contents.left_out]
+        contents.unread |= self._unread
         return contents
 
 

@@ -11,7 +11,7 @@ decrypted by the rules that the options name, or left out.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kvstack.clusters.contents import (
     EVENT_LEASE,
@@ -42,6 +42,9 @@ from kvstack.clusters.sources.source import (
 )
 from kvstore.client.values import KeyValue
 
+if TYPE_CHECKING:
+    from kvstack.apimachinery.objects.groups import GroupResource
+
 UNKNOWN: Final = "kept, but not served: the kind is not known here, nor is a definition of it"
 
 
@@ -61,6 +64,7 @@ class StoreRecords:
         self._replaced: list[tuple[int, KeyValue]] = []
         """Records that are not live any more, each with the revision that ended it."""
         self._times: Final = RevisionTimes()
+        self._unread: set[GroupResource] = set()
         self._count = 0
         self.last_revision = 0
         """The greatest revision of a record so far, whatever its key."""
@@ -121,6 +125,7 @@ class StoreRecords:
             time_s,
             left_out,
             History(first, old) if first < revision else None,
+            frozenset(self._unread),
             {lease: ttl_s for lease, ttl_s in known.items() if lease in used},
         )
 
@@ -156,6 +161,7 @@ class StoreRecords:
             return rows, old
         refused: Counter[tuple[str, str]] = Counter()
         unnamed: Counter[tuple[str, str]] = Counter()
+        before = {kv.key for kv in rows}
         if self._decryption is None:
             rows = without_encrypted(kinds, rows, refused)
             old = without_encrypted(kinds, old, unnamed)
@@ -165,6 +171,10 @@ class StoreRecords:
                 rows = await decryption.plain(kinds, rows, self._root, refused)
                 old = await decryption.plain(kinds, old, self._root, unnamed)
         left_out += [LeftOut(what, why, number) for (what, why), number in sorted(refused.items())]
+        for key in before.difference(kv.key for kv in rows):
+            key_of = kinds.find(key)
+            if key_of is not None:
+                self._unread.add(key_of.resource)
         return rows, old
 
 
