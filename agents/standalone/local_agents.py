@@ -93,6 +93,8 @@ class AgentOptions:
     """What machines are told that join; None: they are told nothing."""
     found_nodes: tuple[str, ...] = ()
     """Nodes of a copied cluster, which are run without processes."""
+    adopts_nodes: bool = True
+    """Whether nodes that others made with the label of hollow nodes are run, too."""
 
 
 class LocalAgents:
@@ -223,7 +225,8 @@ class LocalAgents:
 
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
-        options = HollowOptions(self._options.hollow_nodes, found=self._options.found_nodes)
+        given = self._options
+        options = HollowOptions(given.hollow_nodes, given.adopts_nodes, given.found_nodes)
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()

@@ -48,7 +48,8 @@ class Aggregator:
             registry, self._backends, services, logger, looks_at_others=outbound.is_open
         )
         self._discovery: Final = RemoteDiscovery(self._remotes, self._backends, logger)
-        self._remotes.on_change.append(self._discovery.remotes_changed)
+        if outbound.is_open:  # else what others serve is not even told of
+            self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
         self.here.on_change.append(self._forget)
         site.api.delegates = self._proxy

@@ -158,7 +158,12 @@ class ForkCluster:
             given = agent_options(stack)
             unread = frozenset((each.group, each.resource) for each in contents.unread)
             controllers = replace(given.controllers, unread_kinds=unread)
-            return replace(given, controllers=controllers, found_nodes=found)
+            return replace(
+                given,
+                controllers=controllers,
+                found_nodes=found,
+                adopts_nodes=settings.nodes != NO_NODES,
+            )
 
         return MemoryCluster(
             own,

@@ -51,7 +51,10 @@ def chosen(
     """Return what is read, and what is not."""
     by_name: dict[GroupResource, list[Served]] = {}
     left_out = [
-        LeftOut(name, f"discovery failed: {why}") for name, why in discovery.failures.items()
+        LeftOut(
+            at, AGGREGATED if tuple(at.split("/")) in aggregated else f"discovery failed: {why}"
+        )
+        for at, why in discovery.failures.items()
     ]
     for each in discovery.served:
         resource = each.resource
