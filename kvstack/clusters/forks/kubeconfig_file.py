@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import uniform
 from typing import Final, NamedTuple
 
 from kvstack.clusters.forks.kubeconfig_text import (
@@ -27,8 +28,8 @@ from kvstack.clusters.forks.kubeconfig_text import (
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 
-LOCK_WAIT_S: Final = 10.0
-_POLL_S: Final = 0.02
+LOCK_WAIT_S: Final = 20.0
+_POLL_MAX_S: Final = 0.02
 _ATTEMPTS: Final = 5
 _MEMBERS: Final = (("contexts", "context"), ("clusters", "cluster"), ("users", "user"))
 
@@ -178,7 +179,7 @@ class KubeconfigFile:
                 except FileExistsError:
                     if time.monotonic() >= deadline_s:
                         raise KubeconfigFileError(_held(lock)) from None
-                    time.sleep(_POLL_S)
+                    time.sleep(uniform(0.0, _POLL_MAX_S))  # so that nobody is always late
         except OSError as error:
             raise KubeconfigFileError(f"{lock}: {error.strerror}") from error
         try:

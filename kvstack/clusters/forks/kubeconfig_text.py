@@ -80,7 +80,7 @@ def with_current(text: str, name: str) -> str:
 
 def _read(text: str) -> Object:
     try:
-        found = yaml.safe_load(text)
+        found = yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise KubeconfigTextError(str(error)) from error
     if not isinstance(found, dict):
@@ -213,7 +213,7 @@ def _nodes_removed(text: str, members: str, name: str) -> str:
 
 
 def _compose(text: str) -> yaml.MappingNode:
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = yaml.compose(text, Loader=yaml.CSafeLoader)
     if not isinstance(root, yaml.MappingNode):
         raise KubeconfigTextError("it holds no kubeconfig")
     return root
