@@ -66,6 +66,11 @@ class Kinds:
         self._prefix_of: Final[dict[tuple[str, str], str]] = {
             (each.group, each.name): prefix for prefix, rows in self._rows.items() for each in rows
         }
+        self._prefix_of_kind: Final[dict[tuple[str, str], str]] = {
+            (each.kind.group, each.kind.kind): prefix
+            for prefix, rows in self._rows.items()
+            for each in rows
+        }
         self._codecs: Final[dict[str, Codec]] = {}
         self.unusable: Final[dict[str, str]] = {}
         """Why definitions add no kind, by their names."""
@@ -94,7 +99,9 @@ class Kinds:
         for prefix, sharing in by_prefix(rows).items():
             if prefix not in self._rows or self._rows[prefix][0].is_custom:
                 self._rows[prefix] = sharing
-                self._prefix_of[sharing[0].group, sharing[0].name] = prefix
+                first = sharing[0]
+                self._prefix_of[first.group, first.name] = prefix
+                self._prefix_of_kind[first.kind.group, first.kind.kind] = prefix
                 self._prefixes.add(prefix)
                 self._codecs.pop(prefix, None)
 
@@ -118,6 +125,10 @@ class Kinds:
     def prefix_of(self, resource: GroupResource) -> str | None:
         """Return the prefix of the keys of a resource; None: it is not known."""
         return self._prefix_of.get(resource)
+
+    def prefix_of_kind(self, group: str, kind: str) -> str | None:
+        """Return the prefix of the keys of a kind; None: it is not known."""
+        return self._prefix_of_kind.get((group, kind))
 
     def is_unstored(self, resource: GroupResource) -> bool:
         """Whether the objects of a built-in resource are in no store."""
