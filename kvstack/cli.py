@@ -94,6 +94,36 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "kvstack.agents.standalone.bindings_command",
         "The rights of the users that `kvstack certs` makes; once per cluster.",
     ),
+    "fork": Command(
+        "kvstack.clusters.commands.fork_command",
+        "A copy of a cluster, for its user alone, to try anything on.",
+        "[SOURCE] [flags]",
+    ),
+    "open": Command(
+        "kvstack.clusters.commands.open_command",
+        "Look into a cluster that is a snapshot, a data directory, a packed file or YAML.",
+        "SOURCE [flags]",
+    ),
+    "get": Command(
+        "kvstack.clusters.commands.get_command",
+        "List forks, and what was not asked of others for them.",
+        "forks [flags]",
+    ),
+    "delete": Command(
+        "kvstack.clusters.commands.delete_command",
+        "End forks.",
+        "fork NAME… [flags]",
+    ),
+    "diff": Command(
+        "kvstack.clusters.commands.diff_command",
+        "What is different between two clusters, by what it means.",
+        "A B [flags]",
+    ),
+    "pack": Command(
+        "kvstack.clusters.commands.pack_command",
+        "What a cluster holds in one file, without its secrets.",
+        "[SOURCE] -o FILE [flags]",
+    ),
     "envtest": Command(
         "kvstack.agents.standalone.envtest",
         "Write launchers that controller-runtime's envtest takes as its assets.",

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kvstack.agents.kubelet.hollow.nodes import named
 from kvstack.agents.standalone.agent_settings import agent_options
@@ -33,7 +33,9 @@ from kvstack.agents.standalone.parts import (
 )
 from kvstack.agents.standalone.stack_settings import StackOptions, kubernetes_dir
 from kvstack.clusters.contents import Contents, LeftOut
-from kvstack.clusters.forks.settings import server_options
+from kvstack.clusters.forks.fork_settings import NO_NODES as NO_NODES
+from kvstack.clusters.forks.fork_settings import ForkSettings as ForkSettings
+from kvstack.clusters.forks.server_settings import server_options
 from kvstack.clusters.kinds import Kinds, Obj, shown
 from kvstack.component.errors import ComponentError
 from kvstack.component.logger import Logger
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from kvstack.apiserver.server.assembly import ApiServer
     from kvstack.apiserver.webhooks.outbound import Unasked
 
-NO_NODES: Final = "none"
-"""Nobody acts for the nodes of the contents."""
 UNREADABLE_MAX: Final = 1_000
 """Objects that are set aside; more are an error of the contents as a whole."""
 _NEVER: Final = frozenset((NODE, DNS, PROXY, JOINING, NETWORK_POLICY, LOAD_BALANCER, LOCAL_PATH))
@@ -53,19 +53,6 @@ _NEVER: Final = frozenset((NODE, DNS, PROXY, JOINING, NETWORK_POLICY, LOAD_BALAN
 _NODES: Final = b"/registry/minions/"
 _OF_NODES: Final = (_NODES, b"/registry/csinodes/", b"/registry/leases/kube-node-lease/")
 _PODS: Final = b"/registry/pods/"
-
-
-class ForkSettings(NamedTuple):
-    """What runs in a fork."""
-
-    nodes: str = ""
-    """`none`, or how many hollow nodes there are in place of those of the contents; empty: those of
-    the contents."""
-    without: frozenset[str] = frozenset()
-    """Parts as of `kvstack up`."""
-    asks_others: bool = False
-    """Whether webhooks, aggregated servers and nodes are asked."""
-    is_read_only: bool = False
 
 
 class _UnreadableError(Exception):

@@ -49,9 +49,11 @@ class ForkRequest:
 
     open_source: Callable[[], Source]
     """Called in the process of the fork; raises ConfigError."""
-    source_name: str
+    source: str
+    """What messages call it."""
+    like: str
+    """What the fork is named after, if it has no name."""
     name: str = ""
-    """Empty: made of the source's."""
     options: ReadOptions = field(default_factory=ReadOptions)
     settings: ForkSettings = field(default_factory=ForkSettings)
     ttl_s: float = 0.0
@@ -94,7 +96,7 @@ class Report(Protocol):
 def start(request: ForkRequest, registry: ForkRegistry, report: Report) -> int:
     """Start a fork; return the exit code once it serves, or (not detached) once it has ended."""
     registry.forks()  # cleans up
-    reservation = registry.reserve(request.name, request.source_name)
+    reservation = registry.reserve(request.name, request.like)
     if not request.is_detached:
         return _serve(request, reservation, report)
     sys.stdout.flush()
@@ -173,7 +175,8 @@ class _PipeReport:
         os.dup2(log, 2)
         os.close(null)
         os.close(log)
-        self._send({"ready": found._asdict()})
+        left_out = [list(each) for each in found.left_out]
+        self._send({"ready": {**found._asdict(), "left_out": left_out}})
         os.close(self._descriptor)
         self._is_over = True
 
@@ -237,7 +240,7 @@ class _Fork:
         request, reservation = self._request, self._reservation
         record = ForkRecord(
             reservation.name,
-            request.source_name,
+            request.source,
             os.getpid(),
             began_s,
             began_s + request.ttl_s if request.ttl_s else 0.0,
