@@ -26,6 +26,7 @@ from kvstack.agents.standalone.parts import (
     JOINING,
     LOAD_BALANCER,
     LOCAL_PATH,
+    METRICS,
     NETWORK_POLICY,
     NODE,
     PARTS,
@@ -53,6 +54,7 @@ _NEVER: Final = frozenset((NODE, DNS, PROXY, JOINING, NETWORK_POLICY, LOAD_BALAN
 _NODES: Final = b"/registry/minions/"
 _OF_NODES: Final = (_NODES, b"/registry/csinodes/", b"/registry/leases/kube-node-lease/")
 _PODS: Final = b"/registry/pods/"
+_METRICS: Final = b"/registry/apiregistration.k8s.io/apiservices/v1beta1.metrics.k8s.io"
 
 
 class _UnreadableError(Exception):
@@ -132,6 +134,8 @@ class ForkCluster:
         without = frozenset(PARTS) if settings.is_read_only else settings.without | _NEVER
         own = memory_stack(self._directory, nodes=hollow, without=without)
         kinds = Kinds.of(rows)
+        if not _serves_own_metrics(kinds, rows):
+            own = own._replace(without=own.without | {METRICS})
         options = server_options(
             own,
             kinds,
@@ -210,6 +214,15 @@ class ForkCluster:
 
 def _without(rows: Collection[KeyValue], keys: Collection[bytes]) -> list[KeyValue]:
     return [kv for kv in rows if kv.key not in keys]
+
+
+def _serves_own_metrics(kinds: Kinds, rows: Collection[KeyValue]) -> bool:
+    """Whether the API server of the contents told what nodes use, by itself."""
+    for kv in rows:
+        if kv.key == _METRICS:
+            found = next((obj for _, obj in kinds.objects([kv])), {})
+            return (found.get("spec") or {}).get("service") is None
+    return False
 
 
 def _is_ready(node: Obj) -> bool:

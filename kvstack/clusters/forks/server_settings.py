@@ -51,7 +51,13 @@ def server_options(
         ),
     )
     serving = replace(options.serving, is_fair=options.serving.is_fair and not is_read_only)
-    return replace(options, serving=serving, asks_others=asks_others, is_read_only=is_read_only)
+    return replace(
+        options,
+        serving=serving,
+        asks_others=asks_others,
+        is_read_only=is_read_only,
+        rbac_objects=(),  # roles are those of the contents
+    )
 
 
 def _read(kinds: Kinds, kv: KeyValue) -> Obj | None:

@@ -54,8 +54,7 @@ _VALUE: Final = re.compile(
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
     r"|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abposr]-[\w-]{10,}"
-    r"|\bsk_(?:live|test)_\w{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}"
-    r"|\b[a-z0-9]{6}\.[a-z0-9]{16}\b",
+    r"|\bsk_(?:live|test)_\w{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}",
     re.DOTALL,
 )
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)(?=@)")
@@ -147,19 +146,28 @@ class Redaction:
         return value
 
     def _members(self, value: Obj, depth: int) -> Obj:
-        found = {name: self._walk(each, depth + 1) for name, each in value.items()}
+        found = {
+            # Names are no secrets, and an object with another name is another object.
+            name: self._metadata(each, depth)
+            if name == "metadata" and isinstance(each, dict)
+            else self._walk(each, depth + 1)
+            for name, each in value.items()
+        }
         name, text = value.get("name"), value.get("value")
         if isinstance(name, str) and isinstance(text, str) and text and is_secret_name(name):
             found["value"] = LEFT_OUT
             self.counts[VARIABLES] += 1
-        annotations = found.get("annotations")
-        if isinstance(annotations, dict):
-            found["annotations"] = self._annotations(annotations, depth)
         for member in ("args", "command"):
             words = found.get(member)
             if isinstance(words, list):
                 found[member] = self._words(words)
         return found
+
+    def _metadata(self, metadata: Obj, depth: int) -> Obj:
+        annotations = metadata.get("annotations")
+        if not isinstance(annotations, dict):
+            return metadata
+        return {**metadata, "annotations": self._annotations(annotations, depth)}
 
     def _annotations(self, annotations: Obj, depth: int) -> Obj:
         found: Obj = {}
@@ -175,7 +183,7 @@ class Redaction:
                 found[name] = LEFT_OUT
                 self.counts[ANNOTATIONS] += 1
             else:
-                found[name] = value
+                found[name] = self._walk(value, depth + 1)
         return found
 
     def _words(self, words: list[Any]) -> list[Any]:

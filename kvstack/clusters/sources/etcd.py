@@ -6,6 +6,7 @@ Everything is read at one revision. With a history the changes come by a watch t
 back as was asked for, or as the store still has them.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ KIND: Final = "etcd"
 _FIRST: Final = b"\0"
 _ALL: Final = b"\0"
 _ATTEMPTS: Final = 3
+HISTORY_S: Final = 600.0
 
 
 class EtcdSource(Source):
@@ -68,10 +70,16 @@ class EtcdSource(Source):
         origin = Origin(KIND, ",".join(self._endpoints), (await store.status()).version)
         if options.since_s:
             revision = revision or await store.current_revision()
-            first = await _oldest(store)
-            await _add_state(store, records, first)
-            if first < revision:
-                await _add_changes(store, records, first + 1, revision)
+            try:
+                async with asyncio.timeout(HISTORY_S):
+                    first = await _oldest(store) if revision > 1 else revision
+                    await _add_state(store, records, first)
+                    if first < revision:
+                        await _add_changes(store, records, first + 1, revision)
+            except TimeoutError:
+                raise SourceError(
+                    f"{origin.name}: its history was not read within {HISTORY_S:g} s"
+                ) from None
             return await records.contents(origin, revision, first, {})
         read_at = await _add_state(store, records, revision)
         return await records.contents(origin, read_at, read_at, {})

@@ -148,6 +148,8 @@ class StoreRecords:
         self._times.add_leases(kinds, rows)
         first = self._times.revision_at(time_s - since_s)
         if first is None or first < readable_from:
+            if readable_from == 1:
+                return readable_from  # nothing was given up
             why = f"the store has given up what was before revision {readable_from}"
             left_out.append(LeftOut("history", why))
             return readable_from
