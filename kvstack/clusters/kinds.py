@@ -136,8 +136,10 @@ class Kinds:
 
     def is_hub(self, prefix: str, version: str) -> bool:
         """Whether objects of a built-in resource are handled in a version."""
-        codec = self._codec(prefix)
-        return codec.kind.version == version and not self._rows[prefix][0].is_custom
+        rows = self._rows.get(prefix)
+        if rows is None or rows[0].is_custom:
+            return False
+        return self._codec(prefix).kind.version == version
 
     def type_of(self, key_of: KeyOf) -> Type:
         """Return the type of the objects that `read` returns."""
