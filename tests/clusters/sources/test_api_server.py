@@ -23,6 +23,7 @@ from kvstack.clusters.contents import Contents
 from kvstack.clusters.sources import api_listing, api_server
 from kvstack.clusters.sources.api_server import ApiServerSource
 from kvstack.clusters.sources.source import ReadOptions, Silent, SourceError
+from kvstack.component.version import KUBERNETES_VERSION
 from tests.clusters.support.sources import (
     add_config_map,
     add_widgets,
@@ -327,8 +328,7 @@ def test_what_is_read_of_ours_is_stored_as_ours(source: BackgroundCluster) -> No
     same = [kv for kv in contents.rows if kv.value == original[kv.key].value]
     custom = [kv for kv in contents.rows if kv.key.startswith(b"/registry/example.com/")]
     assert len(same) >= len(contents.rows) - len(custom) - 5  # leases change meanwhile
-    monkey = api_server.KUBERNETES_VERSION
-    assert contents.origin.version == f"v{monkey}"
+    assert contents.origin.version == f"v{KUBERNETES_VERSION}"
 
 
 def test_a_server_of_another_version_is_decoded_anew(
