@@ -13,6 +13,7 @@ _FOLDERS: Final = (
     "bench",
     "kvstack/apimachinery",
     "kvstack/cel",
+    "kvstack/clusters",
     "kvstack/component",
     "kvstore",
     "packaging",

@@ -92,7 +92,7 @@ def run(body: Callable[[Terminal], int], *, failed: int = FAILED) -> int:
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
     except OSError:
         return _WIDTH
 

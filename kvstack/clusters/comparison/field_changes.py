@@ -28,6 +28,7 @@ IGNORED: Final[frozenset[Path]] = frozenset(
         ("metadata", "uid"),
         ("metadata", "creationTimestamp"),
         ("metadata", "selfLink"),
+        ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"),
         ("status", "observedGeneration"),
     )
 )
@@ -35,6 +36,8 @@ _TIMES: Final = frozenset(
     ("lastHeartbeatTime", "lastProbeTime", "lastTransitionTime", "lastUpdateTime", "renewTime")
 )
 """Fields that tell when something was looked at, or when what stands beside them changed."""
+_WHOLE: Final = (("args",), ("command",))
+"""Lists whose items mean nothing without those before them."""
 _EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
 
 
@@ -116,7 +119,7 @@ def _of_items(
         come = [each for each in after if each not in before]
         if gone or come:
             yield FieldChange(path, gone or None, come or None)
-    elif len(before) == len(after):
+    elif len(before) == len(after) and path[-1:] not in _WHOLE:
         for number, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from _changes((*path, f"[{number}]"), one, other, element)
     else:

@@ -6,13 +6,12 @@
 1 changed, 1 added, 1 removed
 """
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
 
 from kvstack.clusters.comparison.comparison import Change, Comparison, Difference
-from kvstack.clusters.comparison.field_changes import FieldChange
+from kvstack.clusters.comparison.hiding import shown_change
 from kvstack.clusters.comparison.summaries import summary
 
 MARKS: Final = {
@@ -23,7 +22,6 @@ MARKS: Final = {
 }
 _WIDTH_MAX: Final = 56
 _SAME: Final = "no difference\n"
-_HIDDEN: Final = "(hidden)"
 
 
 def as_text(found: Comparison) -> str:
@@ -40,7 +38,7 @@ def as_text(found: Comparison) -> str:
 
 
 def as_json(found: Comparison) -> str:
-    """Return all objects with all their fields; values of Secrets are not shown."""
+    """Return all objects with all their fields; secrets are not shown."""
     document = {
         "differences": [
             {
@@ -60,18 +58,8 @@ def as_json(found: Comparison) -> str:
 
 
 def _fields(difference: Difference) -> list[dict[str, Any]]:
-    is_secret = difference.kind == "Secret"
-    return [
-        {"path": each.text, "before": before, "after": after}
-        for each in difference.fields
-        for before, after in (_values(each, is_secret=is_secret),)
-    ]
-
-
-def _values(change: FieldChange, *, is_secret: bool) -> Iterable[Any]:
-    if is_secret and change.path[:1] in (("data",), ("stringData",)):
-        return (None if each is None else _HIDDEN for each in (change.before, change.after))
-    return change.before, change.after
+    shown = (shown_change(each, difference.kind) for each in difference.fields)
+    return [{"path": each.text, "before": each.before, "after": each.after} for each in shown]
 
 
 def _name(difference: Difference) -> str:

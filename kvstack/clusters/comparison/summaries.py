@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from kvstack.clusters.comparison.comparison import Change, Difference
 from kvstack.clusters.comparison.field_changes import FieldChange
+from kvstack.clusters.comparison.hiding import HIDDEN, shown_change
 
 NAMED_MAX: Final = 4
 """Fields that are named; of more, how many there are."""
 VALUE_CHARS: Final = 40
-_SECRET: Final = "Secret"
 _ARROW: Final = "→"
 _REPLICAS: Final = ("spec", "replicas")
 _PHASE: Final = ("status", "phase")
@@ -24,7 +24,7 @@ def summary(difference: Difference) -> str:
     """Return what is different of an object."""
     if difference.change in (Change.ADDED, Change.REMOVED):
         return ""
-    fields = difference.fields
+    fields = [shown_change(each, difference.kind) for each in difference.fields]
     parts = ["replaced by another one"] if difference.change is Change.REPLACED else []
     said: set[int] = set()
     for part, numbers in (
@@ -38,8 +38,7 @@ def summary(difference: Difference) -> str:
     rest = [each for number, each in enumerate(fields) if number not in said]
     rest.sort(key=lambda each: each.path[:1] == ("status",))
     room = max(NAMED_MAX - len(parts), 1)
-    hides_values = difference.kind == _SECRET
-    parts += [_named(each, hides_values=hides_values) for each in rest[:room]]
+    parts += [_named(each) for each in rest[:room]]
     if len(rest) > room:
         parts.append(f"and {len(rest) - room} more")
     return ", ".join(parts)
@@ -97,14 +96,14 @@ def _status(condition: object) -> object:
     return condition.get("status") if isinstance(condition, dict) else None
 
 
-def _named(change: FieldChange, *, hides_values: bool) -> str:
+def _named(change: FieldChange) -> str:
     name = change.text
-    is_hidden = hides_values and change.path[:1] in (("data",), ("stringData",))
     if change.before is None:
-        return f"{name} is new" if is_hidden else f"{name} {_ARROW} {_shown(change.after)}"
+        new = "is new" if change.after == HIDDEN else f"{_ARROW} {_shown(change.after)}"
+        return f"{name} {new}"
     if change.after is None:
         return f"{name} is gone"
-    if is_hidden:
+    if change.before == change.after:  # neither is shown
         return f"{name} is another"
     return f"{name} {_shown(change.before)} {_ARROW} {_shown(change.after)}"
 

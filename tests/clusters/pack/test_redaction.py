@@ -12,8 +12,9 @@ import pytest
 
 from kvstack.clusters.contents import Contents, History, Origin
 from kvstack.clusters.kinds import Kinds
+from kvstack.clusters.pack.masking import is_secret_name
 from kvstack.clusters.pack.packed_file import write_pack
-from kvstack.clusters.pack.redaction import Redaction, is_secret_name
+from kvstack.clusters.pack.redaction import Redaction
 from kvstack.clusters.sources.source import ReadOptions, Silent
 from kvstack.clusters.sources.state_files import StateFileSource
 from kvstore.client.values import KeyValue
