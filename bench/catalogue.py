@@ -15,6 +15,7 @@ from bench.scenarios import (
     embedded,
     failover,
     fanout,
+    forks,
     history,
     http,
     keys,
@@ -54,5 +55,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     stack.SCENARIO,
     churn.SCENARIO,
     embedded.SCENARIO,
+    forks.SCENARIO,
     http.SCENARIO,
 )

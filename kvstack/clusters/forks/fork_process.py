@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -41,6 +42,12 @@ SWITCH_S: Final = 0.0005
 LOOK_S: Final = 5.0
 """How often a fork looks whether its directory is still there."""
 _LINE_MAX: Final = 16 << 20
+_PARTS: Final = (
+    "kvstack.apiserver.server.assembly",
+    "kvstore.embed",
+    "kvstack.agents.standalone.local_agents",
+    "kvstack.agents.scheduler.live.scheduler",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +254,7 @@ class _Fork:
             is_read_only=request.settings.is_read_only,
         )
         reservation.write(record)
+        loading = asyncio.ensure_future(asyncio.to_thread(_load))
         reading = asyncio.ensure_future(self._read())
         stopped = asyncio.ensure_future(stop.wait())
         try:
@@ -256,6 +264,7 @@ class _Fork:
             contents = reading.result()
             self._report.say(f"starting: {len(contents.rows)} objects")
             objects, revision = len(contents.rows), contents.revision
+            await loading
             fork = ForkCluster(contents, request.settings, reservation.directory, self._log)
             del contents, reading
             async with fork:
@@ -316,3 +325,9 @@ class _Fork:
             if wait_s <= 0 or not self._reservation.is_there():
                 return
             await asyncio.wait((stopped,), timeout=wait_s)
+
+
+def _load() -> None:
+    """Load what a cluster is made of, while its contents are read."""
+    for name in _PARTS:
+        import_module(name)
