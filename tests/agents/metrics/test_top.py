@@ -20,8 +20,9 @@ from tests.support.servers import free_ports
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 SHOWN_S = 60.0
-"""So long after its start a pod is shown on a busy machine; it takes a period of 15 s and the 4 s that
-it has to have run where the processors are free. That one reading is enough: see test_points."""
+"""So long after its start a pod is shown on a busy machine; elsewhere it takes a period of 15 s and
+the 4 s that
+it has to have run. That one reading is enough: see test_points."""
 WAIT_S = 60.0
 POD = "/apis/metrics.k8s.io/v1/namespaces/default/pods/busy"
 
