@@ -2,10 +2,10 @@
 
     kvstack:dashboard-files       /ui: everybody, as the files hold nothing of the cluster
     kvstack:times                 /at: who has signed in; how far back the past goes, no objects
-    kvstack:cluster-observer      /debug and the store's status: for whom an administrator binds it to
+    kvstack:cluster-observer      /debug and the store's status: for those an administrator names
 
-What the last one shows names users and objects of all namespaces, so nobody is bound to it at first;
-administrators have its rights anyway.
+What the last one shows names users and objects of all namespaces, so nobody is bound to it at
+first; administrators have its rights anyway.
 """
 
 from collections.abc import Mapping, Sequence
