@@ -14,7 +14,7 @@ the log, and its client gets 500.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apimachinery.objects import status
@@ -36,6 +36,7 @@ from kvstack.apiserver.http.bodies_in import (
     has_body,
     patch_type,
 )
+from kvstack.apiserver.http.browsers import BrowserRules
 from kvstack.apiserver.http.encoding import Encoder
 from kvstack.apiserver.http.limits.fair_queues import FairQueues
 from kvstack.apiserver.http.limits.in_flight import InFlight
@@ -95,9 +96,6 @@ from kvstack.apiserver.verbs.stages import (
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.request import BodyTooLargeError, Request
 from kvstack.component.logger import Logger
-
-if TYPE_CHECKING:
-    from kvstack.apiserver.http.browsers import BrowserRules
 
 CUSTOM_BODIES: Final = (JSON, YAML)
 """Custom resources have no protobuf form."""
@@ -193,8 +191,8 @@ class Api:
         self._observers = observers
         self.delegates: Delegates | None = None
         """Who is asked before all endpoints and pages."""
-        self.browsers: BrowserRules | None = None
-        """What browsers are told; None: nothing."""
+        self.browsers = BrowserRules((), ())
+        """What browsers are told, and what they may not be made to do."""
 
     async def __call__(self, request: Request, answer: Answer) -> None:
         """Answer a request."""
@@ -204,7 +202,8 @@ class Api:
         route = self.router.route(request.method, request.target)
         context = RequestContext(request, reply, route, began_ns)
         try:
-            if self.browsers is None or not self.browsers.answers(request, reply):
+            if not self.browsers.answers(request, reply):
+                self.browsers.check(request)
                 await self._serve(context)
         except ApiError as error:
             self._refuse(reply, error)
