@@ -10,7 +10,7 @@
 import { tone } from "../text/tone.js";
 import { el, fill } from "./elements.js";
 
-export const ROW_PX = 28;
+const ROW_PX = 28;
 const SPARE_ROWS = 12;
 const TITLE_MAX = 1000;
 const CELL_MAX = 400;

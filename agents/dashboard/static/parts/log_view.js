@@ -4,8 +4,8 @@
 
 import { el, fill } from "./elements.js";
 
-export const LINES_MAX = 5000;
-export const CHARACTERS_MAX = 8 * 1024 * 1024;
+const LINES_MAX = 5000;
+const CHARACTERS_MAX = 8 * 1024 * 1024;
 const DRAW_MS = 100;
 const COLOURS = 6;
 

@@ -45,7 +45,7 @@ export function create(app, view) {
 /** Return the documents of a text. */
 export function split(text) {
   if (text.length > BYTES_MAX) throw new Error(`the text has ${text.length} characters, of ${BYTES_MAX} at most`);
-  const found = text.split(/^---(?:\s.*)?$/m).filter((each) => /^[^#\s]/m.test(each));
+  const found = text.split(/^---(?:[ \t].*)?$/m).filter((each) => /^[^#\s]/m.test(each));
   if (!found.length) throw new Error("there is no document in the text");
   if (found.length > DOCUMENTS_MAX) throw new Error(`the text has ${found.length} documents, of ${DOCUMENTS_MAX} at most`);
   return found;

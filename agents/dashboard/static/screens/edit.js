@@ -61,8 +61,9 @@ function editor(app, body, object, path, reload) {
     el("button", { type: "button", id: "save", class: "good", onclick: () => send(false) }, "Save"),
     el("button", { type: "button", id: "compare", onclick: () => fill(compared, shown("What you change", yamlText(base), text.value)) }, "Compare"),
     el("button", { type: "button", onclick: () => reload() }, "Begin again")), problem, compared, text);
-  text.focus();
   text.setSelectionRange(0, 0);
+  text.focus();
+  text.scrollTop = 0;
   return undefined;
 }
 

@@ -17,7 +17,7 @@ const TABS = { summary, yaml: yamlTab, edit, logs, terminal, revisions };
 const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "replicasets", "jobs"];
 
 /** Return the tabs of a kind. */
-export function tabsOf(kind, isPast) {
+function tabsOf(kind, isPast) {
   const isPod = isSame(kind, PODS);
   const isWorkload = ["apps", "batch"].includes(kind.group) && WORKLOADS.includes(kind.resource);
   const hasRevisions = kind.group === "apps" && WORKLOADS.slice(0, 3).includes(kind.resource);

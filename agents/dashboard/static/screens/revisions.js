@@ -58,7 +58,7 @@ export function patchTo(kind, object, { template, annotations, data }) {
 }
 
 /** Return the revisions of an object, the newest first. */
-export async function readRevisions(app, kind, object) {
+async function readRevisions(app, kind, object) {
   const isDeployment = isSame(kind, DEPLOYMENTS);
   const path = pathOf(isDeployment ? REPLICA_SETS : REVISIONS, object.metadata.namespace);
   const { items } = await list(app.server, path, { labelSelector: selectorOf(object) });

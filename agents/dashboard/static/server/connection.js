@@ -8,7 +8,7 @@
 //
 // A 401 is also told to onUnauthenticated, whoever asked: a token may end at any moment.
 
-export const LINE_CHARACTERS_MAX = 64 * 1024;
+const LINE_CHARACTERS_MAX = 64 * 1024;
 const ANSWER_MS = 60_000;
 
 /** What the server refused; `code` is HTTP's, 0 if the server was not reached. */

@@ -13,7 +13,7 @@ const OUTPUT = 1;
 const ERRORS = 2;
 const STATUS = 3;
 const RESIZE = 4;
-export const UNSENT_BYTES_MAX = 1 << 20;
+const UNSENT_BYTES_MAX = 1 << 20;
 
 /** Open a stream; path: of exec or attach with its query. onEnd(text, {isOpened}) is called once. */
 export function openExec(server, path, { onOpen, onOutput, onEnd }) {

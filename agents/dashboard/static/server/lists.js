@@ -3,7 +3,7 @@
 import { ApiError, query } from "./connection.js";
 
 export const TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json";
-export const PAGE = 500;
+const PAGE = 500;
 const EVENT_CHARACTERS_MAX = 32 * 1024 * 1024;
 
 /** Return a whole list in pages; onPage(page) is called with each, and ends the reading by `false`. */

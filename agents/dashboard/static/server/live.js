@@ -10,7 +10,7 @@
 import { ApiError } from "./connection.js";
 import { list, TABLE, watch } from "./lists.js";
 
-export const ENTRIES_MAX = 50_000;
+const ENTRIES_MAX = 50_000;
 const PAUSE_MS = 1000;
 const PAUSE_MAX_MS = 30_000;
 const FINAL = [401, 403, 404, 405, 406];

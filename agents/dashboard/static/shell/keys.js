@@ -5,7 +5,7 @@ import { openDialog } from "../parts/dialogs.js";
 import { el, fill, table } from "../parts/elements.js";
 
 const CHOICES_MAX = 12;
-export const HELP = [
+const HELP = [
   [":", "choose a kind"], ["/", "filter the list"], ["j k ↓ ↑", "move"], ["PgDn PgUp Home End", "move far"],
   ["Enter, d", "describe: open the object"], ["y", "its YAML"], ["e", "edit it"], ["l", "its logs"], ["s", "a terminal in it"],
   ["Ctrl-d", "delete it"], ["g", "the cluster at a glance"], ["n", "nodes, requested against used"], ["c", "changes"],

@@ -6,9 +6,9 @@
 // It knows no escape sequences (parser.js) and no page (view.js). Lines that leave it at the top are
 // kept, HISTORY_MAX of them. `dirty` has the rows that changed.
 
-export const HISTORY_MAX = 2000;
-export const COLUMNS_MAX = 500;
-export const ROWS_MAX = 200;
+const HISTORY_MAX = 2000;
+const COLUMNS_MAX = 500;
+const ROWS_MAX = 200;
 const PLAIN = Object.freeze({ foreground: -1, background: -1, bold: false, dim: false, italic: false, underline: false, inverse: false });
 
 const blank = (style = PLAIN) => ({ text: " ", style });

@@ -1,8 +1,9 @@
 // YAML of an object, a line at a time, with the managers that own each line (metadata.managedFields).
 
-const SAFE = /^[A-Za-z_/][\w./@+-]*( [\w./@+()-]+)*$/;
+const SAFE = /^[A-Za-z_/][\w./@+-]*(:[\w./@+-]+)*( [\w./@+()-]+)*$/;
 // eslint-disable-next-line no-control-regex
 const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const KEY_MAX = 1000; // YAML takes longer ones in a form of their own alone
 const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", "nan", "inf"]);
 
 function scalar(value) {
@@ -62,7 +63,10 @@ function members(value, indent, managers, lines, first = indent) {
   let lead = first;
   for (const [name, member] of Object.entries(value)) {
     if (member === undefined) continue;
-    entry(`${lead}${scalar(name)}:`, member, indent, below(managers, `f:${name}`), lines);
+    const key = scalar(name);
+    const isLong = key.length > KEY_MAX;
+    if (isLong) lines.push({ text: `${lead}? ${key}`, managers: [] });
+    entry(isLong ? `${indent}:` : `${lead}${key}:`, member, indent, below(managers, `f:${name}`), lines);
     lead = indent;
   }
 }
