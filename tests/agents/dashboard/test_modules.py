@@ -254,8 +254,9 @@ def test_going_back_keeps_what_is_the_deployments_own() -> None:
 
 def test_a_drain_leaves_what_must_stay() -> None:
     def pod(
-        owner: str = "", *, volumes: bool = False, phase: str = "Running", **annotations: str
+        owner: str = "", *, volumes: bool = False, phase: str = "Running", mirror: bool = False
     ) -> dict[str, Any]:
+        annotations = {"kubernetes.io/config.mirror": "x"} if mirror else {}
         owners = [{"kind": owner, "controller": True}] if owner else []
         spec = {"volumes": [{"name": "v", "emptyDir": {}}]} if volumes else {}
         return {
@@ -273,7 +274,7 @@ def test_a_drain_leaves_what_must_stay() -> None:
         (pod("ReplicaSet", volumes=True), no, "has an emptyDir"),
         (pod("ReplicaSet", volumes=True), yes, ""),
         (pod("", volumes=True, phase="Succeeded"), no, ""),
-        (pod("", **{"kubernetes.io/config.mirror": "x"}), yes, "a static pod"),
+        (pod(mirror=True), yes, "a static pod"),
     ]
     found = call("actions/drain.js", "obstacle", [[each, options] for each, options, _ in cases])
     assert found == [wanted for _, _, wanted in cases]

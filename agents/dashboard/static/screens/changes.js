@@ -37,7 +37,7 @@ export function changes(app, view) {
     { name: "By", width: "minmax(16ch, 2fr)", value: (row) => row.by, isToned: false },
     { name: "", width: "18ch", value: () => "", isToned: false, shown: (row) => el("span", {}, el("a", { href: app.href({ view: "", moment: String(row.revision - 1) }) }, "before"), " ", el("a", { href: app.href({ view: "", moment: String(row.revision) }) }, "with it")) },
   ], { label: "Changes", onOpen: open, sortBy: 1, isDescending: true });
-  fill(view, el("div", { class: "bar" }, el("h1", {}, moment ? `Changes up to ${moment}` : "Changes"), el("label", {}, "of ", span), el("label", {}, all, " Events and Leases, too"), filter, state),
+  fill(view, el("div", { class: "bar" }, el("h1", {}, moment ? `Changes up to ${moment}` : "Changes"), el("label", {}, "of ", span), el("label", {}, all, " Events and Leases, too"), filter, el("button", { type: "button", onclick: () => begin() }, "Again"), state),
     el("div", { class: "grid-place" }, grid.element));
   app.current = { row: () => grid.current() && { object: { metadata: { namespace: grid.current().namespace, name: grid.current().name } } }, get kind() { return grid.current()?.kind; } };
   let rows = [];
@@ -52,12 +52,14 @@ export function changes(app, view) {
     const to = await bounds(signal);
     const known = await app.server.get(`/at${query({ from: rfc3339(to.from), to: to.at ? rfc3339(to.at) : undefined })}`, { signal, isPresent: true });
     const notes = known.notes.filter(([, first]) => first);
+    // The newest revisions are in no note for a second.
+    if (notes.length && !to.at && known.revision > notes.at(-1)[2]) notes.push([Date.parse(known.now), notes.at(-1)[2] + 1, Infinity]);
     if (!notes.length) {
       draw("nothing changed");
       return;
     }
     const first = notes[0][1] - 1;
-    const last = to.revision || (to.at ? notes.at(-1)[2] : Infinity);
+    const last = to.revision || notes.at(-1)[2];
     const kinds = app.kinds.filter((kind) => kind.verbs.includes("watch") && (all.checked || !BUSY.includes(kind.resource)) && (!namespace || kind.namespaced));
     const told = { done: 0, refused: 0, all: kinds.length, gone: "" };
     const queue = [...kinds];
@@ -148,9 +150,10 @@ export function timeOf(notes, revision) {
   return notes[low]?.[0] || 0;
 }
 
-/** Return who wrote last, as the managed fields tell it; nobody knows of a deletion. */
+/** Return who wrote last, as the managed fields tell it, to the second; nobody knows of a deletion. */
 function byOf({ managedFields = [] }, type) {
   if (type === "DELETED") return "";
-  const last = [...managedFields].sort((a, b) => String(b.time || "").localeCompare(String(a.time || "")))[0];
-  return last ? `${last.manager}${last.subresource ? `/${last.subresource}` : ""}` : "";
+  const last = managedFields.reduce((time, each) => ((each.time || "") > time ? each.time : time), "");
+  const names = managedFields.filter((each) => (each.time || "") === last).map((each) => `${each.manager}${each.subresource ? `/${each.subresource}` : ""}`);
+  return [...new Set(names)].join(", ");
 }

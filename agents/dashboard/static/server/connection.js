@@ -10,6 +10,8 @@
 
 const LINE_CHARACTERS_MAX = 64 * 1024;
 const ANSWER_MS = 60_000;
+const REPEATED_MAX = 2;
+const REPEATED_MS = 150;
 
 /** What the server refused; `code` is HTTP's, 0 if the server was not reached. */
 export class ApiError extends Error {
@@ -18,6 +20,7 @@ export class ApiError extends Error {
     this.code = code;
     this.reason = status?.reason || "";
     this.details = status?.details || {};
+    this.isLost = false; // whether the connection was lost, in the middle or before
   }
 }
 
@@ -36,8 +39,20 @@ export class Connection {
     return this.root + at + path.replace(/^\//, "");
   }
 
-  /** Return the answer to a request once its head is there. */
+  /** Return the answer to a request. One that changes nothing is repeated if the connection was lost. */
   async send(path, options = {}) {
+    for (let turn = 0; ; turn += 1) {
+      try {
+        return await this.once(path, options);
+      } catch (error) {
+        const isRepeated = error instanceof ApiError && error.isLost && (!options.method || options.isHarmless);
+        if (!isRepeated || turn >= REPEATED_MAX) throw error;
+        await new Promise((resolve) => setTimeout(resolve, REPEATED_MS * 4 ** turn));
+      }
+    }
+  }
+
+  async once(path, options) {
     const headers = { Accept: options.accept || "application/json" };
     if (this.token) headers.Authorization = `Bearer ${this.token}`;
     if (options.type) headers["Content-Type"] = options.type;
@@ -127,7 +142,9 @@ async function reached(step, signal) {
   } catch (error) {
     if (signal?.aborted) throw new DOMException("the view was left", "AbortError");
     if (error.name === "AbortError") throw new ApiError(0, null, "the API server does not answer in time");
-    throw new ApiError(0, null, `the API server cannot be reached: ${error.message}`);
+    const lost = new ApiError(0, null, `the API server cannot be reached: ${error.message}`);
+    lost.isLost = true;
+    throw lost;
   }
 }
 

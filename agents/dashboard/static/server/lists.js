@@ -7,11 +7,11 @@ const PAGE = 500;
 const EVENT_CHARACTERS_MAX = 32 * 1024 * 1024;
 
 /** Return a whole list in pages; onPage(page) is called with each, and ends the reading by `false`. */
-export async function list(server, path, values = {}, { accept, signal, onPage } = {}) {
+export async function list(server, path, values = {}, { accept, signal, isPresent, onPage } = {}) {
   let next = "";
   let whole = null;
   do {
-    const page = asTable(await server.get(path + query({ ...values, limit: PAGE, continue: next }), { accept, signal }), accept);
+    const page = asTable(await server.get(path + query({ ...values, limit: PAGE, continue: next }), { accept, signal, isPresent }), accept);
     const key = page.rows === undefined ? "items" : "rows";
     page[key] ||= [];
     const goesOn = onPage?.(page);
@@ -24,11 +24,6 @@ export async function list(server, path, values = {}, { accept, signal, onPage }
     next = page.metadata?.continue || "";
   } while (next);
   return whole;
-}
-
-/** Return all objects of a list. */
-export async function objects(server, path, values, options) {
-  return (await list(server, path, values, options)).items;
 }
 
 /** Return a list that came as objects, since its server knows no Tables, as a Table with names. */

@@ -16,8 +16,8 @@ const PAUSE_MAX_MS = 30_000;
 const FINAL = [401, 403, 404, 405, 406];
 
 export class Live {
-  constructor(server, path, { values = {}, keep = null, onChange, onState, drawMs = 250 }) {
-    Object.assign(this, { server, path, values, keep, onChange, onState, drawMs });
+  constructor(server, path, { values = {}, keep = null, isPresent = false, onChange, onState, drawMs = 250 }) {
+    Object.assign(this, { server, path, values, keep, isPresent, onChange, onState, drawMs });
     this.columns = [];
     this.entries = new Map();
     this.isWhole = false;
@@ -35,7 +35,7 @@ export class Live {
       try {
         if (!isRead) await this.read();
         isRead = true;
-        if (this.server.moment || this.isCut) return;
+        if ((this.server.moment && !this.isPresent) || this.isCut) return;
         await this.follow();
         pause = PAUSE_MS;
       } catch (error) {
@@ -59,7 +59,7 @@ export class Live {
     const values = this.keep ? this.values : { ...this.values, includeObject: "Metadata" };
     this.isCut = false;
     const whole = await list(this.server, this.path, values, {
-      accept, signal: this.ending.signal,
+      accept, signal: this.ending.signal, isPresent: this.isPresent,
       onPage: (page) => {
         if (page.columnDefinitions) this.columns = page.columnDefinitions;
         for (const each of page.rows || page.items) this.put(entries, each);
@@ -84,7 +84,7 @@ export class Live {
 
   async follow() {
     const accept = this.keep ? "application/json" : TABLE;
-    const options = { signal: this.ending.signal, accept };
+    const options = { signal: this.ending.signal, accept, isPresent: this.isPresent };
     for await (const event of watch(this.server, this.path, this.values, this.version, options)) {
       const changed = this.keep ? [event.object] : event.object.rows || [];
       for (const each of event.type === "BOOKMARK" ? [] : changed) {

@@ -63,7 +63,7 @@ export class App {
       this.keys = new Keys(this);
       addEventListener("hashchange", () => this.show());
     }
-    await this.header.begin();
+    this.header.begin();
     this.show();
   }
 
@@ -72,7 +72,7 @@ export class App {
     if (this.isSigningIn) return;
     this.isSigningIn = true;
     this.leave();
-    this.header?.timeline.rest(); // nothing is asked without a credential
+    this.header?.rest(); // nothing is asked without a credential
     login(this, problem && this.user ? problem : "", async (token) => {
       this.server.token = token;
       this.server.onUnauthenticated = () => undefined;

@@ -1,7 +1,6 @@
 // The head of the page: namespace, kind, time, user.
 
-import { ApiError } from "../server/connection.js";
-import { objects } from "../server/lists.js";
+import { Live } from "../server/live.js";
 import { el, fill, toast } from "../parts/elements.js";
 import { Timeline } from "./timeline.js";
 
@@ -25,30 +24,41 @@ export class Header {
   }
 
   /** Show the user, and the namespaces there are. */
-  async begin() {
+  begin() {
     const { username, groups = [] } = this.app.user;
     fill(this.user, username);
     this.user.title = groups.join("\n");
-    this.names = [];
-    try {
-      this.names = (await objects(this.app.server, "/api/v1/namespaces")).map((each) => each.metadata.name).slice(0, NAMESPACES_MAX);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      toast(error.message, "bad");
-    }
+    this.rest();
+    this.namespaces = new Live(this.app.server, "/api/v1/namespaces", {
+      isPresent: true, keep: (each) => each.metadata.name,
+      onChange: () => this.markNamespace(), onState: (problem) => problem && toast(problem, "bad"),
+    });
+    this.namespaces.run().catch((error) => this.app.fail(error));
     this.timeline.begin();
     this.mark();
   }
 
+  /** Ask for nothing more until begin() is called. */
+  rest() {
+    this.namespaces?.close();
+    this.timeline.rest();
+  }
+
   /** Show what the address says. */
   mark() {
-    const { namespace, view } = this.app.route;
-    // Who may not list namespaces can still be in one.
-    const names = !namespace || this.names.includes(namespace) ? this.names : [namespace, ...this.names];
-    fill(this.namespace, el("option", { value: "" }, "all namespaces"), names.map((name) => el("option", { value: name }, name)));
-    this.namespace.value = namespace;
+    const { view } = this.app.route;
+    this.markNamespace();
     this.namespace.hidden = view === "object" || view === "nodes";
     document.getElementById("create").href = this.app.href({ view: "create", moment: "" });
     this.timeline.mark();
+  }
+
+  markNamespace() {
+    const { namespace } = this.app.route;
+    const known = [...this.namespaces.entries.values()].sort().slice(0, NAMESPACES_MAX);
+    // Who may not list namespaces can still be in one.
+    const names = !namespace || known.includes(namespace) ? known : [namespace, ...known];
+    fill(this.namespace, el("option", { value: "" }, "all namespaces"), names.map((name) => el("option", { value: name }, name)));
+    this.namespace.value = namespace;
   }
 }
