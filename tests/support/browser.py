@@ -198,13 +198,17 @@ class Browser:
                 return
             self._rest += piece
 
+    def reach(self, url: str) -> None:
+        """Let pages reach the server of a URL; `open` does."""
+        if self._network is not None and (port := urlsplit(url).port) is not None:
+            self._network.reach(port)
+
     def open(self, url: str, *, before: Callable[["Page"], None] | None = None) -> "Page":
         """Return a new page at a URL, with what a browser keeps of its own.
 
         before: called before the page is loaded.
         """
-        if self._network is not None and (port := urlsplit(url).port) is not None:
-            self._network.reach(port)
+        self.reach(url)
         context = self.call("Target.createBrowserContext")["browserContextId"]
         made = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         target = made["targetId"]

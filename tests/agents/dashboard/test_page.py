@@ -376,13 +376,15 @@ def test_a_node_is_cordoned_drained_and_its_load_shown(cluster: Cluster, page: P
 def test_the_past_is_seen_by_the_slider_and_changes_come_first(
     cluster: Cluster, page: Page
 ) -> None:
-    cluster.kubectl("create", "configmap", "then", "--from-literal=a=old")
-    then = cluster.kubectl("get", "configmap", "then", "-o", "jsonpath={.metadata.resourceVersion}")
-    cluster.kubectl("patch", "configmap", "then", "-p", '{"data":{"a":"new"}}')
-    cluster.kubectl("delete", "configmap", "then")
+    cluster.kubectl("create", "configmap", "bygone", "--from-literal=a=old")
+    then = cluster.kubectl(
+        "get", "configmap", "bygone", "-o", "jsonpath={.metadata.resourceVersion}"
+    )
+    cluster.kubectl("patch", "configmap", "bygone", "-p", '{"data":{"a":"new"}}')
+    cluster.kubectl("delete", "configmap", "bygone")
     go(page, "#/changes")
     page.until("document.getElementById('filter')")
-    page.run("document.getElementById('filter').value = 'default/then'")
+    page.run("document.getElementById('filter').value = 'default/bygone'")
     page.run("document.getElementById('filter').dispatchEvent(new Event('input'))")
     page.until("document.querySelectorAll('.grid-row').length === 3")
     rows = page.run(
@@ -394,7 +396,7 @@ def test_the_past_is_seen_by_the_slider_and_changes_come_first(
     assert all(":" in each.split()[0] for each in rows), "each has its time"
     # As it was before it went, and when it was made.
     page.run("document.querySelector('.grid-row[data-index=\"0\"] a').click()")
-    shows(page, "ConfigMap default/then")
+    shows(page, "ConfigMap default/bygone")
     assert page.run("document.body.classList.contains('past')")
     page.press("y")
     shows(page, "a: new", "#yaml")
@@ -403,12 +405,12 @@ def test_the_past_is_seen_by_the_slider_and_changes_come_first(
     page.run("document.getElementById('timeline').requestSubmit()")
     shows(page, "a: old", "#yaml")
     go(page, f"#/at/{then}/kind/-/v1/configmaps")
-    shows(page, "then")
+    shows(page, "bygone")
     page.run("document.getElementById('now').click()")
     page.until("location.hash === '#/kind/-/v1/configmaps'")
     page.until(
         "document.querySelector('.grid-row')"
-        " && !document.querySelector('.grid-place').innerText.includes('then')"
+        " && !document.querySelector('.grid-place').innerText.includes('bygone')"
     )
     # By the slider one comes to the changes first, then to any view.
     page.until("document.getElementById('timeline') && !document.getElementById('timeline').hidden")
