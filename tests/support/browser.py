@@ -275,7 +275,8 @@ class Page:
                 continue  # the page has just been left
             if found:
                 return
-        told = "\n".join([self.text(), *self.unanswered(), *self.complaints()])
+        shown = self.run("(document.querySelector('main') || document.body).innerText")
+        told = "\n".join([shown[:5000], *self.unanswered()[-20:], *self.complaints()])
         raise AssertionError(f"not within {TIMEOUT_S} s: {condition}\n{told}")
 
     def text(self) -> str:

@@ -48,9 +48,11 @@ CONTRAST = """(() => {
   for (const each of document.querySelectorAll('body *')) {
     const own = [...each.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
     if (!own || !each.checkVisibility() || each.closest('[disabled], svg, option')) continue;
-    const [a, b] = [light(numbers(getComputedStyle(each).color)), light(back(each))].sort((x, y) => y - x);
+    const front = light(numbers(getComputedStyle(each).color));
+    const [a, b] = [front, light(back(each))].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < %f) bad.push(`${each.tagName}.${each.className} ${each.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+    const about = `${each.tagName}.${each.className} ${each.textContent.slice(0, 30)}`;
+    if (ratio < %f) bad.push(`${about} ${ratio.toFixed(2)}`);
   }
   return [...new Set(bad)];
 })()"""
@@ -103,7 +105,8 @@ def test_the_focus_is_seen_goes_everywhere_and_comes_back(page: Page) -> None:
     for _ in range(4):
         page.press("Tab")
     assert page.run(
-        "document.querySelector('dialog').contains(document.activeElement) || document.activeElement === document.body"
+        "document.querySelector('dialog').contains(document.activeElement)"
+        " || document.activeElement === document.body"
     )
     page.press("Escape")
     page.until("document.activeElement.id === 'help'")

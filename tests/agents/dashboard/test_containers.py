@@ -11,7 +11,8 @@ from tests.support.browser import Page
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 
 HOSTILE = (
-    "printf '<script>document.title=1</script>\\n\\033[31mred\\033[0m \\033]0;title\\007\\342\\200\\256txt.exe\\n';"
+    "printf '<script>document.title=1</script>\\n';"
+    "printf '\\033[31mred\\033[0m \\033]0;title\\007\\342\\200\\256txt.exe\\n';"
     " head -c 1000000 /dev/zero | tr '\\0' x; echo; seq 1 3000; echo the-end; exec sleep 1000000"
 )
 TEXT = "document.getElementById('terminal').innerText"
@@ -24,13 +25,15 @@ def container(name: str, script: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster, real_node: str) -> str:
     """Pods that write, and one that crashes; return the node."""
-    where = {"kubernetes.io/hostname": real_node}
+    spec: dict[str, Any] = {
+        "nodeSelector": {"kubernetes.io/hostname": real_node},
+        "terminationGracePeriodSeconds": 0,
+    }
     labels = {"app": "talks"}
     template = {
         "metadata": {"labels": labels},
         "spec": {
-            "nodeSelector": where,
-            "terminationGracePeriodSeconds": 0,
+            **spec,
             "containers": [
                 container("one", "echo i-am-one; exec sleep 1000000"),
                 container("two", "i=0; while true; do i=$((i+1)); echo two-$i; sleep 0.2; done"),
@@ -40,13 +43,15 @@ def pods(cluster: Cluster, real_node: str) -> str:
     crash = "echo about-to-crash; exit 3"
     cluster.apply(
         {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "talks", "namespace": "default"},
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "talks", "namespace": "default"},
             "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
         },
         *(
             {
-                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-                "spec": {"nodeSelector": where, "terminationGracePeriodSeconds": 0, "containers": [container("c", script)]},
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {**spec, "containers": [container("c", script)]},
             }
             for name, script in (("noise", HOSTILE), ("crash", crash))
         ),
@@ -79,7 +84,7 @@ def test_lines_of_logs_are_text_and_bounded(page: Page) -> None:
     page.run("document.getElementById('span').value = 'from the beginning'")
     page.run("document.getElementById('span').dispatchEvent(new Event('change'))")
     shows(page, "the-end", "#log")
-    text = str(page.run("document.getElementById('log').innerText"))
+    text = str(page.run("document.getElementById('log').textContent"))
     assert "<script>document.title=1</script>" in text
     assert "red ⟨U+202E⟩txt.exe" in text
     assert "characters more)" in text
@@ -87,11 +92,6 @@ def test_lines_of_logs_are_text_and_bounded(page: Page) -> None:
     assert len(text) < 200_000
     assert page.run("document.querySelectorAll('#log script').length") == 0
     assert page.run("document.title") != "1"
-    # More lines than are kept: the first are gone, and it is said.
-    page.run("""(() => {
-      window.before = document.querySelectorAll('.log-line').length;
-    })()""")
-    assert int(page.run("window.before")) <= 5000
 
 
 @pytest.mark.usefixtures("pods")
@@ -99,6 +99,8 @@ def test_a_crash_loop_is_told_with_its_last_lines(page: Page) -> None:
     shows(page, "default/crash", "#stuck")
     shows(page, "about-to-crash", "#stuck")
     shows(page, "exit code 3", "#stuck")
+    # Only what was started again has a previous log.
+    page.until("/crash.* [1-9]\\d* restarts/.test(document.getElementById('stuck').innerText)")
     go(page, "#/object/-/v1/pods/default/crash/logs")
     page.until("document.getElementById('previous')")
     page.run("document.getElementById('previous').click()")
@@ -124,7 +126,8 @@ def test_a_terminal_is_opened_with_the_users_token(cluster: Cluster, page: Page)
     page.until(f"/\\n\\s*\\d{{2,3}}\\s*\\n/.test({TEXT})")  # it knows its size
     type_("printf '\\033[31m<b>red</b>\\033[0m\\033]0;taken\\007\\n'")
     page.until(
-        "[...document.querySelectorAll('#terminal span')].some((each) => each.style.color && each.textContent.includes('<b>red</b>'))"
+        "[...document.querySelectorAll('#terminal span')].some((each) => each.style.color"
+        " && each.textContent.includes('<b>red</b>'))"
     )
     assert page.run("document.querySelectorAll('#terminal b').length") == 0
     assert page.run("document.title") != "taken"

