@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("dashbo
 
 ROOT = Path(__file__).parents[3]
 PICTURES = ROOT / "docs" / "pictures"
-BYTES_MAX = 150_000
+BYTES_MAX = 210_000
 NAMES = {
     "dashboard-overview",
     "dashboard-pods",
@@ -40,13 +40,18 @@ def workload(name: str, script: str, node: str, cpu: str = "100m") -> dict[str, 
         "name": name, "image": "host:latest", "command": ["sh", "-c", script],
         "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
     }  # fmt: skip
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
-    if node:
-        spec["nodeSelector"] = {"kubernetes.io/hostname": node}  # type: ignore[assignment]
+    chosen = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **chosen}
     return {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }  # fmt: skip
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
 
 
 def test_pictures_are_taken(cluster: Cluster, page: Page, real_node: str, rewrite: bool) -> None:  # noqa: FBT001
@@ -61,14 +66,14 @@ def test_pictures_are_taken(cluster: Cluster, page: Page, real_node: str, rewrit
         workload("reports", "exec sleep 1000000", "", cpu="64"),
         {
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "lock", "namespace": "shop", "finalizers": ["shop.example.com/audit"]},
+            "metadata": {"name": "a", "namespace": "shop", "finalizers": ["shop.example/audit"]},
         },
     )  # fmt: skip
-    cluster.kubectl("delete", "configmap", "lock", "-n", "shop", "--wait=false")
+    cluster.kubectl("delete", "configmap", "a", "-n", "shop", "--wait=false")
     page.call(
         "Emulation.setDeviceMetricsOverride",
-        width=1280,
-        height=800,
+        width=1040,
+        height=620,
         deviceScaleFactor=1,
         mobile=False,
     )
@@ -96,7 +101,8 @@ def test_pictures_are_taken(cluster: Cluster, page: Page, real_node: str, rewrit
         "[...document.querySelectorAll('.grid-row a')].some((a) => a.innerText.startsWith('cart-'))"
     )
     page.run(
-        "[...document.querySelectorAll('.grid-row a')].find((a) => a.innerText.startsWith('cart-')).click()"
+        "[...document.querySelectorAll('.grid-row a')]"
+        ".find((a) => a.innerText.startsWith('cart-')).click()"
     )
     click(page, "terminal", "main")
     page.until("document.getElementById('terminal-state')?.textContent.startsWith('Open in')")
