@@ -15,6 +15,7 @@ import { clock, rfc3339 } from "../text/times.js";
 const SPANS = { "10 minutes": 600, "an hour": 3600, "a minute": 60, "a day": 86_400 };
 const KEPT_MAX = 5000;
 const KIND_MAX = 2000;
+const EVENTS_MAX = 50_000; // that are read of one kind
 const AT_ONCE = 16;
 const BUSY = ["events", "leases", "endpoints", "endpointslices"];
 const WORDS = { ADDED: "created", MODIFIED: "changed", DELETED: "deleted" };
@@ -88,7 +89,8 @@ export function changes(app, view) {
   }
 
   async function readKind(kind, first, last, notes, signal, told) {
-    let count = 0;
+    let found = [];
+    let left = EVENTS_MAX;
     try {
       const asked = { timeoutSeconds: 1 };
       for await (const event of watch(app.server, pathOf(kind, namespace), asked, String(first || 1), { signal, isPresent: true })) {
@@ -96,17 +98,20 @@ export function changes(app, view) {
         for (const row of event.object.rows || []) {
           const { metadata } = row.object;
           const revision = Number(metadata.resourceVersion);
-          if (revision > last) return;
-          rows.push({ revision, at: timeOf(notes, revision), what: WORDS[event.type], kind, namespace: metadata.namespace || "", name: metadata.name, by: byOf(metadata, event.type) });
-          count += 1;
+          if (revision > last) break;
+          found.push({ revision, at: timeOf(notes, revision), what: WORDS[event.type], kind, namespace: metadata.namespace || "", name: metadata.name, by: byOf(metadata, event.type) });
+          left -= 1;
         }
-        if (count >= KIND_MAX) return;
+        // They come oldest first, and the newest are to stay.
+        if (found.length > 2 * KIND_MAX) found = found.slice(-KIND_MAX);
+        if (left <= 0 || Number(event.object.rows?.at(-1)?.object.metadata.resourceVersion) > last) break;
       }
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.code === 410) told.gone = error.message;
       else told.refused += 1;
     }
+    if (!signal.aborted) rows.push(...found.slice(-KIND_MAX));
   }
 
   function progress({ done, refused, all: count, gone }) {

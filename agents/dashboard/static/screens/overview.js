@@ -77,7 +77,7 @@ export function overview(app, view) {
   }
 
   const ends = [
-    moment ? () => undefined : app.repeat((signal) => stuckPart.read(signal), 5000, 400),
+    moment ? () => undefined : app.repeat((signal) => stuckPart.read(signal), 3000, 400),
     moment ? () => undefined : app.repeat((signal) => serverPart.read(signal), 5000, 50),
     app.repeat((signal) => warnings(app, places.warnings, signal), moment ? 3_600_000 : 10_000, 300),
   ];

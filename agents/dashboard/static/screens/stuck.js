@@ -9,6 +9,7 @@ import { age } from "../text/times.js";
 import { isFailing, isWaiting, wordOf } from "./states.js";
 
 const SHOWN_MAX = 30;
+const NODES_MAX = 10; // and pods of each
 const LOGS_MAX = 5;
 const LINES = 5;
 const LINE_MAX = 300;
@@ -76,9 +77,9 @@ export function stuck(app, place, pods) {
 
   function onNodes(found) {
     const byNode = Map.groupBy ? Map.groupBy(found, (pod) => pod.node) : grouped(found);
-    return section(`Waiting on their node (${found.length})`, [...byNode].sort((a, b) => b[1].length - a[1].length).slice(0, SHOWN_MAX).map(([node, some_]) => [
+    return section(`Waiting on their node (${found.length})`, [...byNode].sort((a, b) => b[1].length - a[1].length).slice(0, NODES_MAX).map(([node, some_]) => [
       el("h3", {}, `${node} (${some_.length})`),
-      table(["pod", "state", "why", "for"], some_.slice(0, SHOWN_MAX).map((pod) => [app.link(PODS, pod.namespace, pod.name), toned("busy", wordOf(pod)), short(pod.message, LINE_MAX), age(pod.createdAt)])), rest(some_)]));
+      table(["pod", "state", "why", "for"], some_.slice(0, NODES_MAX).map((pod) => [app.link(PODS, pod.namespace, pod.name), toned("busy", wordOf(pod)), short(pod.message, LINE_MAX), age(pod.createdAt)])), rest(some_, NODES_MAX)]), rest([...byNode], NODES_MAX));
   }
 
   function crashed(found) {
@@ -122,8 +123,8 @@ export async function quietly(problems, what, run) {
   }
 }
 
-function rest(found) {
-  return found.length > SHOWN_MAX && quiet(`and ${found.length - SHOWN_MAX} more`);
+function rest(found, max = SHOWN_MAX) {
+  return found.length > max && quiet(`and ${found.length - max} more`);
 }
 
 function grouped(found) {
