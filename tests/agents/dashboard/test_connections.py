@@ -39,28 +39,6 @@ def test_a_list_goes_on_after_its_connection_was_lost(cluster: Cluster, browser:
         page.close()
 
 
-def test_a_token_that_ends_in_the_middle_is_asked_for_again(
-    cluster: Cluster, browser: Browser
-) -> None:
-    token = cluster.account("short", is_admin=True)
-    page = signed_in(browser, cluster.url, token)
-    go(page, "#/kind/-/v1/configmaps")
-    shows(page, "kube-root-ca.crt")
-    cluster.kubectl("delete", "serviceaccount", "short")
-    go(page, "#/kind/-/v1/services")
-    page.until("document.getElementById('wrong')?.textContent.includes('not valid any more')")
-    # What the page knew is gone, what was looked at is not.
-    assert "kube-root-ca" not in page.run("document.querySelector('main').innerText")
-    before = len(page.requested())
-    page.run("new Promise((resolve) => setTimeout(resolve, 300))")
-    late = [each["url"] for each in page.requested()[before:] if "/ui/" not in each["url"]]
-    assert not late, "nothing is asked without a credential"
-    sign_in(page, cluster.token)
-    assert page.run("location.hash") == "#/kind/-/v1/services"
-    shows(page, "kubernetes")
-    page.close()
-
-
 def fulfil(page: Page, request: str, code: int, body: str) -> None:
     """Answer a request in the place of the server."""
     page.call(
@@ -72,7 +50,31 @@ def fulfil(page: Page, request: str, code: int, body: str) -> None:
     )
 
 
+UNAUTHORIZED = '{"kind":"Status","status":"Failure","message":"Unauthorized","code":401}'
 GONE = '{"kind":"Status","status":"Failure","message":"too old","reason":"Expired","code":410}'
+
+
+def test_a_token_that_ends_in_the_middle_is_asked_for_again(
+    cluster: Cluster, browser: Browser
+) -> None:
+    page = signed_in(browser, cluster.url, cluster.token)
+    go(page, "#/kind/-/v1/configmaps")
+    shows(page, "kube-root-ca.crt")
+    page.call("Fetch.enable", patterns=[{"urlPattern": "*/services?*"}])
+    go(page, "#/kind/-/v1/services")
+    fulfil(page, page.paused("services"), 401, UNAUTHORIZED)
+    page.call("Fetch.disable")
+    page.until("document.getElementById('wrong')?.textContent.includes('not valid any more')")
+    # What the page knew is gone, what was looked at is not.
+    assert "kube-root-ca" not in page.run("document.querySelector('main').innerText")
+    before = len(page.requested())
+    page.run("new Promise((resolve) => setTimeout(resolve, 300))")
+    late = [each["url"] for each in page.requested()[before:] if "/ui/" not in each["url"]]
+    assert not late, "nothing is asked without a credential"
+    sign_in(page, cluster.token)
+    assert page.run("location.hash") == "#/kind/-/v1/services"
+    shows(page, "kubernetes")
+    page.close()
 
 
 @pytest.mark.parametrize("told_by", ["event", "answer"])

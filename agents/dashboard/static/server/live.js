@@ -41,12 +41,13 @@ export class Live {
       } catch (error) {
         if (error.name === "AbortError") return;
         if (!(error instanceof ApiError)) throw error;
-        if (error.code === 410) {
-          isRead = false;
+        const isPast = this.server.moment && !this.isPresent;
+        if (error.code === 410 && !isPast && isRead) {
+          isRead = false; // the history is gone since the list was read
           continue;
         }
         this.onState?.(error.message, error);
-        if (FINAL.includes(error.code)) return;
+        if (FINAL.includes(error.code) || isPast) return;
         await this.wait(pause);
         pause = Math.min(2 * pause, PAUSE_MAX_MS);
       }
