@@ -11,5 +11,9 @@ document.getElementById("skip").addEventListener("click", (event) => {
 const app = new App();
 app.start().catch((error) => {
   console.error(error);
-  fill(app.view, el("p", { class: "bad", role: "alert" }, error.message), el("button", { onclick: () => location.reload() }, "Try again"));
+  fill(
+    app.view,
+    el("p", { class: "bad", role: "alert" }, error.message),
+    el("button", { onclick: () => location.reload() }, "Try again"),
+  );
 });

@@ -14,6 +14,8 @@ MARKUP = (
 )  # fmt: skip
 MODULES = sorted(STATIC.rglob("*.js"))
 LINES_MAX = 300
+COLUMNS_MAX = 190
+"""Expressions in texts cannot be broken."""
 FILES_MAX = 25
 
 
@@ -68,6 +70,7 @@ def test_no_text_of_the_cluster_becomes_markup_and_nothing_is_kept(module: Path)
         assert (module.parent / named).is_file(), named
     assert text.startswith("// "), "it says what it is for"
     assert text.count("\n") <= LINES_MAX
+    assert max(map(len, text.splitlines())) <= COLUMNS_MAX
 
 
 def test_folders_are_small() -> None:

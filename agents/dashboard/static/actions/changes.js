@@ -16,10 +16,21 @@ async function patch(app, kind, { metadata }, body, told, sub = "") {
 }
 
 export async function scale(app, kind, object) {
-  const answer = await ask(`Scale ${object.metadata.name}`, [{ name: "replicas", label: "Replicas", value: object.spec.replicas ?? 1, type: "number", min: 0 }], "Scale");
+  const answer = await ask(
+    `Scale ${object.metadata.name}`,
+    [{ name: "replicas", label: "Replicas", value: object.spec.replicas ?? 1, type: "number", min: 0 }],
+    "Scale",
+  );
   if (!answer) return false;
   if (!/^\d{1,9}$/.test(answer.replicas.trim())) throw new Error(`"${answer.replicas}" is not a number of replicas`);
-  return patch(app, kind, object, { spec: { replicas: Number(answer.replicas) } }, `Scaled to ${Number(answer.replicas)}.`, "scale");
+  return patch(
+    app,
+    kind,
+    object,
+    { spec: { replicas: Number(answer.replicas) } },
+    `Scaled to ${Number(answer.replicas)}.`,
+    "scale",
+  );
 }
 
 export async function restart(app, kind, object) {
@@ -28,15 +39,30 @@ export async function restart(app, kind, object) {
 }
 
 export function pause(paused) {
-  return (app, kind, object) => patch(app, kind, object, { spec: { paused } }, paused ? "Rollouts wait." : "Rollouts go on.");
+  return (app, kind, object) =>
+    patch(app, kind, object, { spec: { paused } }, paused ? "Rollouts wait." : "Rollouts go on.");
 }
 
 export function suspend(isSuspended) {
-  return (app, kind, object) => patch(app, kind, object, { spec: { suspend: isSuspended } }, isSuspended ? "Suspended." : "It runs again by its schedule.");
+  return (app, kind, object) =>
+    patch(
+      app,
+      kind,
+      object,
+      { spec: { suspend: isSuspended } },
+      isSuspended ? "Suspended." : "It runs again by its schedule.",
+    );
 }
 
 export function cordon(unschedulable) {
-  return (app, kind, object) => patch(app, kind, object, { spec: { unschedulable } }, unschedulable ? "No pods are scheduled here any more." : "Pods are scheduled here again.");
+  return (app, kind, object) =>
+    patch(
+      app,
+      kind,
+      object,
+      { spec: { unschedulable } },
+      unschedulable ? "No pods are scheduled here any more." : "Pods are scheduled here again.",
+    );
 }
 
 /** Make the Job of a CronJob now. */
@@ -44,9 +70,11 @@ export async function trigger(app, kind, object) {
   const { name, namespace, uid } = object.metadata;
   const { metadata: template = {}, spec } = object.spec.jobTemplate;
   const job = {
-    apiVersion: "batch/v1", kind: "Job",
+    apiVersion: "batch/v1",
+    kind: "Job",
     metadata: {
-      generateName: `${name.slice(0, JOB_NAME_MAX - 12)}-manual-`, labels: template.labels,
+      generateName: `${name.slice(0, JOB_NAME_MAX - 12)}-manual-`,
+      labels: template.labels,
       annotations: { "cronjob.kubernetes.io/instantiate": "manual", ...template.annotations },
       ownerReferences: [{ apiVersion: "batch/v1", kind: "CronJob", name, uid, controller: true }],
     },

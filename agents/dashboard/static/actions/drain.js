@@ -32,36 +32,66 @@ export async function drain(app, kind, node) {
   const pods = items.map((pod) => ({ pod, state: "" }));
   const ending = new AbortController();
   return new Promise((resolve) => {
-    openDialog(`Drain ${name}`, (close) => {
-      const isAlone = el("input", { type: "checkbox", id: "alone", onchange: () => draw() });
-      const isLocal = el("input", { type: "checkbox", id: "local", onchange: () => draw() });
-      const place = el("div", { id: "evicted", role: "status" });
-      const start = el("button", { type: "button", id: "confirm", class: "bad", onclick: () => run().catch((error) => app.fail(error)) }, "Drain");
-      const leave = el("button", { type: "button", onclick: close }, "Cancel");
-      const chosen = () => pods.filter(({ pod }) => !obstacle(pod, { isAlone: isAlone.checked, isLocal: isLocal.checked }));
-      function draw() {
-        const going = new Set(chosen());
-        fill(place, table(["pod", "what becomes of it"], pods.slice(0, SHOWN_MAX).map((each) => [`${each.pod.metadata.namespace}/${each.pod.metadata.name}`,
-          each.state || (going.has(each) ? toned("busy", "is evicted") : `stays: ${obstacle(each.pod, { isAlone: isAlone.checked, isLocal: isLocal.checked })}`)])),
-        el("p", {}, `${going.size} of ${pods.length} pods go.`));
-      }
-      async function run() {
-        for (const each of [start, isAlone, isLocal]) each.disabled = true;
-        leave.textContent = "Close";
-        await cordon(true)(app, kind, node);
-        const queue = chosen();
-        await Promise.all(Array.from({ length: AT_ONCE }, async () => {
-          for (let each = queue.shift(); each && !ending.signal.aborted; each = queue.shift()) await evict(app, each, draw, ending.signal);
-        }));
-        if (!ending.signal.aborted) place.append(el("p", { class: "good" }, "Done."));
-      }
-      draw();
-      return [el("p", {}, "The node takes no new pods, and those that may move are evicted."), el("label", {}, isAlone, " also pods that nobody would make again"), el("label", {}, isLocal, " also pods with data in an emptyDir"),
-        place, el("div", { class: "bar" }, start, leave)];
-    }, () => {
-      ending.abort();
-      resolve(true);
-    });
+    openDialog(
+      `Drain ${name}`,
+      (close) => {
+        const isAlone = el("input", { type: "checkbox", id: "alone", onchange: () => draw() });
+        const isLocal = el("input", { type: "checkbox", id: "local", onchange: () => draw() });
+        const place = el("div", { id: "evicted", role: "status" });
+        const start = el(
+          "button",
+          { type: "button", id: "confirm", class: "bad", onclick: () => run().catch((error) => app.fail(error)) },
+          "Drain",
+        );
+        const leave = el("button", { type: "button", onclick: close }, "Cancel");
+        const chosen = () =>
+          pods.filter(({ pod }) => !obstacle(pod, { isAlone: isAlone.checked, isLocal: isLocal.checked }));
+        function draw() {
+          const going = new Set(chosen());
+          fill(
+            place,
+            table(
+              ["pod", "what becomes of it"],
+              pods
+                .slice(0, SHOWN_MAX)
+                .map((each) => [
+                  `${each.pod.metadata.namespace}/${each.pod.metadata.name}`,
+                  each.state ||
+                    (going.has(each)
+                      ? toned("busy", "is evicted")
+                      : `stays: ${obstacle(each.pod, { isAlone: isAlone.checked, isLocal: isLocal.checked })}`),
+                ]),
+            ),
+            el("p", {}, `${going.size} of ${pods.length} pods go.`),
+          );
+        }
+        async function run() {
+          for (const each of [start, isAlone, isLocal]) each.disabled = true;
+          leave.textContent = "Close";
+          await cordon(true)(app, kind, node);
+          const queue = chosen();
+          await Promise.all(
+            Array.from({ length: AT_ONCE }, async () => {
+              for (let each = queue.shift(); each && !ending.signal.aborted; each = queue.shift())
+                await evict(app, each, draw, ending.signal);
+            }),
+          );
+          if (!ending.signal.aborted) place.append(el("p", { class: "good" }, "Done."));
+        }
+        draw();
+        return [
+          el("p", {}, "The node takes no new pods, and those that may move are evicted."),
+          el("label", {}, isAlone, " also pods that nobody would make again"),
+          el("label", {}, isLocal, " also pods with data in an emptyDir"),
+          place,
+          el("div", { class: "bar" }, start, leave),
+        ];
+      },
+      () => {
+        ending.abort();
+        resolve(true);
+      },
+    );
   });
 }
 
@@ -76,7 +106,18 @@ async function evict(app, each, draw, signal) {
   tell("busy", "is being evicted");
   while (!signal.aborted) {
     try {
-      await app.server.write("POST", `${path}/eviction`, { apiVersion: "policy/v1", kind: "Eviction", metadata: { name, namespace }, deleteOptions: { preconditions: { uid } } }, "application/json", { signal });
+      await app.server.write(
+        "POST",
+        `${path}/eviction`,
+        {
+          apiVersion: "policy/v1",
+          kind: "Eviction",
+          metadata: { name, namespace },
+          deleteOptions: { preconditions: { uid } },
+        },
+        "application/json",
+        { signal },
+      );
       break;
     } catch (error) {
       if (error.name === "AbortError") return;

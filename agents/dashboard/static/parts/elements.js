@@ -50,9 +50,34 @@ export function section(title, ...children) {
 
 /** A plain table: rows of cells; heads: texts. */
 export function table(heads, rows, attributes = {}) {
-  return el("div", { class: "scrolls" }, el("table", attributes,
-    el("thead", {}, el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)))),
-    el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((each) => el("td", {}, each)))))));
+  return el(
+    "div",
+    { class: "scrolls" },
+    el(
+      "table",
+      attributes,
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          heads.map((each) => el("th", { scope: "col" }, each)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        rows.map((cells) =>
+          el(
+            "tr",
+            {},
+            cells.map((each) => el("td", {}, each)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A text in one of the tones. */
@@ -66,12 +91,19 @@ export function quiet(...children) {
 
 /** A button that copies a text. */
 export function copies(text) {
-  return el("button", { type: "button", onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      toast("Copied.", "good");
-    } catch {
-      toast("The browser does not let this page copy.", "bad");
-    }
-  } }, "Copy");
+  return el(
+    "button",
+    {
+      type: "button",
+      onclick: async () => {
+        try {
+          await navigator.clipboard.writeText(text);
+          toast("Copied.", "good");
+        } catch {
+          toast("The browser does not let this page copy.", "bad");
+        }
+      },
+    },
+    "Copy",
+  );
 }

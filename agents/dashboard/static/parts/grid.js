@@ -25,28 +25,44 @@ export class Grid {
     this.order = [];
     this.chosen = 0;
     this.drawn = new Map();
-    this.id = `grid${made += 1}`;
+    this.id = `grid${(made += 1)}`;
     this.head = el("div", { class: "grid-head", role: "row" });
     this.spacer = el("div", { class: "grid-spacer", role: "presentation" });
-    this.body = el("div", { class: "grid-body", tabindex: "0", role: "rowgroup", "aria-label": `${label}, rows` }, this.spacer);
-    this.element = el("div", { class: "grid", role: "grid", "aria-label": label, "aria-readonly": "true" },
-      el("div", { role: "rowgroup" }, this.head), this.body);
+    this.body = el(
+      "div",
+      { class: "grid-body", tabindex: "0", role: "rowgroup", "aria-label": `${label}, rows` },
+      this.spacer,
+    );
+    this.element = el(
+      "div",
+      { class: "grid", role: "grid", "aria-label": label, "aria-readonly": "true" },
+      el("div", { role: "rowgroup" }, this.head),
+      this.body,
+    );
     this.element.style.setProperty("--columns", columns.map((each) => each.width || "minmax(6ch, 1fr)").join(" "));
     this.body.addEventListener("scroll", () => this.draw(), { passive: true });
     this.body.addEventListener("keydown", (event) => this.onKey(event));
     this.resizes = new ResizeObserver(() => this.draw());
     this.resizes.observe(this.body);
     this.heads = columns.map((column) => this.headOf(column));
-    fill(this.head, this.heads.map((each) => each.cell));
+    fill(
+      this.head,
+      this.heads.map((each) => each.cell),
+    );
     this.drawHead();
   }
 
   headOf(column) {
-    const button = el("button", { type: "button", class: "cell", title: column.about, onclick: () => {
-      this.isDescending = this.sortBy === column ? !this.isDescending : false;
-      this.sortBy = column;
-      this.show(this.rows);
-    } });
+    const button = el("button", {
+      type: "button",
+      class: "cell",
+      title: column.about,
+      onclick: () => {
+        this.isDescending = this.sortBy === column ? !this.isDescending : false;
+        this.sortBy = column;
+        this.show(this.rows);
+      },
+    });
     return { column, button, cell: el("span", { role: "columnheader" }, button) };
   }
 
@@ -66,8 +82,10 @@ export class Grid {
     if (this.sortBy) {
       const value = this.sortBy.sort || this.sortBy.value;
       const sign = this.isDescending ? -1 : 1;
-      this.order = rows.map((row) => ({ row, value: value(row) ?? "" }))
-        .sort((a, b) => sign * compare(a.value, b.value)).map((each) => each.row);
+      this.order = rows
+        .map((row) => ({ row, value: value(row) ?? "" }))
+        .sort((a, b) => sign * compare(a.value, b.value))
+        .map((each) => each.row);
     }
     const uid = before?.object?.metadata.uid;
     const place = uid ? this.order.findIndex((row) => row.object?.metadata.uid === uid) : -1;
@@ -108,14 +126,24 @@ export class Grid {
       const shown = column.shown ? column.shown(row) : String(column.value(row) ?? "");
       const text = shown instanceof Node ? shown.textContent : shown;
       const kind = column.tone ? column.tone(row) : column.isToned === false ? "" : tone(text);
-      return el("span", { class: `cell ${kind}`, role: "gridcell", title: text.slice(0, TITLE_MAX) },
-        shown instanceof Node ? shown : shown.slice(0, CELL_MAX));
+      return el(
+        "span",
+        { class: `cell ${kind}`, role: "gridcell", title: text.slice(0, TITLE_MAX) },
+        shown instanceof Node ? shown : shown.slice(0, CELL_MAX),
+      );
     });
-    const element = el("div", {
-      class: "grid-row", role: "row",
-      onclick: () => { this.choose(Number(element.dataset.index)); },
-      ondblclick: () => this.onOpen?.(row),
-    }, cells);
+    const element = el(
+      "div",
+      {
+        class: "grid-row",
+        role: "row",
+        onclick: () => {
+          this.choose(Number(element.dataset.index));
+        },
+        ondblclick: () => this.onOpen?.(row),
+      },
+      cells,
+    );
     return element;
   }
 
@@ -130,7 +158,16 @@ export class Grid {
 
   onKey(event) {
     const page = Math.max(1, Math.floor(this.body.clientHeight / ROW_PX) - 1);
-    const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+    const steps = {
+      ArrowDown: 1,
+      j: 1,
+      ArrowUp: -1,
+      k: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -Infinity,
+      End: Infinity,
+    };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key in steps) {
       const last = Math.max(0, this.order.length - 1);

@@ -20,7 +20,12 @@ export class LogView {
     this.timer = 0;
     this.body = el("div", { role: "presentation" });
     this.head = el("p", { class: "quiet", hidden: true });
-    this.element = el("div", { class: "log", id: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" }, this.head, this.body);
+    this.element = el(
+      "div",
+      { class: "log", id: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" },
+      this.head,
+      this.body,
+    );
   }
 
   add(label, text, kind = "") {
@@ -53,7 +58,12 @@ export class LogView {
 
   lineOf({ label, text, kind }) {
     if (label && !this.colours.has(label)) this.colours.set(label, this.colours.size % COLOURS);
-    return el("div", { class: `log-line ${kind}` }, label && el("span", { class: `m${this.colours.get(label)}` }, `${label} `), text || "\u00a0");
+    return el(
+      "div",
+      { class: `log-line ${kind}` },
+      label && el("span", { class: `m${this.colours.get(label)}` }, `${label} `),
+      text || "\u00a0",
+    );
   }
 
   /** Show the lines with a text alone. */

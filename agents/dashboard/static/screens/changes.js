@@ -23,24 +23,101 @@ const TONES = { created: "good", changed: "", deleted: "bad" };
 
 export function changes(app, view) {
   const { moment, namespace } = app.route;
-  const span = el("select", { id: "span", "aria-label": "How long", onchange: () => read() }, Object.keys(SPANS).map((name) => el("option", {}, name)));
+  const span = el(
+    "select",
+    { id: "span", "aria-label": "How long", onchange: () => read() },
+    Object.keys(SPANS).map((name) => el("option", {}, name)),
+  );
   const all = el("input", { type: "checkbox", id: "all", onchange: () => read() });
-  const filter = el("input", { type: "search", id: "filter", placeholder: "filter ( / )", "aria-label": "Filter", autocomplete: "off", oninput: () => draw() });
+  const filter = el("input", {
+    type: "search",
+    id: "filter",
+    placeholder: "filter ( / )",
+    "aria-label": "Filter",
+    autocomplete: "off",
+    oninput: () => draw(),
+  });
   const state = el("span", { class: "quiet", id: "count", role: "status" });
-  const open = (row) => { location.hash = app.href({ moment: String(row.revision), ...row.kind, view: "object", of: row.namespace, name: row.name }); };
-  const grid = new Grid([
-    { name: "Time", width: "20ch", value: (row) => row.at || 0, shown: (row) => (row.at ? clock(row.at) : ""), isToned: false },
-    { name: "Revision", width: "10ch", value: (row) => row.revision, isToned: false },
-    { name: "What", width: "10ch", value: (row) => row.what, tone: (row) => TONES[row.what] },
-    { name: "Kind", width: "minmax(14ch, 1fr)", value: (row) => row.kind.kind, isToned: false },
-    { name: "Object", width: "minmax(24ch, 3fr)", isToned: false, value: (row) => `${row.namespace && `${row.namespace}/`}${row.name}`,
-      shown: (row) => el("a", { href: app.href({ moment: String(row.what === "deleted" ? row.revision - 1 : row.revision), ...row.kind, view: "object", of: row.namespace, name: row.name }) }, `${row.namespace && `${row.namespace}/`}${row.name}`) },
-    { name: "By", width: "minmax(16ch, 2fr)", value: (row) => row.by, isToned: false },
-    { name: "The cluster", width: "18ch", value: () => "", isToned: false, shown: (row) => el("span", {}, el("a", { href: app.href({ view: "", moment: String(row.revision - 1) }) }, "before"), " ", el("a", { href: app.href({ view: "", moment: String(row.revision) }) }, "with it")) },
-  ], { label: "Changes", onOpen: open, sortBy: 1, isDescending: true });
-  fill(view, el("div", { class: "bar" }, el("h1", {}, moment ? `Changes up to ${moment}` : "Changes"), el("label", {}, "of ", span), el("label", {}, all, " Events and Leases, too"), filter, el("button", { type: "button", onclick: () => begin() }, "Again"), state),
-    el("div", { class: "grid-place" }, grid.element));
-  app.current = { row: () => grid.current() && { object: { metadata: { namespace: grid.current().namespace, name: grid.current().name } } }, get kind() { return grid.current()?.kind; } };
+  const open = (row) => {
+    location.hash = app.href({
+      moment: String(row.revision),
+      ...row.kind,
+      view: "object",
+      of: row.namespace,
+      name: row.name,
+    });
+  };
+  const grid = new Grid(
+    [
+      {
+        name: "Time",
+        width: "20ch",
+        value: (row) => row.at || 0,
+        shown: (row) => (row.at ? clock(row.at) : ""),
+        isToned: false,
+      },
+      { name: "Revision", width: "10ch", value: (row) => row.revision, isToned: false },
+      { name: "What", width: "10ch", value: (row) => row.what, tone: (row) => TONES[row.what] },
+      { name: "Kind", width: "minmax(14ch, 1fr)", value: (row) => row.kind.kind, isToned: false },
+      {
+        name: "Object",
+        width: "minmax(24ch, 3fr)",
+        isToned: false,
+        value: (row) => `${row.namespace && `${row.namespace}/`}${row.name}`,
+        shown: (row) =>
+          el(
+            "a",
+            {
+              href: app.href({
+                moment: String(row.what === "deleted" ? row.revision - 1 : row.revision),
+                ...row.kind,
+                view: "object",
+                of: row.namespace,
+                name: row.name,
+              }),
+            },
+            `${row.namespace && `${row.namespace}/`}${row.name}`,
+          ),
+      },
+      { name: "By", width: "minmax(16ch, 2fr)", value: (row) => row.by, isToned: false },
+      {
+        name: "The cluster",
+        width: "18ch",
+        value: () => "",
+        isToned: false,
+        shown: (row) =>
+          el(
+            "span",
+            {},
+            el("a", { href: app.href({ view: "", moment: String(row.revision - 1) }) }, "before"),
+            " ",
+            el("a", { href: app.href({ view: "", moment: String(row.revision) }) }, "with it"),
+          ),
+      },
+    ],
+    { label: "Changes", onOpen: open, sortBy: 1, isDescending: true },
+  );
+  fill(
+    view,
+    el(
+      "div",
+      { class: "bar" },
+      el("h1", {}, moment ? `Changes up to ${moment}` : "Changes"),
+      el("label", {}, "of ", span),
+      el("label", {}, all, " Events and Leases, too"),
+      filter,
+      el("button", { type: "button", onclick: () => begin() }, "Again"),
+      state,
+    ),
+    el("div", { class: "grid-place" }, grid.element),
+  );
+  app.current = {
+    row: () =>
+      grid.current() && { object: { metadata: { namespace: grid.current().namespace, name: grid.current().name } } },
+    get kind() {
+      return grid.current()?.kind;
+    },
+  };
   let rows = [];
   let ending = new AbortController();
   let isOver = false;
@@ -51,17 +128,26 @@ export function changes(app, view) {
     const { signal } = ending;
     rows = [];
     const to = await bounds(signal);
-    const known = await app.server.get(`/at${query({ from: rfc3339(to.from), to: to.at ? rfc3339(to.at) : undefined })}`, { signal, isPresent: true });
+    const known = await app.server.get(
+      `/at${query({ from: rfc3339(to.from), to: to.at ? rfc3339(to.at) : undefined })}`,
+      { signal, isPresent: true },
+    );
     const notes = known.notes.filter(([, first]) => first);
     // The newest revisions are in no note for a second.
-    if (notes.length && !to.at && known.revision > notes.at(-1)[2]) notes.push([Date.parse(known.now), notes.at(-1)[2] + 1, Infinity]);
+    if (notes.length && !to.at && known.revision > notes.at(-1)[2])
+      notes.push([Date.parse(known.now), notes.at(-1)[2] + 1, Infinity]);
     if (!notes.length) {
       draw("nothing changed");
       return;
     }
     const first = notes[0][1] - 1;
     const last = to.revision || notes.at(-1)[2];
-    const kinds = app.kinds.filter((kind) => kind.verbs.includes("watch") && (all.checked || !BUSY.includes(kind.resource)) && (!namespace || kind.namespaced));
+    const kinds = app.kinds.filter(
+      (kind) =>
+        kind.verbs.includes("watch") &&
+        (all.checked || !BUSY.includes(kind.resource)) &&
+        (!namespace || kind.namespaced),
+    );
     const told = { done: 0, refused: 0, all: kinds.length, gone: "" };
     const queue = [...kinds];
     const worker = async () => {
@@ -85,7 +171,11 @@ export function changes(app, view) {
     const { now, oldest } = await app.server.get("/at", { signal, isPresent: true });
     const isRevision = /^\d+$/.test(moment);
     const at = isRevision ? Date.parse(now) : Math.min(Date.parse(moment) || Date.parse(now), Date.parse(now));
-    return { from: Math.max(at - seconds * 1000, Date.parse(oldest) || 0), at: isRevision ? 0 : at, revision: isRevision ? Number(moment) : 0 };
+    return {
+      from: Math.max(at - seconds * 1000, Date.parse(oldest) || 0),
+      at: isRevision ? 0 : at,
+      revision: isRevision ? Number(moment) : 0,
+    };
   }
 
   async function readKind(kind, first, last, notes, signal, told) {
@@ -93,13 +183,24 @@ export function changes(app, view) {
     let left = EVENTS_MAX;
     try {
       const asked = { timeoutSeconds: 1 };
-      for await (const event of watch(app.server, pathOf(kind, namespace), asked, String(first || 1), { signal, isPresent: true })) {
+      for await (const event of watch(app.server, pathOf(kind, namespace), asked, String(first || 1), {
+        signal,
+        isPresent: true,
+      })) {
         if (!(event.type in WORDS)) continue;
         for (const row of event.object.rows || []) {
           const { metadata } = row.object;
           const revision = Number(metadata.resourceVersion);
           if (revision > last) break;
-          found.push({ revision, at: timeOf(notes, revision), what: WORDS[event.type], kind, namespace: metadata.namespace || "", name: metadata.name, by: byOf(metadata, event.type) });
+          found.push({
+            revision,
+            at: timeOf(notes, revision),
+            what: WORDS[event.type],
+            kind,
+            namespace: metadata.namespace || "",
+            name: metadata.name,
+            by: byOf(metadata, event.type),
+          });
           left -= 1;
         }
         // They come oldest first, and the newest are to stay.
@@ -115,7 +216,9 @@ export function changes(app, view) {
   }
 
   function progress({ done, refused, all: count, gone }) {
-    return [done < count ? `${done} of ${count} kinds` : "", refused ? `${refused} kinds may not be watched` : "", gone].filter(Boolean).join(", ");
+    return [done < count ? `${done} of ${count} kinds` : "", refused ? `${refused} kinds may not be watched` : "", gone]
+      .filter(Boolean)
+      .join(", ");
   }
 
   function draw(text) {
@@ -124,15 +227,20 @@ export function changes(app, view) {
     const wanted = filter.value.trim().toLowerCase();
     rows.sort((a, b) => b.revision - a.revision);
     rows.length = Math.min(rows.length, KEPT_MAX);
-    const shown = wanted ? rows.filter((row) => `${row.what} ${row.kind.kind} ${row.namespace}/${row.name} ${row.by}`.toLowerCase().includes(wanted)) : rows;
+    const shown = wanted
+      ? rows.filter((row) =>
+          `${row.what} ${row.kind.kind} ${row.namespace}/${row.name} ${row.by}`.toLowerCase().includes(wanted),
+        )
+      : rows;
     grid.show(shown);
     state.textContent = `${shown.length} changes${state.dataset.text ? `, ${state.dataset.text}` : ""}`;
   }
 
-  const begin = () => read().catch((error) => {
-    if (!(error instanceof ApiError)) app.fail(error);
-    else if (!isOver) fill(state, error.message);
-  });
+  const begin = () =>
+    read().catch((error) => {
+      if (!(error instanceof ApiError)) app.fail(error);
+      else if (!isOver) fill(state, error.message);
+    });
   span.onchange = begin;
   all.onchange = begin;
   begin();
@@ -159,6 +267,8 @@ export function timeOf(notes, revision) {
 function byOf({ managedFields = [] }, type) {
   if (type === "DELETED") return "";
   const last = managedFields.reduce((time, each) => ((each.time || "") > time ? each.time : time), "");
-  const names = managedFields.filter((each) => (each.time || "") === last).map((each) => `${each.manager}${each.subresource ? `/${each.subresource}` : ""}`);
+  const names = managedFields
+    .filter((each) => (each.time || "") === last)
+    .map((each) => `${each.manager}${each.subresource ? `/${each.subresource}` : ""}`);
   return [...new Set(names)].join(", ");
 }

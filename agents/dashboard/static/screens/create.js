@@ -7,9 +7,21 @@ const DOCUMENTS_MAX = 100;
 const BYTES_MAX = 3 * 1024 * 1024;
 
 export function create(app, view) {
-  const text = el("textarea", { class: "editor", id: "manifest", spellcheck: "false", wrap: "off", "aria-label": "YAML" });
+  const text = el("textarea", {
+    class: "editor",
+    id: "manifest",
+    spellcheck: "false",
+    wrap: "off",
+    "aria-label": "YAML",
+  });
   text.value = `apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: example\n  namespace: ${app.route.namespace || "default"}\ndata: {}\n`;
-  const file = el("input", { type: "file", "aria-label": "File", onchange: async () => { if (file.files[0]) text.value = await file.files[0].text(); } });
+  const file = el("input", {
+    type: "file",
+    "aria-label": "File",
+    onchange: async () => {
+      if (file.files[0]) text.value = await file.files[0].text();
+    },
+  });
   const problem = el("p", { class: "bad", role: "alert", id: "problem" });
   const results = el("ul", { class: "plain", id: "results" });
   const run = async (isTrialOnly) => {
@@ -33,12 +45,31 @@ export function create(app, view) {
     const version = each.apiVersion.split("/").at(-1);
     const path = `${pathOf({ ...kind, version }, namespace)}?fieldValidation=Strict${isTrial ? "&dryRun=All" : ""}`;
     const made = await app.server.write("POST", path, each.text, "application/yaml");
-    if (!isTrial) results.append(el("li", {}, app.link(kind, namespace, made.metadata.name, `${each.kind} ${made.metadata.name}`), " is created"));
+    if (!isTrial)
+      results.append(
+        el(
+          "li",
+          {},
+          app.link(kind, namespace, made.metadata.name, `${each.kind} ${made.metadata.name}`),
+          " is created",
+        ),
+      );
   }
 
-  fill(view, el("h1", {}, "Create"), el("div", { class: "bar" }, file,
-    el("button", { type: "button", id: "try", onclick: () => run(true) }, "Dry run"),
-    el("button", { type: "button", id: "make", class: "good", onclick: () => run(false) }, "Create")), problem, results, text);
+  fill(
+    view,
+    el("h1", {}, "Create"),
+    el(
+      "div",
+      { class: "bar" },
+      file,
+      el("button", { type: "button", id: "try", onclick: () => run(true) }, "Dry run"),
+      el("button", { type: "button", id: "make", class: "good", onclick: () => run(false) }, "Create"),
+    ),
+    problem,
+    results,
+    text,
+  );
   text.focus();
 }
 
@@ -47,7 +78,8 @@ export function split(text) {
   if (text.length > BYTES_MAX) throw new Error(`the text has ${text.length} characters, of ${BYTES_MAX} at most`);
   const found = text.split(/^---(?:[ \t].*)?$/m).filter((each) => /^[^#\s]/m.test(each));
   if (!found.length) throw new Error("there is no document in the text");
-  if (found.length > DOCUMENTS_MAX) throw new Error(`the text has ${found.length} documents, of ${DOCUMENTS_MAX} at most`);
+  if (found.length > DOCUMENTS_MAX)
+    throw new Error(`the text has ${found.length} documents, of ${DOCUMENTS_MAX} at most`);
   return found;
 }
 
@@ -62,6 +94,8 @@ export function about(text) {
   const metadata = /^metadata:[ \t]*(?:\{([^}]*)\}|\n((?:[ \t]+.*\n?|\n)*))/m.exec(text);
   const inside = metadata?.[1]?.replaceAll(",", "\n") ?? metadata?.[2] ?? "";
   const indent = /^[ \t]*/.exec(inside)[0];
-  const namespace = unquoted(new RegExp(`^${metadata?.[1] ? "[ \\t]*" : indent}namespace:[ \\t]*([^#\\n]*)`, "m").exec(inside)?.[1]);
+  const namespace = unquoted(
+    new RegExp(`^${metadata?.[1] ? "[ \\t]*" : indent}namespace:[ \\t]*([^#\\n]*)`, "m").exec(inside)?.[1],
+  );
   return { apiVersion: top("apiVersion"), kind: top("kind"), namespace };
 }

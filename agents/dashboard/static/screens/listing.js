@@ -12,7 +12,13 @@ const AGES_MS = 10_000;
 
 export function listing(app, view, kind) {
   const namespace = kind.namespaced ? app.route.namespace : "";
-  const filter = el("input", { type: "search", placeholder: "filter ( / )", "aria-label": "Filter", id: "filter", autocomplete: "off", oninput: () => draw(),
+  const filter = el("input", {
+    type: "search",
+    placeholder: "filter ( / )",
+    "aria-label": "Filter",
+    id: "filter",
+    autocomplete: "off",
+    oninput: () => draw(),
     onkeydown: (event) => {
       if (["Enter", "ArrowDown", "Escape"].includes(event.key)) {
         event.preventDefault();
@@ -21,21 +27,36 @@ export function listing(app, view, kind) {
         draw();
         grid?.body.focus();
       }
-    } });
-  const wide = el("input", { type: "checkbox", id: "wide", onchange: () => { remake(); draw(); } });
+    },
+  });
+  const wide = el("input", {
+    type: "checkbox",
+    id: "wide",
+    onchange: () => {
+      remake();
+      draw();
+    },
+  });
   const count = el("span", { class: "quiet", id: "count", role: "status" });
   const state = el("span", { class: "bad", id: "state", role: "alert" });
   const place = el("div", { class: "grid-place" });
-  fill(view, el("div", { class: "bar" }, el("h1", {}, kind.kind), filter, el("label", {}, wide, " wide"), count, state), place);
+  fill(
+    view,
+    el("div", { class: "bar" }, el("h1", {}, kind.kind), filter, el("label", {}, wide, " wide"), count, state),
+    place,
+  );
   let grid = null;
   let made = "";
   const texts = new WeakMap();
 
   function remake() {
     grid?.close();
-    grid = new Grid(columnsOf(app, kind, live, namespace, wide.checked), { label: kind.kind, onOpen: (row) => {
-      location.hash = app.objectHref(kind, row.object.metadata.namespace || "", row.object.metadata.name);
-    } });
+    grid = new Grid(columnsOf(app, kind, live, namespace, wide.checked), {
+      label: kind.kind,
+      onOpen: (row) => {
+        location.hash = app.objectHref(kind, row.object.metadata.namespace || "", row.object.metadata.name);
+      },
+    });
     fill(place, grid.element);
     app.current = { row: () => grid.current(), kind, remove: () => removeChosen() };
     if (document.activeElement === document.body) grid.body.focus();
@@ -59,7 +80,12 @@ export function listing(app, view, kind) {
     count.textContent = `${shown.length}${wanted ? ` of ${rows.length}` : ""}${live.isWhole ? "" : " …"}${live.isCut ? ", the first alone" : ""}`;
   }
 
-  const live = new Live(app.server, pathOf(kind, namespace), { onChange: draw, onState: (problem) => { state.textContent = problem; } });
+  const live = new Live(app.server, pathOf(kind, namespace), {
+    onChange: draw,
+    onState: (problem) => {
+      state.textContent = problem;
+    },
+  });
   live.run().catch((error) => app.fail(error));
   const ages = setInterval(() => grid?.draw(true), AGES_MS);
   return () => {
@@ -70,24 +96,38 @@ export function listing(app, view, kind) {
 }
 
 function columnsOf(app, kind, live, namespace, isWide) {
-  const columns = live.columns.map((column, index) => ({ column, index }))
+  const columns = live.columns
+    .map((column, index) => ({ column, index }))
     .filter(({ column }) => isWide || column.priority === 0)
     .map(({ column, index }) => ({
-      name: column.name, about: column.description, width: WIDTHS[column.name], value: (row) => row.cells[index],
+      name: column.name,
+      about: column.description,
+      width: WIDTHS[column.name],
+      value: (row) => row.cells[index],
       ...(column.name === "Age" && {
         shown: (row) => age(row.object.metadata.creationTimestamp) || String(row.cells[index]),
         sort: (row) => -Date.parse(row.object.metadata.creationTimestamp),
       }),
-      ...(index === 0 && column.name === "Name" && {
-        isToned: false, shown: (row) => app.link(kind, row.object.metadata.namespace || "", row.object.metadata.name, String(row.cells[index])),
-      }),
+      ...(index === 0 &&
+        column.name === "Name" && {
+          isToned: false,
+          shown: (row) =>
+            app.link(kind, row.object.metadata.namespace || "", row.object.metadata.name, String(row.cells[index])),
+        }),
     }));
   if (kind.namespaced && !namespace) {
-    columns.unshift({ name: "Namespace", width: WIDTHS.Namespace, isToned: false, value: (row) => row.object.metadata.namespace });
+    columns.unshift({
+      name: "Namespace",
+      width: WIDTHS.Namespace,
+      isToned: false,
+      value: (row) => row.object.metadata.namespace,
+    });
   }
   if (isSame(kind, PODS)) {
     const status = columns.find((each) => each.name === "Status");
-    if (status) status.shown = (row) => (row.object.metadata.deletionTimestamp ? "Terminating" : String(cell(live, row, "Status")));
+    if (status)
+      status.shown = (row) =>
+        row.object.metadata.deletionTimestamp ? "Terminating" : String(cell(live, row, "Status"));
   }
   return columns;
 }
@@ -97,7 +137,9 @@ function textOf(texts, row) {
   let text = texts.get(row);
   if (text === undefined) {
     const { namespace = "", labels = {} } = row.object.metadata;
-    text = `${namespace} ${row.cells.join(" ")} ${Object.entries(labels).map((pair) => pair.join("=")).join(" ")}`.toLowerCase();
+    text = `${namespace} ${row.cells.join(" ")} ${Object.entries(labels)
+      .map((pair) => pair.join("="))
+      .join(" ")}`.toLowerCase();
     texts.set(row, text);
   }
   return text;

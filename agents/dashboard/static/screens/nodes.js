@@ -19,17 +19,37 @@ export function nodes(app, view) {
   const used = new Map();
   const problems = new Map();
   const follow = (kind, keep, values) => {
-    const live = new Live(app.server, pathOf(kind), { keep, values, drawMs: 1000, onChange: () => draw(), onState: (text) => { problems.set(kind.kind, text); draw(); } });
+    const live = new Live(app.server, pathOf(kind), {
+      keep,
+      values,
+      drawMs: 1000,
+      onChange: () => draw(),
+      onState: (text) => {
+        problems.set(kind.kind, text);
+        draw();
+      },
+    });
     live.run().catch((error) => app.fail(error));
     return live;
   };
   const all = follow(NODES, (node) => ({
-    name: node.metadata.name, allocatable: node.status?.allocatable || {}, isCordoned: Boolean(node.spec?.unschedulable),
+    name: node.metadata.name,
+    allocatable: node.status?.allocatable || {},
+    isCordoned: Boolean(node.spec?.unschedulable),
     ready: (node.status?.conditions || []).find((each) => each.type === "Ready")?.status === "True",
-    troubles: (node.status?.conditions || []).filter((each) => each.type !== "Ready" && each.status === "True").map((each) => each.type),
+    troubles: (node.status?.conditions || [])
+      .filter((each) => each.type !== "Ready" && each.status === "True")
+      .map((each) => each.type),
   }));
-  const pods = follow(PODS, (pod) => ({ node: pod.spec.nodeName || "", requests: podRequests(pod.spec), isOver: ["Succeeded", "Failed"].includes(pod.status?.phase) }),
-    { fieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed" });
+  const pods = follow(
+    PODS,
+    (pod) => ({
+      node: pod.spec.nodeName || "",
+      requests: podRequests(pod.spec),
+      isOver: ["Succeeded", "Failed"].includes(pod.status?.phase),
+    }),
+    { fieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed" },
+  );
 
   function draw() {
     const sums = new Map();
@@ -41,13 +61,30 @@ export function nodes(app, view) {
       sums.set(pod.node, sum);
     }
     const found = [...all.entries.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
-    state.textContent = [...problems].filter(([, text]) => text).map(([kind, text]) => `${kind}: ${text}`).join(". ");
-    fill(place, table(["node", "state", "pods", "CPU", "memory"], found.slice(0, SHOWN_MAX).map((node) => {
-      const sum = sums.get(node.name) || { pods: 0 };
-      return [app.link(NODES, "", node.name),
-        [toned(node.ready ? "good" : "bad", node.ready ? "Ready" : "NotReady"), node.isCordoned && toned("busy", ", cordoned"), node.troubles.map((each) => toned("bad", `, ${each}`))],
-        `${sum.pods} of ${amount(node.allocatable.pods)}`, ...Object.keys(RESOURCES).map((name) => share(name, node, sum))];
-    })), found.length > SHOWN_MAX && quiet(`and ${found.length - SHOWN_MAX} more`));
+    state.textContent = [...problems]
+      .filter(([, text]) => text)
+      .map(([kind, text]) => `${kind}: ${text}`)
+      .join(". ");
+    fill(
+      place,
+      table(
+        ["node", "state", "pods", "CPU", "memory"],
+        found.slice(0, SHOWN_MAX).map((node) => {
+          const sum = sums.get(node.name) || { pods: 0 };
+          return [
+            app.link(NODES, "", node.name),
+            [
+              toned(node.ready ? "good" : "bad", node.ready ? "Ready" : "NotReady"),
+              node.isCordoned && toned("busy", ", cordoned"),
+              node.troubles.map((each) => toned("bad", `, ${each}`)),
+            ],
+            `${sum.pods} of ${amount(node.allocatable.pods)}`,
+            ...Object.keys(RESOURCES).map((name) => share(name, node, sum)),
+          ];
+        }),
+      ),
+      found.length > SHOWN_MAX && quiet(`and ${found.length - SHOWN_MAX} more`),
+    );
   }
 
   function share(name, node, sum) {
@@ -59,18 +96,21 @@ export function nodes(app, view) {
     return [bar(now || 0, requested, whole, about), el("div", { class: "quiet" }, about)];
   }
 
-  const ends = app.route.moment ? () => undefined : app.repeat(async (signal) => {
-    try {
-      const { items } = await app.server.get("/apis/metrics.k8s.io/v1beta1/nodes", { signal, isPresent: true });
-      used.clear();
-      for (const { metadata, usage } of items) used.set(metadata.name, { cpu: amount(usage.cpu), memory: amount(usage.memory) });
-      problems.delete("used");
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      problems.set("used", error.message);
-    }
-    draw();
-  }, AGAIN_MS);
+  const ends = app.route.moment
+    ? () => undefined
+    : app.repeat(async (signal) => {
+        try {
+          const { items } = await app.server.get("/apis/metrics.k8s.io/v1beta1/nodes", { signal, isPresent: true });
+          used.clear();
+          for (const { metadata, usage } of items)
+            used.set(metadata.name, { cpu: amount(usage.cpu), memory: amount(usage.memory) });
+          problems.delete("used");
+        } catch (error) {
+          if (!(error instanceof ApiError)) throw error;
+          problems.set("used", error.message);
+        }
+        draw();
+      }, AGAIN_MS);
   return () => {
     all.close();
     pods.close();

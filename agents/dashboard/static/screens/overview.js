@@ -19,7 +19,9 @@ export function overview(app, view) {
   const { namespace, moment } = app.route;
   const state = el("div", { id: "settled" }, el("h1", { tabindex: "-1" }, "…"));
   const cards = el("div", { class: "cards", id: "cards" });
-  const places = Object.fromEntries(["server", "stuck", "rolling", "recent", "warnings", "details"].map((id) => [id, el("div", { id })]));
+  const places = Object.fromEntries(
+    ["server", "stuck", "rolling", "recent", "warnings", "details"].map((id) => [id, el("div", { id })]),
+  );
   fill(view, state, cards, places.stuck, places.rolling, places.recent, places.warnings, places.details);
   const problems = new Map();
   const recent = new Recent(app);
@@ -27,8 +29,17 @@ export function overview(app, view) {
 
   const follow = (kind, keep, values) => {
     const live = new Live(app.server, pathOf(kind, namespace), {
-      keep, values, drawMs: DRAW_MS, onChange: () => { recent.compare(kind, live.entries); draw(); },
-      onState: (text) => { problems.set(kind.kind, text); draw(); },
+      keep,
+      values,
+      drawMs: DRAW_MS,
+      onChange: () => {
+        recent.compare(kind, live.entries);
+        draw();
+      },
+      onState: (text) => {
+        problems.set(kind.kind, text);
+        draw();
+      },
     });
     live.kind = kind;
     live.run().catch((error) => app.fail(error));
@@ -36,7 +47,9 @@ export function overview(app, view) {
   };
   const pods = follow(PODS, summaryOf);
   const nodes = follow(NODES, nodeOf);
-  const rollouts = [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS].map((kind) => follow(kind, (object) => rolloutOf(kind, object)));
+  const rollouts = [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS].map((kind) =>
+    follow(kind, (object) => rolloutOf(kind, object)),
+  );
   const all = [pods, nodes, ...rollouts];
   const stuckPart = stuck(app, places.stuck, pods);
   const serverPart = serverState(app, cards, places.details);
@@ -44,7 +57,8 @@ export function overview(app, view) {
   function draw() {
     const some = [...pods.entries.values()];
     const counts = {
-      waiting: some.filter((pod) => isWaiting(pod) && !pod.deletedAt).length, failing: some.filter(isFailing).length,
+      waiting: some.filter((pod) => isWaiting(pod) && !pod.deletedAt).length,
+      failing: some.filter(isFailing).length,
       ending: some.filter((pod) => pod.deletedAt).length,
     };
     const lost = [...nodes.entries.values()].filter((node) => !node.isReady);
@@ -54,26 +68,70 @@ export function overview(app, view) {
     if (isSettled && isWhole) settledAt ||= Date.now();
     else settledAt = 0;
     drawState(isWhole, isSettled, counts, lost, rolling);
-    fill(places.rolling, section("Rolling out", rolling.length > 0 && table(["what", "ready", "updated", "why"],
-      rolling.slice(0, ROLLING_MAX).map((each) => [app.link(each.kind, each.namespace, each.name, `${each.kind.kind} ${each.namespace}/${each.name}`),
-        `${each.ready}/${each.desired}`, `${each.updated}/${each.desired}`, each.reason]))));
+    fill(
+      places.rolling,
+      section(
+        "Rolling out",
+        rolling.length > 0 &&
+          table(
+            ["what", "ready", "updated", "why"],
+            rolling
+              .slice(0, ROLLING_MAX)
+              .map((each) => [
+                app.link(each.kind, each.namespace, each.name, `${each.kind.kind} ${each.namespace}/${each.name}`),
+                `${each.ready}/${each.desired}`,
+                `${each.updated}/${each.desired}`,
+                each.reason,
+              ]),
+          ),
+      ),
+    );
     recent.draw(places.recent);
     stuckPart.draw();
   }
 
   function drawState(isWhole, isSettled, counts, lost, rolling) {
     const what = [
-      [counts.failing, "failing", "bad"], [counts.waiting, "waiting", "busy"], [counts.ending, "terminating", "busy"],
-    ].filter(([count]) => count).map(([count, name, kind]) => toned(kind, `${count} ${count > 1 ? "pods" : "pod"} ${name}`));
+      [counts.failing, "failing", "bad"],
+      [counts.waiting, "waiting", "busy"],
+      [counts.ending, "terminating", "busy"],
+    ]
+      .filter(([count]) => count)
+      .map(([count, name, kind]) => toned(kind, `${count} ${count > 1 ? "pods" : "pod"} ${name}`));
     if (lost.length) what.unshift(toned("bad", `${lost.length} of ${nodes.entries.size} nodes not ready`));
     if (rolling.length) what.push(toned("busy", `${rolling.length} rolling out`));
     const word = !isWhole ? "…" : isSettled ? "settled" : "changing";
-    fill(state, el("h1", { tabindex: "-1" }, namespace ? `${namespace} ` : "The cluster ", isWhole && "is ", toned(isSettled ? tone("settled") : "busy", word),
-      moment ? ` at ${moment}` : ""),
-    el("p", {}, join(what), what.length ? ". " : "", `${pods.entries.size} pods${pods.isCut ? " and more" : ""} on ${nodes.entries.size} nodes, resourceVersion ${pods.version || "…"}`,
-      settledAt && !moment ? `, settled since ${clock(settledAt)}` : ""),
-    lost.map((node) => el("p", {}, app.link(NODES, "", node.name, `Node ${node.name}`), " ", toned("bad", node.reason), ` ${node.message}`, ` for ${age(node.since)}`)),
-    [...problems].filter(([, text]) => text).map(([kind, text]) => quiet(`${kind}: ${text}`)));
+    fill(
+      state,
+      el(
+        "h1",
+        { tabindex: "-1" },
+        namespace ? `${namespace} ` : "The cluster ",
+        isWhole && "is ",
+        toned(isSettled ? tone("settled") : "busy", word),
+        moment ? ` at ${moment}` : "",
+      ),
+      el(
+        "p",
+        {},
+        join(what),
+        what.length ? ". " : "",
+        `${pods.entries.size} pods${pods.isCut ? " and more" : ""} on ${nodes.entries.size} nodes, resourceVersion ${pods.version || "…"}`,
+        settledAt && !moment ? `, settled since ${clock(settledAt)}` : "",
+      ),
+      lost.map((node) =>
+        el(
+          "p",
+          {},
+          app.link(NODES, "", node.name, `Node ${node.name}`),
+          " ",
+          toned("bad", node.reason),
+          ` ${node.message}`,
+          ` for ${age(node.since)}`,
+        ),
+      ),
+      [...problems].filter(([, text]) => text).map(([kind, text]) => quiet(`${kind}: ${text}`)),
+    );
   }
 
   const ends = [

@@ -14,7 +14,9 @@ export function selectorOf(object) {
   const selector = object.spec?.selector;
   if (!selector || object.kind === "NetworkPolicy") return "";
   const labels = selector.matchLabels || (selector.matchExpressions ? {} : selector);
-  const parts = Object.entries(labels).filter(([, value]) => typeof value === "string").map(([name, value]) => `${name}=${value}`);
+  const parts = Object.entries(labels)
+    .filter(([, value]) => typeof value === "string")
+    .map(([name, value]) => `${name}=${value}`);
   for (const { key, operator, values = [] } of selector.matchExpressions || []) {
     if (operator === "Exists") parts.push(key);
     else if (operator === "DoesNotExist") parts.push(`!${key}`);
@@ -34,13 +36,31 @@ export function podsOf(app, place, kind, object) {
   const selector = ["apps", "batch", ""].includes(kind.group) && kind.namespaced ? selectorOf(object) : "";
   if (!selector || object.kind === "PersistentVolumeClaim") return () => undefined;
   const live = new Live(app.server, pathOf(PODS, object.metadata.namespace), {
-    values: { labelSelector: selector }, keep: (pod) => (isOf(pod, object) ? summaryOf(pod) : null),
+    values: { labelSelector: selector },
+    keep: (pod) => (isOf(pod, object) ? summaryOf(pod) : null),
     onState: (text) => text && fill(place, quiet(`pods: ${text}`)),
     onChange: () => {
       const found = [...live.entries.values()].filter(Boolean);
-      fill(place, section(`Pods (${found.length})`, found.length > 0 && table(["pod", "status", "node", "restarts", "age"], found.slice(0, SHOWN_MAX).map((pod) => [
-        app.link(PODS, pod.namespace, pod.name, pod.name), toned(tone(wordOf(pod)), wordOf(pod)), pod.node, pod.restarts, age(pod.createdAt)])),
-      found.length > SHOWN_MAX && quiet(`and ${found.length - SHOWN_MAX} more`)));
+      fill(
+        place,
+        section(
+          `Pods (${found.length})`,
+          found.length > 0 &&
+            table(
+              ["pod", "status", "node", "restarts", "age"],
+              found
+                .slice(0, SHOWN_MAX)
+                .map((pod) => [
+                  app.link(PODS, pod.namespace, pod.name, pod.name),
+                  toned(tone(wordOf(pod)), wordOf(pod)),
+                  pod.node,
+                  pod.restarts,
+                  age(pod.createdAt),
+                ]),
+            ),
+          found.length > SHOWN_MAX && quiet(`and ${found.length - SHOWN_MAX} more`),
+        ),
+      );
     },
   });
   live.run().catch((error) => app.fail(error));

@@ -26,7 +26,8 @@ export class Recent {
   compare(kind, entries) {
     const old = this.before.get(kind.kind);
     const now = new Map();
-    for (const [uid, each] of entries) now.set(uid, { word: this.word(kind, each), namespace: each.namespace, name: each.name });
+    for (const [uid, each] of entries)
+      now.set(uid, { word: this.word(kind, each), namespace: each.namespace, name: each.name });
     this.before.set(kind.kind, now);
     if (!old) return;
     const news = [];
@@ -34,15 +35,42 @@ export class Recent {
       const word = old.get(uid)?.word;
       if (word !== each.word && news.length < NEWS_MAX) news.push({ kind, ...each, from: word ?? "new" });
     }
-    for (const [uid, each] of old) if (!now.has(uid) && news.length < NEWS_MAX) news.push({ kind, ...each, from: each.word, word: "gone" });
+    for (const [uid, each] of old)
+      if (!now.has(uid) && news.length < NEWS_MAX) news.push({ kind, ...each, from: each.word, word: "gone" });
     this.kept = [...news.map((each) => ({ ...each, at: Date.now() })).reverse(), ...this.kept].slice(0, KEPT_MAX);
   }
 
   draw(place) {
-    fill(place, section("Changes right now", this.kept.length > 0 && el("ol", { class: "plain" }, this.kept.slice(0, SHOWN_MAX).map((each) => el("li", {},
-      el("span", { class: "quiet" }, clock(each.at)), " ",
-      each.word === "gone" ? `${each.kind.kind} ${each.namespace && `${each.namespace}/`}${each.name}`
-        : this.app.link(each.kind, each.namespace, each.name, `${each.kind.kind} ${each.namespace && `${each.namespace}/`}${each.name}`),
-      ` ${each.from} → `, el("span", { class: tone(each.word) }, each.word))))));
+    fill(
+      place,
+      section(
+        "Changes right now",
+        this.kept.length > 0 &&
+          el(
+            "ol",
+            { class: "plain" },
+            this.kept
+              .slice(0, SHOWN_MAX)
+              .map((each) =>
+                el(
+                  "li",
+                  {},
+                  el("span", { class: "quiet" }, clock(each.at)),
+                  " ",
+                  each.word === "gone"
+                    ? `${each.kind.kind} ${each.namespace && `${each.namespace}/`}${each.name}`
+                    : this.app.link(
+                        each.kind,
+                        each.namespace,
+                        each.name,
+                        `${each.kind.kind} ${each.namespace && `${each.namespace}/`}${each.name}`,
+                      ),
+                  ` ${each.from} → `,
+                  el("span", { class: tone(each.word) }, each.word),
+                ),
+              ),
+          ),
+      ),
+    );
   }
 }

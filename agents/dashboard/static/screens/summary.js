@@ -25,7 +25,12 @@ export function summary(app, body, { kind, object }) {
   const facts = el("dl", { class: "facts" });
   const fact = (name, ...value) => facts.append(el("dt", {}, name), el("dd", {}, ...value));
   fact("Age", `${age(metadata.creationTimestamp)} (${metadata.creationTimestamp})`);
-  if (metadata.deletionTimestamp) fact("Terminating", toned("busy", `since ${metadata.deletionTimestamp}`), metadata.finalizers ? `, waits for ${metadata.finalizers.join(", ")}` : "");
+  if (metadata.deletionTimestamp)
+    fact(
+      "Terminating",
+      toned("busy", `since ${metadata.deletionTimestamp}`),
+      metadata.finalizers ? `, waits for ${metadata.finalizers.join(", ")}` : "",
+    );
   else if (metadata.finalizers?.length) fact("Finalizers", metadata.finalizers.join(", "));
   const owners = el("span", {}, "…");
   if (metadata.ownerReferences?.length) fact("Owned by", owners);
@@ -39,7 +44,10 @@ export function summary(app, body, { kind, object }) {
   const pods = el("div", { id: "pods" });
   fill(body, facts, graphs, conditions(status.conditions), containers(object), pods, events);
   const ends = [app.repeat((signal) => showEvents(app, events, object, signal), EVENTS_MS)];
-  if (metadata.ownerReferences?.length) chain(app, metadata).then((found) => fill(owners, found)).catch((error) => app.fail(error));
+  if (metadata.ownerReferences?.length)
+    chain(app, metadata)
+      .then((found) => fill(owners, found))
+      .catch((error) => app.fail(error));
   if (!app.route.moment && (isSame(kind, PODS) || isSame(kind, NODES))) ends.push(usage(app, graphs, kind, object));
   ends.push(podsOf(app, pods, kind, object));
   return () => {
@@ -49,8 +57,18 @@ export function summary(app, body, { kind, object }) {
 
 function chips(pairs) {
   const all = Object.entries(pairs);
-  return [all.slice(0, CHIPS_MAX).map(([name, value]) => el("span", { class: "chip", title: short(`${name}=${value}`, MESSAGE_MAX) }, short(`${name}=${value}`, VALUE_MAX))),
-    all.length > CHIPS_MAX && ` and ${all.length - CHIPS_MAX} more`];
+  return [
+    all
+      .slice(0, CHIPS_MAX)
+      .map(([name, value]) =>
+        el(
+          "span",
+          { class: "chip", title: short(`${name}=${value}`, MESSAGE_MAX) },
+          short(`${name}=${value}`, VALUE_MAX),
+        ),
+      ),
+    all.length > CHIPS_MAX && ` and ${all.length - CHIPS_MAX} more`,
+  ];
 }
 
 function podFacts(app, fact, pod) {
@@ -66,8 +84,23 @@ function podFacts(app, fact, pod) {
 function serviceFacts(fact, service) {
   const { spec, metadata } = service;
   fact("Type", spec.type || "ClusterIP");
-  fact("Addresses", [...(spec.clusterIPs || []), ...(spec.externalIPs || []), ...(service.status?.loadBalancer?.ingress || []).map((each) => each.ip || each.hostname)].join(", ") || "none");
-  fact("Ports", (spec.ports || []).map((each) => `${each.name ? `${each.name} ` : ""}${each.port}/${each.protocol || "TCP"} to ${each.targetPort ?? each.port}${each.nodePort ? `, node port ${each.nodePort}` : ""}`).join("; ") || "none");
+  fact(
+    "Addresses",
+    [
+      ...(spec.clusterIPs || []),
+      ...(spec.externalIPs || []),
+      ...(service.status?.loadBalancer?.ingress || []).map((each) => each.ip || each.hostname),
+    ].join(", ") || "none",
+  );
+  fact(
+    "Ports",
+    (spec.ports || [])
+      .map(
+        (each) =>
+          `${each.name ? `${each.name} ` : ""}${each.port}/${each.protocol || "TCP"} to ${each.targetPort ?? each.port}${each.nodePort ? `, node port ${each.nodePort}` : ""}`,
+      )
+      .join("; ") || "none",
+  );
   fact("Port forward", hint(`service/${metadata.name}`, metadata.namespace, spec.ports?.[0]?.port || 80));
 }
 
@@ -78,23 +111,62 @@ function hint(target, namespace, port) {
 }
 
 function conditions(found) {
-  return section("Conditions", found?.length > 0 && table(["type", "status", "reason", "message", "since"], found.map((each) => [
-    each.type, toned(tone(each.status), each.status), each.reason || "", short(each.message || "", MESSAGE_MAX), age(each.lastTransitionTime)])));
+  return section(
+    "Conditions",
+    found?.length > 0 &&
+      table(
+        ["type", "status", "reason", "message", "since"],
+        found.map((each) => [
+          each.type,
+          toned(tone(each.status), each.status),
+          each.reason || "",
+          short(each.message || "", MESSAGE_MAX),
+          age(each.lastTransitionTime),
+        ]),
+      ),
+  );
 }
 
 function containers(object) {
   const status = object.status || {};
-  const states = [...(status.initContainerStatuses || []), ...(status.containerStatuses || []), ...(status.ephemeralContainerStatuses || [])];
+  const states = [
+    ...(status.initContainerStatuses || []),
+    ...(status.containerStatuses || []),
+    ...(status.ephemeralContainerStatuses || []),
+  ];
   if (states.length) {
-    return section("Containers", table(["name", "image", "state", "restarts", "why"], states.map((each) => {
-      const [state, detail] = Object.entries(each.state || {})[0] || ["waiting", {}];
-      const last = each.lastState?.terminated;
-      return [each.name, short(each.image || "", VALUE_MAX), toned(tone(detail.reason || (state === "running" ? "Running" : "Pending")), detail.reason || state), each.restartCount,
-        short([detail.message, last && `last: ${last.reason || "?"} (${last.exitCode}) ${last.message || ""}`].filter(Boolean).join("; "), MESSAGE_MAX)];
-    })));
+    return section(
+      "Containers",
+      table(
+        ["name", "image", "state", "restarts", "why"],
+        states.map((each) => {
+          const [state, detail] = Object.entries(each.state || {})[0] || ["waiting", {}];
+          const last = each.lastState?.terminated;
+          return [
+            each.name,
+            short(each.image || "", VALUE_MAX),
+            toned(tone(detail.reason || (state === "running" ? "Running" : "Pending")), detail.reason || state),
+            each.restartCount,
+            short(
+              [detail.message, last && `last: ${last.reason || "?"} (${last.exitCode}) ${last.message || ""}`]
+                .filter(Boolean)
+                .join("; "),
+              MESSAGE_MAX,
+            ),
+          ];
+        }),
+      ),
+    );
   }
   const template = object.spec?.template?.spec;
-  return section("Containers", template?.containers?.length > 0 && table(["name", "image"], template.containers.map((each) => [each.name, short(each.image || "", VALUE_MAX)])));
+  return section(
+    "Containers",
+    template?.containers?.length > 0 &&
+      table(
+        ["name", "image"],
+        template.containers.map((each) => [each.name, short(each.image || "", VALUE_MAX)]),
+      ),
+  );
 }
 
 /** Return the owners of an object, up to one that has none. */
@@ -132,19 +204,44 @@ async function showEvents(app, place, object, signal) {
   const { namespace, uid, name } = object.metadata;
   const kept = [];
   // Events of nodes name the node in the place of its uid.
-  const selector = object.kind === "Node" ? `involvedObject.kind=Node,involvedObject.name=${name}` : `involvedObject.uid=${uid}`;
+  const selector =
+    object.kind === "Node" ? `involvedObject.kind=Node,involvedObject.name=${name}` : `involvedObject.uid=${uid}`;
   try {
-    await list(app.server, pathOf(EVENTS, namespace), { fieldSelector: selector }, { signal, onPage: (page) => {
-      kept.push(...page.items);
-      return kept.length < READ_MAX;
-    } });
+    await list(
+      app.server,
+      pathOf(EVENTS, namespace),
+      { fieldSelector: selector },
+      {
+        signal,
+        onPage: (page) => {
+          kept.push(...page.items);
+          return kept.length < READ_MAX;
+        },
+      },
+    );
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(place, el("h2", {}, "Events"), quiet(error.message));
     return;
   }
   kept.sort((a, b) => Date.parse(timeOf(b)) - Date.parse(timeOf(a)));
-  fill(place, el("h2", {}, "Events"), kept.length ? table(["age", "type", "reason", "message", "times", "from"], kept.slice(0, EVENTS_MAX).map((each) => [
-    age(timeOf(each)), toned(tone(each.type), each.type), each.reason, short(each.message || "", MESSAGE_MAX), each.series?.count || each.count || 1, each.reportingComponent || each.source?.component || ""]))
-    : quiet("none"));
+  fill(
+    place,
+    el("h2", {}, "Events"),
+    kept.length
+      ? table(
+          ["age", "type", "reason", "message", "times", "from"],
+          kept
+            .slice(0, EVENTS_MAX)
+            .map((each) => [
+              age(timeOf(each)),
+              toned(tone(each.type), each.type),
+              each.reason,
+              short(each.message || "", MESSAGE_MAX),
+              each.series?.count || each.count || 1,
+              each.reportingComponent || each.source?.component || "",
+            ]),
+        )
+      : quiet("none"),
+  );
 }

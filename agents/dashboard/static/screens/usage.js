@@ -11,18 +11,35 @@ const AGAIN_MS = 15_000;
 
 export function usage(app, place, kind, object) {
   const { namespace, name } = object.metadata;
-  const of = kind.resource === "nodes" ? `nodes/${encodeURIComponent(name)}` : `namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
-  const limit = (resource) => (kind.resource === "nodes" ? amount(object.status?.allocatable?.[resource])
-    : (object.spec.containers || []).every((each) => each.resources?.limits?.[resource])
-      ? object.spec.containers.reduce((sum, each) => sum + amount(each.resources.limits[resource]), 0) : 0);
+  const of =
+    kind.resource === "nodes"
+      ? `nodes/${encodeURIComponent(name)}`
+      : `namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`;
+  const limit = (resource) =>
+    kind.resource === "nodes"
+      ? amount(object.status?.allocatable?.[resource])
+      : (object.spec.containers || []).every((each) => each.resources?.limits?.[resource])
+        ? object.spec.containers.reduce((sum, each) => sum + amount(each.resources.limits[resource]), 0)
+        : 0;
   return app.repeat(async (signal) => {
     try {
-      const { points } = await app.server.get(`/apis/${GROUP.group}/${GROUP.version}/${of}`, { signal, isPresent: true });
+      const { points } = await app.server.get(`/apis/${GROUP.group}/${GROUP.version}/${of}`, {
+        signal,
+        isPresent: true,
+      });
       const series = (resource) => points.map((each) => [Date.parse(each.timestamp), amount(each.usage[resource])]);
-      fill(place, section("Used", graph("CPU", series("cpu"), cores, limit("cpu")), graph("Memory", series("memory"), bytes, limit("memory"))));
+      fill(
+        place,
+        section(
+          "Used",
+          graph("CPU", series("cpu"), cores, limit("cpu")),
+          graph("Memory", series("memory"), bytes, limit("memory")),
+        ),
+      );
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (error.code === 404) fill(place); // nothing measures here
+      if (error.code === 404)
+        fill(place); // nothing measures here
       else fill(place, quiet(`usage: ${error.message}`));
     }
   }, AGAIN_MS);

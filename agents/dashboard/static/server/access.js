@@ -6,7 +6,11 @@ const KEPT_MAX = 500;
 /** Return who the server takes the user for: {username, groups}. */
 export async function whoAmI(server) {
   const review = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
-  return (await server.write("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, undefined, { isHarmless: true })).status.userInfo;
+  return (
+    await server.write("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, undefined, {
+      isHarmless: true,
+    })
+  ).status.userInfo;
 }
 
 export class Access {
@@ -21,10 +25,17 @@ export class Access {
     const kept = this.known.get(key);
     if (kept && kept.until > Date.now()) return kept.allowed;
     const review = {
-      apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview",
+      apiVersion: "authorization.k8s.io/v1",
+      kind: "SelfSubjectAccessReview",
       spec: { resourceAttributes: attributes },
     };
-    const answer = await this.server.write("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, undefined, { isHarmless: true });
+    const answer = await this.server.write(
+      "POST",
+      "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+      review,
+      undefined,
+      { isHarmless: true },
+    );
     if (this.known.size >= KEPT_MAX) this.known.clear();
     this.known.set(key, { allowed: answer.status.allowed, until: Date.now() + KEPT_MS });
     return answer.status.allowed;

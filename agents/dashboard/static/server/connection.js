@@ -61,10 +61,19 @@ export class Connection {
     const stop = () => late.abort();
     options.signal?.addEventListener("abort", stop);
     try {
-      const answer = await reached(fetch(this.address(path, options), {
-        method: options.method || "GET", headers, body: options.body, signal: late.signal,
-        cache: "no-store", credentials: "same-origin", redirect: "error", referrerPolicy: "no-referrer",
-      }), options.signal);
+      const answer = await reached(
+        fetch(this.address(path, options), {
+          method: options.method || "GET",
+          headers,
+          body: options.body,
+          signal: late.signal,
+          cache: "no-store",
+          credentials: "same-origin",
+          redirect: "error",
+          referrerPolicy: "no-referrer",
+        }),
+        options.signal,
+      );
       if (!answer.ok) throw await this.refusal(answer, options.signal);
       if (!options.isStream) return { answer, text: await reached(answer.text(), options.signal) };
       // The signal of the caller alone ends a stream, once it has begun.
@@ -98,12 +107,16 @@ export class Connection {
   async write(method, path, body, type = "application/json", options = {}) {
     const text = typeof body === "string" || body === undefined ? body : JSON.stringify(body);
     return this.get(path, {
-      ...options, method, body: text, type: text === undefined ? undefined : type, isPresent: true,
+      ...options,
+      method,
+      body: text,
+      type: text === undefined ? undefined : type,
+      isPresent: true,
     });
   }
 
   /** Yield the lines of an answer as they come; of a line that is too long its beginning, see `cut`. */
-  async* lines(path, options = {}) {
+  async *lines(path, options = {}) {
     const { answer } = await this.send(path, { ...options, isStream: true });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     const max = options.lineMax || LINE_CHARACTERS_MAX;
@@ -152,7 +165,8 @@ async function reached(step, signal) {
 export function query(values) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
-    for (const each of Array.isArray(value) ? value : [value]) if (each !== "" && each !== undefined) found.append(name, each);
+    for (const each of Array.isArray(value) ? value : [value])
+      if (each !== "" && each !== undefined) found.append(name, each);
   }
   const text = found.toString();
   return text && `?${text}`;

@@ -7,11 +7,41 @@ const DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscov
 export const PODS = { group: "", version: "v1", resource: "pods", kind: "Pod", namespaced: true };
 export const NODES = { group: "", version: "v1", resource: "nodes", kind: "Node", namespaced: false };
 export const EVENTS = { group: "", version: "v1", resource: "events", kind: "Event", namespaced: true };
-export const REPLICA_SETS = { group: "apps", version: "v1", resource: "replicasets", kind: "ReplicaSet", namespaced: true };
-export const DEPLOYMENTS = { group: "apps", version: "v1", resource: "deployments", kind: "Deployment", namespaced: true };
-export const STATEFUL_SETS = { group: "apps", version: "v1", resource: "statefulsets", kind: "StatefulSet", namespaced: true };
-export const DAEMON_SETS = { group: "apps", version: "v1", resource: "daemonsets", kind: "DaemonSet", namespaced: true };
-export const REVISIONS = { group: "apps", version: "v1", resource: "controllerrevisions", kind: "ControllerRevision", namespaced: true };
+export const REPLICA_SETS = {
+  group: "apps",
+  version: "v1",
+  resource: "replicasets",
+  kind: "ReplicaSet",
+  namespaced: true,
+};
+export const DEPLOYMENTS = {
+  group: "apps",
+  version: "v1",
+  resource: "deployments",
+  kind: "Deployment",
+  namespaced: true,
+};
+export const STATEFUL_SETS = {
+  group: "apps",
+  version: "v1",
+  resource: "statefulsets",
+  kind: "StatefulSet",
+  namespaced: true,
+};
+export const DAEMON_SETS = {
+  group: "apps",
+  version: "v1",
+  resource: "daemonsets",
+  kind: "DaemonSet",
+  namespaced: true,
+};
+export const REVISIONS = {
+  group: "apps",
+  version: "v1",
+  resource: "controllerrevisions",
+  kind: "ControllerRevision",
+  namespaced: true,
+};
 
 /** Return every kind that can be listed, of the preferred version of its group. */
 export async function readKinds(server) {
@@ -25,9 +55,13 @@ export async function readKinds(server) {
           if (seen.has(each.resource) || !each.verbs.includes("list")) continue;
           seen.add(each.resource);
           found.push({
-            group: group.metadata?.name || "", version: version.version, resource: each.resource,
-            kind: each.responseKind?.kind || each.resource, namespaced: each.scope === "Namespaced",
-            verbs: each.verbs, short: each.shortNames || [],
+            group: group.metadata?.name || "",
+            version: version.version,
+            resource: each.resource,
+            kind: each.responseKind?.kind || each.resource,
+            namespaced: each.scope === "Namespaced",
+            verbs: each.verbs,
+            short: each.shortNames || [],
             sub: (each.subresources || []).map((one) => one.subresource),
           });
         }
@@ -68,6 +102,9 @@ export function named(kinds, text) {
     if (names(each).some((name) => name.startsWith(wanted))) return 1;
     return names(each).some((name) => name.includes(wanted)) ? 2 : 3;
   };
-  return kinds.map((each) => ({ each, rank: rank(each) })).filter((one) => one.rank < 3)
-    .sort((a, b) => a.rank - b.rank || a.each.resource.length - b.each.resource.length).map((one) => one.each);
+  return kinds
+    .map((each) => ({ each, rank: rank(each) }))
+    .filter((one) => one.rank < 3)
+    .sort((a, b) => a.rank - b.rank || a.each.resource.length - b.each.resource.length)
+    .map((one) => one.each);
 }

@@ -11,7 +11,10 @@ export async function list(server, path, values = {}, { accept, signal, isPresen
   let next = "";
   let whole = null;
   do {
-    const page = asTable(await server.get(path + query({ ...values, limit: PAGE, continue: next }), { accept, signal, isPresent }), accept);
+    const page = asTable(
+      await server.get(path + query({ ...values, limit: PAGE, continue: next }), { accept, signal, isPresent }),
+      accept,
+    );
     const key = page.rows === undefined ? "items" : "rows";
     page[key] ||= [];
     const goesOn = onPage?.(page);
@@ -31,7 +34,10 @@ function asTable(page, accept) {
   if (accept !== TABLE || page.kind === "Table") return page;
   return {
     metadata: page.metadata,
-    columnDefinitions: [{ name: "Name", priority: 0 }, { name: "Age", priority: 0 }],
+    columnDefinitions: [
+      { name: "Name", priority: 0 },
+      { name: "Age", priority: 0 },
+    ],
     rows: (page.items || []).map(asRow),
   };
 }

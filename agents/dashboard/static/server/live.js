@@ -60,7 +60,9 @@ export class Live {
     const values = this.keep ? this.values : { ...this.values, includeObject: "Metadata" };
     this.isCut = false;
     const whole = await list(this.server, this.path, values, {
-      accept, signal: this.ending.signal, isPresent: this.isPresent,
+      accept,
+      signal: this.ending.signal,
+      isPresent: this.isPresent,
       onPage: (page) => {
         if (page.columnDefinitions) this.columns = page.columnDefinitions;
         for (const each of page.rows || page.items) this.put(entries, each);
@@ -106,7 +108,10 @@ export class Live {
   wait(milliseconds) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, milliseconds);
-      this.ending.signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); });
+      this.ending.signal.addEventListener("abort", () => {
+        clearTimeout(timer);
+        resolve();
+      });
     });
   }
 

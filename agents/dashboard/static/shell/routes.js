@@ -26,8 +26,15 @@ export function parse(hash) {
   }
   const [view = "", group, version, resource, of, name, tab] = parts;
   return {
-    moment: prefixes.at, namespace: prefixes.in, view, group: back(group), version: back(version),
-    resource: back(resource), of: back(of), name: back(name), tab: back(tab),
+    moment: prefixes.at,
+    namespace: prefixes.in,
+    view,
+    group: back(group),
+    version: back(version),
+    resource: back(resource),
+    of: back(of),
+    name: back(name),
+    tab: back(tab),
   };
 }
 
@@ -35,6 +42,7 @@ export function parse(hash) {
 export function write({ moment, namespace, view = "", group, version, resource, of, name, tab }) {
   const prefix = `#/${moment ? `at/${part(moment)}/` : ""}${namespace ? `in/${part(namespace)}/` : ""}`;
   if (view === "kind") return `${prefix}kind/${[group, version, resource].map(part).join("/")}`;
-  if (view === "object") return `${prefix}object/${[group, version, resource, of, name].map(part).join("/")}${tab ? `/${part(tab)}` : ""}`;
+  if (view === "object")
+    return `${prefix}object/${[group, version, resource, of, name].map(part).join("/")}${tab ? `/${part(tab)}` : ""}`;
   return prefix + view;
 }

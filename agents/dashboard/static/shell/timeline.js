@@ -17,17 +17,48 @@ export class Timeline {
     this.oldest = 0;
     this.now = Date.now();
     this.skew = 0;
-    this.slider = el("input", { type: "range", id: "slider", min: 0, max: STEPS, value: STEPS, "aria-label": "Moment",
-      oninput: () => this.tell(this.chosen()), onchange: () => this.leap() });
-    this.bars = svg("svg", { class: "bars", viewBox: `0 0 ${BARS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" });
-    this.text = el("input", { id: "moment", size: 22, placeholder: "now", autocomplete: "off", "aria-label": "Moment as a time or resourceVersion",
-      title: "a resourceVersion, or a time such as 2026-01-02T15:04:05Z" });
+    this.slider = el("input", {
+      type: "range",
+      id: "slider",
+      min: 0,
+      max: STEPS,
+      value: STEPS,
+      "aria-label": "Moment",
+      oninput: () => this.tell(this.chosen()),
+      onchange: () => this.leap(),
+    });
+    this.bars = svg("svg", {
+      class: "bars",
+      viewBox: `0 0 ${BARS} 10`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    });
+    this.text = el("input", {
+      id: "moment",
+      size: 22,
+      placeholder: "now",
+      autocomplete: "off",
+      "aria-label": "Moment as a time or resourceVersion",
+      title: "a resourceVersion, or a time such as 2026-01-02T15:04:05Z",
+    });
     this.label = el("output", { id: "when", for: "slider" }, "now");
-    this.element = el("form", { class: "timeline", id: "timeline", onsubmit: (event) => {
-      event.preventDefault();
-      this.look(this.text.value.trim());
-    } }, el("a", { href: "#/changes", id: "changed" }, "Changes"), el("span", { class: "track" }, this.bars, this.slider), this.label, this.text,
-    el("button", {}, "Look"), el("button", { type: "button", id: "now", onclick: () => this.look("") }, "Now"));
+    this.element = el(
+      "form",
+      {
+        class: "timeline",
+        id: "timeline",
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.look(this.text.value.trim());
+        },
+      },
+      el("a", { href: "#/changes", id: "changed" }, "Changes"),
+      el("span", { class: "track" }, this.bars, this.slider),
+      this.label,
+      this.text,
+      el("button", {}, "Look"),
+      el("button", { type: "button", id: "now", onclick: () => this.look("") }, "Now"),
+    );
   }
 
   /** Begin to follow how far back the past goes. */
@@ -68,10 +99,13 @@ export class Timeline {
       counts[bar] += last - first + 1;
     }
     const top = Math.max(1, ...counts);
-    fill(this.bars, counts.map((count, at) => {
-      const height = count ? 1 + (9 * Math.sqrt(count)) / Math.sqrt(top) : 0;
-      return svg("rect", { x: at, y: 10 - height, width: 0.8, height });
-    }));
+    fill(
+      this.bars,
+      counts.map((count, at) => {
+        const height = count ? 1 + (9 * Math.sqrt(count)) / Math.sqrt(top) : 0;
+        return svg("rect", { x: at, y: 10 - height, width: 0.8, height });
+      }),
+    );
   }
 
   chosen() {
@@ -104,7 +138,8 @@ export class Timeline {
     document.getElementById("changed")?.setAttribute("href", this.app.href({ view: "changes" }));
     const time = /^\d+$/.test(moment) ? NaN : Date.parse(moment);
     if (!moment) this.slider.value = STEPS;
-    else if (!Number.isNaN(time)) this.slider.value = (STEPS * (time - this.oldest)) / Math.max(1, this.now - this.oldest);
+    else if (!Number.isNaN(time))
+      this.slider.value = (STEPS * (time - this.oldest)) / Math.max(1, this.now - this.oldest);
     if (moment && Number.isNaN(time)) {
       fill(this.label, `resourceVersion ${moment}`);
       this.slider.setAttribute("aria-valuetext", this.label.textContent);

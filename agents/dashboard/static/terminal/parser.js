@@ -60,21 +60,37 @@ export class Parser {
     this.state = this.ground;
     if (character === "[") this.begin(this.csi);
     else if (character === "]" || "P^_X".includes(character)) this.begin(this.text);
-    else if ("()*+".includes(character)) this.begin((which) => { this.isGraphic = character === "(" ? which === "0" : this.isGraphic; this.state = this.ground; });
-    else if (" #%".includes(character)) this.begin(() => { this.state = this.ground; });
+    else if ("()*+".includes(character))
+      this.begin((which) => {
+        this.isGraphic = character === "(" ? which === "0" : this.isGraphic;
+        this.state = this.ground;
+      });
+    else if (" #%".includes(character))
+      this.begin(() => {
+        this.state = this.ground;
+      });
     else if (character === "7") screen.save();
     else if (character === "8") screen.restore();
     else if (character === "D") screen.lineFeed();
-    else if (character === "E") { screen.move(screen.row, 0); screen.lineFeed(); }
-    else if (character === "M") screen.reverseLineFeed();
-    else if (character === "c") { screen.reset(); this.reset(); }
+    else if (character === "E") {
+      screen.move(screen.row, 0);
+      screen.lineFeed();
+    } else if (character === "M") screen.reverseLineFeed();
+    else if (character === "c") {
+      screen.reset();
+      this.reset();
+    }
   }
 
   /** Leave out a text for the terminal, such as a title, up to its end. */
   text(character) {
     this.sequence += 1;
-    if (character === "\u0007" || character === "\u0018" || this.sequence.length > SEQUENCE_MAX) this.state = this.ground;
-    else if (character === "\u001b") this.begin((next) => { this.state = next === "\\" ? this.ground : this.text; });
+    if (character === "\u0007" || character === "\u0018" || this.sequence.length > SEQUENCE_MAX)
+      this.state = this.ground;
+    else if (character === "\u001b")
+      this.begin((next) => {
+        this.state = next === "\\" ? this.ground : this.text;
+      });
   }
 
   csi(character) {
@@ -94,7 +110,10 @@ export class Parser {
   run(final) {
     const mark = /^[<=>?]/.exec(this.sequence)?.[0] || "";
     if (/[ -/]/.test(this.sequence) && final !== "p") return;
-    const numbers = this.sequence.slice(mark.length).split(/[;:]/).slice(0, NUMBERS_MAX)
+    const numbers = this.sequence
+      .slice(mark.length)
+      .split(/[;:]/)
+      .slice(0, NUMBERS_MAX)
       .map((each) => (each === "" ? null : Math.min(NUMBER_MAX, Number(each) || 0)));
     const one = (at = 0) => Math.max(1, numbers[at] ?? 1);
     if (mark === "?" && "hl".includes(final)) this.modes(numbers, final === "h");
@@ -102,7 +121,8 @@ export class Parser {
     else if (mark === "" && final in SIMPLE) SIMPLE[final](this.screen, one, numbers);
     else if (mark === "" && "hl".includes(final) && numbers[0] === 4) this.screen.isInserting = final === "h";
     else if (mark === "" && final === "c") this.reply(IDENTITY);
-    else if (mark === "" && final === "n" && numbers[0] === 6) this.reply(`\u001b[${this.screen.row + 1};${this.screen.column + 1}R`);
+    else if (mark === "" && final === "n" && numbers[0] === 6)
+      this.reply(`\u001b[${this.screen.row + 1};${this.screen.column + 1}R`);
     else if (mark === "" && final === "n" && numbers[0] === 5) this.reply("\u001b[0n");
     else if (mark === "" && final === "m") colours(this.screen, numbers);
   }
@@ -112,8 +132,10 @@ export class Parser {
     for (const number of numbers) {
       if (number === 1) screen.keysOfApplications = isOn;
       else if (number === 7) screen.wraps = isOn;
-      else if (number === 25) { screen.isVisible = isOn; screen.isDirty = true; }
-      else if (number === 47 || number === 1047) screen.alternate(isOn);
+      else if (number === 25) {
+        screen.isVisible = isOn;
+        screen.isDirty = true;
+      } else if (number === 47 || number === 1047) screen.alternate(isOn);
       else if (number === 1048) isOn ? screen.save() : screen.restore();
       else if (number === 1049) {
         if (isOn) screen.save();
@@ -134,12 +156,17 @@ const SIMPLE = {
   G: (screen, one) => screen.move(screen.row, one() - 1),
   H: (screen, one) => screen.move(one() - 1, one(1) - 1),
   J: (screen, _, [what]) => {
-    if (!what) { screen.eraseCells(screen.row, screen.column, screen.columns); screen.eraseRows(screen.row + 1, screen.rows); }
-    else if (what === 1) { screen.eraseRows(0, screen.row); screen.eraseCells(screen.row, 0, screen.column + 1); }
-    else screen.eraseRows(0, screen.rows);
+    if (!what) {
+      screen.eraseCells(screen.row, screen.column, screen.columns);
+      screen.eraseRows(screen.row + 1, screen.rows);
+    } else if (what === 1) {
+      screen.eraseRows(0, screen.row);
+      screen.eraseCells(screen.row, 0, screen.column + 1);
+    } else screen.eraseRows(0, screen.rows);
     if (what === 3) screen.history = [];
   },
-  K: (screen, _, [what]) => screen.eraseCells(screen.row, what ? 0 : screen.column, what === 1 ? screen.column + 1 : screen.columns),
+  K: (screen, _, [what]) =>
+    screen.eraseCells(screen.row, what ? 0 : screen.column, what === 1 ? screen.column + 1 : screen.columns),
   L: (screen, one) => screen.insertLines(one()),
   M: (screen, one) => screen.deleteLines(one()),
   P: (screen, one) => screen.deleteCells(one()),
@@ -152,7 +179,10 @@ const SIMPLE = {
   d: (screen, one) => screen.move(one() - 1, screen.column),
   e: (screen, one) => screen.move(screen.row + one(), screen.column),
   f: (screen, one) => screen.move(one() - 1, one(1) - 1),
-  r: (screen, one, [, bottom]) => { screen.region(one() - 1, (bottom || screen.rows) - 1); screen.move(0, 0); },
+  r: (screen, one, [, bottom]) => {
+    screen.region(one() - 1, (bottom || screen.rows) - 1);
+    screen.move(0, 0);
+  },
   s: (screen) => screen.save(),
   u: (screen) => screen.restore(),
 };

@@ -9,7 +9,15 @@
 const HISTORY_MAX = 2000;
 const COLUMNS_MAX = 500;
 const ROWS_MAX = 200;
-const PLAIN = Object.freeze({ foreground: -1, background: -1, bold: false, dim: false, italic: false, underline: false, inverse: false });
+const PLAIN = Object.freeze({
+  foreground: -1,
+  background: -1,
+  bold: false,
+  dim: false,
+  italic: false,
+  underline: false,
+  inverse: false,
+});
 
 const blank = (style = PLAIN) => ({ text: " ", style });
 const sized = (number, max) => Math.max(1, Math.min(max, Math.floor(number) || 1));
@@ -156,7 +164,9 @@ export class Screen {
   /** Erase cells of a row, from a column up to another one. */
   eraseCells(row, from, to) {
     const line = this.lines[row];
-    const empty = blank(this.style.background < 0 ? PLAIN : Object.freeze({ ...PLAIN, background: this.style.background }));
+    const empty = blank(
+      this.style.background < 0 ? PLAIN : Object.freeze({ ...PLAIN, background: this.style.background }),
+    );
     for (let at = Math.max(0, from); at < Math.min(this.columns, to); at += 1) line[at] = empty;
     this.dirty.add(row);
   }

@@ -5,13 +5,48 @@ import { Parser } from "./parser.js";
 import { Screen } from "./screen.js";
 
 const DRAW_MS = 16;
-const BASE = ["#2e3436", "#cc0000", "#4e9a06", "#c4a000", "#3465a4", "#75507b", "#06989a", "#d3d7cf", "#888a85", "#ef5350", "#8ae234", "#fce94f", "#729fcf", "#ad7fa8", "#34e2e2", "#eeeeec"];
+const BASE = [
+  "#2e3436",
+  "#cc0000",
+  "#4e9a06",
+  "#c4a000",
+  "#3465a4",
+  "#75507b",
+  "#06989a",
+  "#d3d7cf",
+  "#888a85",
+  "#ef5350",
+  "#8ae234",
+  "#fce94f",
+  "#729fcf",
+  "#ad7fa8",
+  "#34e2e2",
+  "#eeeeec",
+];
 const HISTORY_SHOWN = 500;
 const WAITING_BYTES_MAX = 4 << 20;
 const SLICE_BYTES = 64 << 10;
 const KEYS = {
-  Enter: "\r", Backspace: "\u007f", Tab: "\t", Escape: "\u001b", Delete: "\u001b[3~", Insert: "\u001b[2~", PageUp: "\u001b[5~", PageDown: "\u001b[6~",
-  F1: "\u001bOP", F2: "\u001bOQ", F3: "\u001bOR", F4: "\u001bOS", F5: "\u001b[15~", F6: "\u001b[17~", F7: "\u001b[18~", F8: "\u001b[19~", F9: "\u001b[20~", F10: "\u001b[21~", F11: "\u001b[23~", F12: "\u001b[24~",
+  Enter: "\r",
+  Backspace: "\u007f",
+  Tab: "\t",
+  Escape: "\u001b",
+  Delete: "\u001b[3~",
+  Insert: "\u001b[2~",
+  PageUp: "\u001b[5~",
+  PageDown: "\u001b[6~",
+  F1: "\u001bOP",
+  F2: "\u001bOQ",
+  F3: "\u001bOR",
+  F4: "\u001bOS",
+  F5: "\u001b[15~",
+  F6: "\u001b[17~",
+  F7: "\u001b[18~",
+  F8: "\u001b[19~",
+  F9: "\u001b[20~",
+  F10: "\u001b[21~",
+  F11: "\u001b[23~",
+  F12: "\u001b[24~",
 };
 const ARROWS = { ArrowUp: "A", ArrowDown: "B", ArrowRight: "C", ArrowLeft: "D", Home: "H", End: "F" };
 
@@ -27,8 +62,21 @@ export class TerminalView {
     this.past = el("div", { class: "terminal-past", role: "presentation" });
     this.rows = el("div", { role: "presentation" });
     this.probe = el("span", { class: "terminal-probe", "aria-hidden": "true" }, "MMMMMMMMMM");
-    this.element = el("div", { class: "terminal", id: "terminal", tabindex: "0", role: "textbox", "aria-multiline": "true", "aria-label": "Terminal", "data-keys": "own" },
-      this.past, this.rows, this.probe);
+    this.element = el(
+      "div",
+      {
+        class: "terminal",
+        id: "terminal",
+        tabindex: "0",
+        role: "textbox",
+        "aria-multiline": "true",
+        "aria-label": "Terminal",
+        "data-keys": "own",
+      },
+      this.past,
+      this.rows,
+      this.probe,
+    );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.element.addEventListener("paste", (event) => this.onPaste(event));
     this.element.addEventListener("compositionend", (event) => this.onInput(event.data));
@@ -52,7 +100,8 @@ export class TerminalView {
     this.waiting.push(bytes);
     this.waitingBytes += bytes.length;
     // More than a person can see is left out, the oldest first.
-    while (this.waitingBytes > WAITING_BYTES_MAX && this.waiting.length > 1) this.waitingBytes -= this.waiting.shift().length;
+    while (this.waitingBytes > WAITING_BYTES_MAX && this.waiting.length > 1)
+      this.waitingBytes -= this.waiting.shift().length;
     this.soon();
   }
 
@@ -97,7 +146,9 @@ export class TerminalView {
     const from = shown.lastIndexOf(this.lastPast) + 1;
     this.lastPast = last;
     if (!from) fill(this.past);
-    this.past.append(...shown.slice(from).map((line) => el("div", { class: "terminal-row" }, runs(line, -1).map(span))));
+    this.past.append(
+      ...shown.slice(from).map((line) => el("div", { class: "terminal-row" }, runs(line, -1).map(span))),
+    );
     while (this.past.childElementCount > HISTORY_SHOWN) this.past.firstElementChild.remove();
   }
 
@@ -108,7 +159,8 @@ export class TerminalView {
     if (!width || !height) return;
     const { columns, rows } = this.screen;
     this.screen.resize((this.element.clientWidth - 16) / width, (this.element.clientHeight - 12) / height);
-    if (columns !== this.screen.columns || rows !== this.screen.rows) this.onResize(this.screen.columns, this.screen.rows);
+    if (columns !== this.screen.columns || rows !== this.screen.rows)
+      this.onResize(this.screen.columns, this.screen.rows);
     this.soon();
   }
 
@@ -143,7 +195,10 @@ export class TerminalView {
     event.preventDefault();
     // Without what would end the bracket, or act as keys.
     // eslint-disable-next-line no-control-regex
-    const text = event.clipboardData.getData("text").replace(/\r?\n/g, "\r").replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g, "");
+    const text = event.clipboardData
+      .getData("text")
+      .replace(/\r?\n/g, "\r")
+      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g, "");
     this.onInput(this.screen.bracketsPaste ? `\u001b[200~${text}\u001b[201~` : text);
   }
 
@@ -160,7 +215,14 @@ export class TerminalView {
 /** Return a row as texts of one style each: [{text, style, isCursor}]; blanks at its end are left out. */
 export function runs(line, cursor) {
   let end = line.length;
-  while (end > 0 && end - 1 > cursor && line[end - 1].text === " " && line[end - 1].style.background < 0 && !line[end - 1].style.inverse) end -= 1;
+  while (
+    end > 0 &&
+    end - 1 > cursor &&
+    line[end - 1].text === " " &&
+    line[end - 1].style.background < 0 &&
+    !line[end - 1].style.inverse
+  )
+    end -= 1;
   const found = [];
   for (let at = 0; at < end; at += 1) {
     const { text, style } = line[at];
@@ -176,7 +238,8 @@ function span({ text, style, isCursor }) {
   made.textContent = text;
   if (isCursor) made.className = "cursor";
   const { foreground, background, bold, dim, italic, underline, inverse } = style;
-  const [front, back] = inverse ? [background < 0 ? "var(--raised)" : colour(background), foreground < 0 ? "var(--front)" : colour(foreground)]
+  const [front, back] = inverse
+    ? [background < 0 ? "var(--raised)" : colour(background), foreground < 0 ? "var(--front)" : colour(foreground)]
     : [foreground < 0 ? "" : colour(foreground), background < 0 ? "" : colour(background)];
   if (!isCursor) {
     made.style.color = front;

@@ -31,8 +31,10 @@ function middle(old, now) {
   const common = new Uint16Array((old.length + 1) * width);
   for (let i = old.length - 1; i >= 0; i -= 1) {
     for (let j = now.length - 1; j >= 0; j -= 1) {
-      common[i * width + j] = old[i] === now[j] ? common[(i + 1) * width + j + 1] + 1
-        : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+      common[i * width + j] =
+        old[i] === now[j]
+          ? common[(i + 1) * width + j + 1] + 1
+          : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
     }
   }
   const found = [];

@@ -13,14 +13,17 @@ function scalar(value) {
 
 function quoted(text) {
   // JSON is YAML but for separators, controls and marks of direction, which JSON leaves as they are.
-  return JSON.stringify(text).replace(UNSEEN,
-    (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return JSON.stringify(text).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 function isBlock(text) {
   // eslint-disable-next-line no-control-regex
-  return text.includes("\n") && !/[\u0000-\u0008\u000b-\u001f]|^\s|[ \t]\n|\n\n$/.test(text) && text.search(UNSEEN) < 0
-    && /\S\n?$/.test(text);
+  return (
+    text.includes("\n") &&
+    !/[\u0000-\u0008\u000b-\u001f]|^\s|[ \t]\n|\n\n$/.test(text) &&
+    text.search(UNSEEN) < 0 &&
+    /\S\n?$/.test(text)
+  );
 }
 
 const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
@@ -31,12 +34,19 @@ export function withoutSecrets(object) {
   const hidden = (values) => values && Object.fromEntries(Object.keys(values).map((key) => [key, "hidden"]));
   const annotations = object.metadata.annotations && { ...object.metadata.annotations };
   if (annotations?.[LAST_APPLIED]) annotations[LAST_APPLIED] = "hidden"; // it has the values, too
-  return { ...object, metadata: { ...object.metadata, annotations }, data: hidden(object.data), stringData: hidden(object.stringData) };
+  return {
+    ...object,
+    metadata: { ...object.metadata, annotations },
+    data: hidden(object.data),
+    stringData: hidden(object.stringData),
+  };
 }
 
 /** Return an object as YAML, as it is edited. */
 export function yamlText(object) {
-  return `${yamlLines(object).map((each) => each.text).join("\n")}\n`;
+  return `${yamlLines(object)
+    .map((each) => each.text)
+    .join("\n")}\n`;
 }
 
 /** Return the lines of an object: [{text, managers}]; managedFields themselves are left out. */
@@ -56,7 +66,9 @@ function owners(managers) {
 }
 
 function below(managers, key) {
-  return managers.filter((each) => each.node && key in each.node).map((each) => ({ name: each.name, node: each.node[key] }));
+  return managers
+    .filter((each) => each.node && key in each.node)
+    .map((each) => ({ name: each.name, node: each.node[key] }));
 }
 
 function members(value, indent, managers, lines, first = indent) {
