@@ -43,6 +43,7 @@ from kvstack.agents.standalone.parts import (
     PROXY,
     SCHEDULER,
 )
+from kvstack.agents.standalone.scheduling_page import add_scheduling_page
 from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
@@ -213,6 +214,7 @@ class LocalAgents:
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
+        add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
         self._logger.info("the scheduler works")
 
     def _tell_health(

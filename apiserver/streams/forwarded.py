@@ -38,6 +38,9 @@ _NOT_ANSWERED: Final = frozenset(
         "access-control-allow-methods",
         "access-control-allow-origin",
         "content-length",
+        # A page behind `proxy` may have a service worker for itself, and not for all of this
+        # server's origin, where it would answer for the dashboard.
+        "service-worker-allowed",
     )
 )
 

@@ -119,6 +119,11 @@ def _limits() -> str:
             "more of its requests wait or are refused (429), and other flows go on",
         ),
         (
+            "writes and WebSockets that a page of another site makes a browser send without a token"
+            " (`Sec-Fetch-Site`, `Origin`), as with a client certificate or through kubectl proxy",
+            "403, unless `--cors-allowed-origins` names the site",
+        ),
+        (
             f"seconds in which a client takes nothing although bytes wait: {STALL_S:g}, also of"
             " watches, logs and exec",
             "the stream of HTTP/2, or the connection, is ended",

@@ -142,6 +142,11 @@ class FanOut:
         """How many streams there are."""
         return sum(len(each.streams) for each in self._groups.values())
 
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
     def _homes(self, selection: Selection) -> tuple[list[Group], Callable[[], object]]:
         """Return the list that a selection's groups are in, and what forgets it."""
         if selection.key is not None:

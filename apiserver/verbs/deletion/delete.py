@@ -23,6 +23,7 @@ from kvstack.apiserver.verbs.forms import bodies
 from kvstack.apiserver.verbs.options import DeleteOptions
 from kvstack.apiserver.verbs.permission import check_may
 from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.stages import STORE, timed
 from kvstack.apiserver.verbs.writing import admission, allocations, storing
 from kvstore.client.errors import StoreError
 
@@ -126,7 +127,8 @@ async def _remove_unread(call: Call, collection: Collection, record: Record) -> 
         text = storing.storage_error(key, _READABLE)
         raise status.conflict(call.endpoint.resource, record.name, text)
     try:
-        gone = await call.env.registry.writes.delete(collection, record)
+        removing = call.env.registry.writes.delete(collection, record)
+        gone = await timed(call.env.clock, call.spent, STORE, removing)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     return gone if isinstance(gone, Raced) else _success(call, record.name, "")
@@ -158,7 +160,8 @@ async def _mark(
     if obj == await call.apart(record.parse):
         return Stored(record)
     try:
-        written = await call.env.registry.writes.replace(collection, record, obj)
+        marking = call.env.registry.writes.replace(collection, record, obj)
+        written = await timed(call.env.clock, call.spent, STORE, marking)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(written, Raced):
@@ -177,7 +180,8 @@ async def _remove(
     if not given.dry_run:
         try:
             also = await allocations.for_gone(call, await call.apart(record.parse))
-            gone = await call.env.registry.writes.delete(collection, record, also=also)
+            removing = call.env.registry.writes.delete(collection, record, also=also)
+            gone = await timed(call.env.clock, call.spent, STORE, removing)
         except StoreError as error:
             raise errors.api_error(error, collection.resource, "delete") from error
         if isinstance(gone, Raced):

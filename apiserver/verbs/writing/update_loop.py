@@ -33,6 +33,7 @@ from kvstack.apiserver.verbs.forms.converting import settled
 from kvstack.apiserver.verbs.options import WriteOptions
 from kvstack.apiserver.verbs.permission import check_may
 from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.stages import STORE, timed
 from kvstack.apiserver.verbs.writing import admission, allocations, create, storing
 from kvstack.apiserver.verbs.writing.completion import complete_changed, to_stored_form
 from kvstack.apiserver.verbs.writing.create import NameTakenError
@@ -219,7 +220,8 @@ async def _remove(
         return made
     try:
         also = await allocations.for_gone(call, new)
-        gone = await call.env.registry.writes.delete(collection, record, also=also)
+        removing = call.env.registry.writes.delete(collection, record, also=also)
+        gone = await timed(call.env.clock, call.spent, STORE, removing)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(gone, Raced):

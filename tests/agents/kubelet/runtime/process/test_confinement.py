@@ -34,7 +34,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Security,
     StartError,
 )
-from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, require
+from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, own_uid, require
 from tests.agents.kubelet.runtime.conformance.test_runtimes import World, log, output
 from tests.agents.support.cluster import eventually
 
@@ -86,8 +86,8 @@ _numbers = itertools.count()
 
 def confined(world: World, name: str, **more: Any) -> Sandbox:
     """Return a sandbox with a control group, and with a name that no other has had."""
-    unique = f"{name}-{os.getpid()}-{next(_numbers)}"
-    return world.sandbox(unique, cgroup=f"kubepods/poduid-{unique}", **more)
+    unique = f"{name}-{next(_numbers)}"
+    return world.sandbox(unique, cgroup=f"kubepods/pod{own_uid(unique)}", **more)
 
 
 async def lines(world: World, name: str, script: str, **more: Any) -> list[str]:

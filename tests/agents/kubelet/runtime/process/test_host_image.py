@@ -34,6 +34,7 @@ from tests.agents.kubelet.runtime.conformance.runtimes import (
     IMAGE,
     own_range,
     own_uid,
+    require,
     write_archive,
 )
 from tests.agents.kubelet.runtime.conformance.test_runtimes import log, output
@@ -99,6 +100,7 @@ class Place:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
+    require("process")
     made = Path(tempfile.mkdtemp(prefix="kvstack-test-", dir="/opt"))
     made.chmod(0o755)
     try:

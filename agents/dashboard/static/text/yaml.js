@@ -1,6 +1,9 @@
 // YAML of an object, a line at a time, with the managers that own each line (metadata.managedFields).
 
-const SAFE = /^[A-Za-z_/][\w./@+-]*( [\w./@+()-]+)*$/;
+const SAFE = /^[A-Za-z_/][\w./@+-]*(:[\w./@+-]+)*( [\w./@+()-]+)*$/;
+// eslint-disable-next-line no-control-regex
+const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const KEY_MAX = 1000; // YAML takes longer ones in a form of their own alone
 const WORDS = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", "nan", "inf"]);
 
 function scalar(value) {
@@ -9,14 +12,41 @@ function scalar(value) {
 }
 
 function quoted(text) {
-  // JSON is YAML but for separators and controls that JSON leaves as they are.
-  return JSON.stringify(text).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g,
-    (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  // JSON is YAML but for separators, controls and marks of direction, which JSON leaves as they are.
+  return JSON.stringify(text).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 function isBlock(text) {
-  return text.includes("\n") && !/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]|^\s|[ \t]\n|\n\n$/.test(text)
-    && /\S\n?$/.test(text);
+  // eslint-disable-next-line no-control-regex
+  return (
+    text.includes("\n") &&
+    !/[\u0000-\u0008\u000b-\u001f]|^\s|[ \t]\n|\n\n$/.test(text) &&
+    text.search(UNSEEN) < 0 &&
+    /\S\n?$/.test(text)
+  );
+}
+
+const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
+
+/** Return an object whose secret values are hidden, if it has any: those of Secrets. */
+export function withoutSecrets(object) {
+  if (object.kind !== "Secret" || object.apiVersion !== "v1") return object;
+  const hidden = (values) => values && Object.fromEntries(Object.keys(values).map((key) => [key, "hidden"]));
+  const annotations = object.metadata.annotations && { ...object.metadata.annotations };
+  if (annotations?.[LAST_APPLIED]) annotations[LAST_APPLIED] = "hidden"; // it has the values, too
+  return {
+    ...object,
+    metadata: { ...object.metadata, annotations },
+    data: hidden(object.data),
+    stringData: hidden(object.stringData),
+  };
+}
+
+/** Return an object as YAML, as it is edited. */
+export function yamlText(object) {
+  return `${yamlLines(object)
+    .map((each) => each.text)
+    .join("\n")}\n`;
 }
 
 /** Return the lines of an object: [{text, managers}]; managedFields themselves are left out. */
@@ -36,14 +66,19 @@ function owners(managers) {
 }
 
 function below(managers, key) {
-  return managers.filter((each) => each.node && key in each.node).map((each) => ({ name: each.name, node: each.node[key] }));
+  return managers
+    .filter((each) => each.node && key in each.node)
+    .map((each) => ({ name: each.name, node: each.node[key] }));
 }
 
 function members(value, indent, managers, lines, first = indent) {
   let lead = first;
   for (const [name, member] of Object.entries(value)) {
     if (member === undefined) continue;
-    entry(`${lead}${scalar(name)}:`, member, indent, below(managers, `f:${name}`), lines);
+    const key = scalar(name);
+    const isLong = key.length > KEY_MAX;
+    if (isLong) lines.push({ text: `${lead}? ${key}`, managers: [] });
+    entry(isLong ? `${indent}:` : `${lead}${key}:`, member, indent, below(managers, `f:${name}`), lines);
     lead = indent;
   }
 }
