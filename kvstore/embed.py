@@ -5,6 +5,8 @@
 
     embed.start(first_rows=embed.FirstRows(...))     in memory, with another store's rows
 
+    member = embed.start_on_loop(clock)              in memory, on the running loop, without thread
+
     member = embed.start("/var/lib/state", client_urls=["http://127.0.0.1:2379"])
     ...
     member.stop()
@@ -28,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from kvstack.component.clock import SystemClock
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
@@ -40,7 +42,10 @@ from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError
+from kvstore.node.turn import NEVER_NS, Node
 from kvstore.runtime.driver import Driver
+from kvstore.runtime.loop_driver import LoopDriver
+from kvstore.server.boot.assemble import build
 from kvstore.server.boot.first_rows import FirstRows as FirstRows
 from kvstore.server.boot.state import State, open_disk, open_memory
 from kvstore.server.client_port import check_port
@@ -93,6 +98,65 @@ def start(
         on_opened=on_opened,
         first_rows=first_rows,
     )
+
+
+def start_on_loop(
+    clock: Clock,
+    *,
+    flags: Sequence[str] = (),
+    logger: Logger | None = None,
+    first_rows: FirstRows | None = None,
+) -> "LoopMember":
+    """Start a member in memory on the running loop, and return it when it serves.
+
+    clock: the loop's time, by which leases end. What it does depends on nothing else but what is
+    asked. It serves the Stores of its loop alone; services built on the store and users with
+    passwords are refused. Raises ConfigError, and DataDirError for rows that cannot be.
+    """
+    config = configure(read_command_line(flags), {})
+    return LoopMember(config, clock, logger or LineLogger([], "fatal"), first_rows)
+
+
+class LoopMember:
+    """A member in memory whose turns the running loop takes, created by `start_on_loop`."""
+
+    def __init__(
+        self, config: Config, clock: Clock, logger: Logger, first_rows: FirstRows | None
+    ) -> None:
+        """Start it; see `start_on_loop`."""
+        state = open_memory(config, logger, first_rows)
+        self._parts = parts = build(config, state.booted, state.snapshots, clock, logger)
+        parts.limits.is_solitary = True
+        parts.limits.commit_interval_ns = NEVER_NS  # there is no disk: rows are committed by number
+        self._driver = LoopDriver(Node(parts), state.streams, clock)
+        self._port = EmbeddedPort(
+            self._driver.wake, self._revision, self._is_auth_enabled, is_on_loop=True
+        )
+        self._driver.attach(self._port)
+        self._driver.start()
+
+    @property
+    def revision(self) -> int:
+        """The store's current revision."""
+        return self._parts.state.store.revision
+
+    def store(self, options: ClientOptions | None = None) -> Store:
+        """Return a Store of this member, to be used in `async with` on the same loop."""
+        return self._port.connect(options)
+
+    def stop(self) -> None:
+        """End it: calls that are open fail, and so do later ones."""
+        if not self._port.is_closed:
+            self._driver.stop()
+            self._port.close()
+
+    def _revision(self) -> int | None:
+        index = self._parts.raft.read_index_if_alone()
+        is_current = index is not None and self._parts.raft.applied >= index
+        return self._parts.state.store.revision if is_current else None
+
+    def _is_auth_enabled(self) -> bool:
+        return self._parts.state.auth.enabled
 
 
 class Member:

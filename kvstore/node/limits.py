@@ -47,6 +47,7 @@ class Limits:
     catch_up_bytes: int = 4 << 20
     stream_backlog_bytes_max: int = 4 << 20  # a range stream pauses above
     purge_interval_ns: int = 30 * SECOND_NS
+    is_solitary: bool = False  # for ever its cluster's only member: no turn is due for others' sake
 
     @property
     def election_timeout_ns(self) -> int:

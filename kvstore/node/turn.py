@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 READY_ROUNDS_MAX: Final = 4
 _REMOVED_GRACE_NS: Final = SECOND_NS  # in which a removed member still sends the others entries
 _ADVANCE_WITHIN_NS: Final = 5 * SECOND_NS
+NEVER_NS: Final = 1 << 62
 
 
 class Node:
@@ -345,7 +346,7 @@ class Node:
         is_idle = not inbox.calls and not inbox.frames
         due = [
             due_ns,
-            self._tick_due_ns,
+            None if self._rests else self._tick_due_ns,
             self._proposals.next_ns(),
             self._cluster.due_ns,
             parts.state.hub.next_due_ns(),
@@ -364,4 +365,15 @@ class Node:
             due.append(now_ns)
         if self._checker.has_ready:
             due.append(now_ns)
-        self.wake_ns = min(each for each in due if each is not None)
+        self.wake_ns = min((each for each in due if each is not None), default=NEVER_NS)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether raft's clock need not move: nobody waits, and there are no others."""
+        parts = self._parts
+        return (
+            parts.limits.is_solitary
+            and parts.raft.lead != 0
+            and not parts.replication.pending.is_waiting
+            and not parts.state.hub.has_paused
+        )

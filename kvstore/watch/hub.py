@@ -206,6 +206,11 @@ class Hub:
             stream.marked_bytes = stream.sent_bytes
         return self._unsynced.waiting_streams > 0
 
+    @property
+    def has_paused(self) -> bool:
+        """Whether a stream waits until its reader has taken more."""
+        return any(stream.paused for stream in self._unsent)
+
     def next_due_ns(self) -> int | None:
         """Return when step() has periodic progress to send; None: never."""
         return self._ticks.next_ns()

@@ -3,8 +3,9 @@
     with place("native-etcd", directory) as there:
         there.play(scenario)          async def scenario(store): ...
 
-The kinds: `embedded` (a member in this process), `native` and `grpcio` (this project's server by
-either transport of the client), `native-etcd` and `grpcio-etcd` (real etcd 3.5.1).
+The kinds: `embedded` (a member in this process, in a thread of its own), `on-loop` (one on the
+Store's own loop: each loop has another, without users), `native` and `grpcio` (this project's
+server by either transport of the client), `native-etcd` and `grpcio-etcd` (real etcd 3.5.1).
 """
 
 import asyncio
@@ -17,12 +18,14 @@ from typing import Any
 from kvstack.component import crate
 from kvstore.client import ClientOptions, Store, connect
 from tests.support import pausing
-from tests.support.node.embedded_member import EmbeddedMember
+from tests.support.node.embedded_member import EmbeddedMember, OnLoopMember
 from tests.support.servers import Server, etcd, ours, running
 
-KINDS = ("embedded", "native", "grpcio", "native-etcd", "grpcio-etcd")
-NETWORK_KINDS = tuple(each for each in KINDS if each != "embedded")
-OUR_KINDS = tuple(each for each in KINDS if not each.endswith("-etcd"))
+ON_LOOP = "on-loop"
+KINDS = ("embedded", ON_LOOP, "native", "grpcio", "native-etcd", "grpcio-etcd")
+THREADED_KINDS = tuple(each for each in KINDS if each != ON_LOOP)
+NETWORK_KINDS = tuple(each for each in THREADED_KINDS if each != "embedded")
+OUR_KINDS = tuple(each for each in THREADED_KINDS if not each.endswith("-etcd"))
 PLAY_S = 60.0
 PROGRESS_FLAG = "--watch-progress-notify-interval=200ms"
 
@@ -35,7 +38,7 @@ class Place:
 
     kind: str
     server: Server | None = None
-    member: EmbeddedMember | None = None
+    member: EmbeddedMember | OnLoopMember | None = None
 
     @property
     def is_etcd(self) -> bool:
@@ -97,6 +100,9 @@ def place(kind: str, directory: Path, *flags: str) -> Iterator[Place]:
     if kind == "embedded":
         with EmbeddedMember(*flags) as member:
             yield Place(kind, member=member)
+        return
+    if kind == ON_LOOP:
+        yield Place(kind, member=OnLoopMember(*flags))
         return
     if kind.endswith("-etcd"):
         old = [each.replace("--watch-progress", "--experimental-watch-progress") for each in flags]

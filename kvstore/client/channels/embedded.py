@@ -73,13 +73,16 @@ class EmbeddedPort:
         wake: Callable[[], None],
         revision: Callable[[], int | None],
         is_auth_enabled: Callable[[], bool],
+        *,
+        is_on_loop: bool = False,
     ) -> None:
-        """wake makes the driver run a turn.
+        """wake makes the driver run a turn; is_on_loop: turns are taken by the Stores' own loop.
 
         revision returns that of the store, as a linearizable read would, while this member is its
         whole cluster, else None. It and is_auth_enabled are called on the turn's thread.
         """
         self._wake = wake
+        self.is_on_loop: Final = is_on_loop
         self._is_auth_enabled = is_auth_enabled
         self._revision = revision
         self._lock = threading.Lock()
@@ -388,6 +391,9 @@ class EmbeddedChannel:
         self._tell(self._stopped)
 
     def _tell(self, function: Callable[[], None]) -> None:
+        if self._port.is_on_loop:
+            function()
+            return
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:

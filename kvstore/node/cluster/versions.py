@@ -104,7 +104,7 @@ class Versions:
         if now_ns >= self._monitor_ns and self._poll is None:
             self._monitor_ns = now_ns + MONITOR_INTERVAL_NS
             self._start_poll()
-        if self._poll is not None:
+        if self._poll is not None or (limits.is_solitary and self._logged is not None):
             return None
         return min(self._monitor_ns, self._downgrade_check_ns) if checks else self._monitor_ns
 

@@ -14,14 +14,14 @@ from kvstore.client.watch import Watch
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.store_places import KINDS, Place, needs_crate, place
+from tests.support.store_places import THREADED_KINDS, Place, needs_crate, place
 
 FLAGS = ("--bcrypt-cost=4", "--auth-token-ttl=2")
 ROOT = ClientOptions(user="root", password="secret", revision_key=b"a/")
 ALICE = ClientOptions(user="alice", password="pass", revision_key=b"a/")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=THREADED_KINDS)
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if why := needs_crate(request.param):
         pytest.skip(why)

@@ -38,7 +38,14 @@ from kvstore.client.values import (
     TxnResult,
     prefix_end,
 )
-from tests.support.store_places import KINDS, PROGRESS_FLAG, Place, needs_crate, place
+from tests.support.store_places import (
+    KINDS,
+    PROGRESS_FLAG,
+    THREADED_KINDS,
+    Place,
+    needs_crate,
+    place,
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -388,6 +395,7 @@ def test_many_calls_at_a_time_get_their_own_answers(there: Place, key: bytes) ->
     there.play(play)
 
 
+@pytest.mark.parametrize("there", THREADED_KINDS, indirect=True)
 def test_two_loops_in_two_threads(there: Place, key: bytes) -> None:
     async def play(store: Store) -> None:
         async def other() -> None:

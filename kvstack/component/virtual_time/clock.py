@@ -1,0 +1,48 @@
+"""The time of a loop as a clock: for stores and servers in whole units, for agents in seconds.
+
+clock = LoopClock(began_ms)          of the running loop, or of one that is given
+clock.unix_ms(); clock.now_s()       the time of day at which the loop began, and what has gone by
+"""
+
+import asyncio
+import time
+from typing import Final
+
+from kvstack.component.virtual_time.loop import VirtualLoop
+
+
+class LoopClock:
+    """A clock of all kinds: `component.clock`, the API server's and the agents'."""
+
+    def __init__(self, began_ms: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """began_ms: the time of day at 0 of the loop, since 1970; loop: None is the running one."""
+        self._began_ms: Final = began_ms
+        self._loop: Final = loop
+
+    def _s(self) -> float:
+        return (self._loop or asyncio.get_running_loop()).time()
+
+    def monotonic_ns(self) -> int:
+        """Return the loop's time in nanoseconds."""
+        return round(self._s() * 1e9)
+
+    def monotonic_s(self) -> float:
+        """Return the loop's time."""
+        return self._s()
+
+    def unix_ms(self) -> int:
+        """Return the milliseconds since 1970."""
+        return self._began_ms + self.monotonic_ns() // 1_000_000
+
+    def unix_s(self) -> int:
+        """Return the whole seconds since 1970."""
+        return self.unix_ms() // 1000
+
+    def now_s(self) -> float:
+        """Return the seconds since 1970."""
+        return self._began_ms / 1000 + self._s()
+
+
+def began_now_ms(loop: VirtualLoop) -> int:
+    """Return at which time of day a loop began, if it is now what the machine says."""
+    return time.time_ns() // 1_000_000 - round(loop.time() * 1000)
