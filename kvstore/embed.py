@@ -205,8 +205,7 @@ class Member:
             # Here and not in the caller's thread: a write transaction of LMDB belongs to one.
             clock = SystemClock()
             if self._in_memory:
-                rows, self._first_rows = self._first_rows, None
-                state = open_memory(self._config, self._logger, rows)
+                state = open_memory(self._config, self._logger, self._take_first_rows())
             else:
                 state = open_disk(self._config, clock, self._logger)
             self._opened(state)
@@ -217,6 +216,11 @@ class Member:
             if self._stores is not None:
                 self._stores.close()
             self._settled.set()
+
+    def _take_first_rows(self) -> FirstRows | None:
+        """Return them and keep none: a frame that lives as long as the member would hold them."""
+        rows, self._first_rows = self._first_rows, None
+        return rows
 
     def _opened(self, state: State) -> None:
         if self._on_opened is None:
