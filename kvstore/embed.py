@@ -34,7 +34,7 @@ from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, Store
 from kvstore.client.channels.embedded import DrainedPort, EmbeddedPort
-from kvstore.config.flags import BY_NAME
+from kvstore.config.flags import BY_NAME, Effect
 from kvstore.config.flags import FlagKind as FlagKind
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
@@ -49,6 +49,7 @@ from kvstore.server.pages.local import PageAnswer as PageAnswer
 
 FLAGS: Final = BY_NAME
 """Of `kvstore`, by name: what `start` takes as flags."""
+FLAGS_WITH_EFFECT: Final = tuple(each for each in BY_NAME.values() if each.effect is Effect.USED)
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 
