@@ -124,6 +124,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "What a cluster holds in one file, without its secrets.",
         "[SOURCE] -o FILE [flags]",
     ),
+    "completion": Command(
+        "kvstack.completion.completion_command",
+        "What completes these commands in bash, zsh or fish.",
+        "bash|zsh|fish",
+    ),
     "envtest": Command(
         "kvstack.agents.standalone.envtest",
         "Write launchers that controller-runtime's envtest takes as its assets.",

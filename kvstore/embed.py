@@ -36,7 +36,7 @@ from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, Store
 from kvstore.client.channels.embedded import DrainedPort, EmbeddedPort
-from kvstore.config.flags import BY_NAME
+from kvstore.config.flags import BY_NAME, Effect
 from kvstore.config.flags import FlagKind as FlagKind
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
@@ -54,6 +54,7 @@ from kvstore.server.pages.local import PageAnswer as PageAnswer
 
 FLAGS: Final = BY_NAME
 """Of `kvstore`, by name: what `start` takes as flags."""
+FLAGS_WITH_EFFECT: Final = tuple(each for each in BY_NAME.values() if each.effect is Effect.USED)
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 
@@ -269,8 +270,7 @@ class Member:
             # Here and not in the caller's thread: a write transaction of LMDB belongs to one.
             clock = SystemClock()
             if self._in_memory:
-                rows, self._first_rows = self._first_rows, None
-                state = open_memory(self._config, self._logger, rows)
+                state = open_memory(self._config, self._logger, self._take_first_rows())
             else:
                 state = open_disk(self._config, clock, self._logger)
             self._opened(state)
@@ -281,6 +281,11 @@ class Member:
             if self._stores is not None:
                 self._stores.close()
             self._settled.set()
+
+    def _take_first_rows(self) -> FirstRows | None:
+        """Return them and keep none: a frame that lives as long as the member would hold them."""
+        rows, self._first_rows = self._first_rows, None
+        return rows
 
     def _opened(self, state: State) -> None:
         if self._on_opened is None:

@@ -48,7 +48,7 @@ Tokens by which machines join a cluster.
   kvstack token delete TOKEN…     delete some, by token or by its first six characters"""
 FAILED: Final = 1
 _DEFAULT_FILE: Final = "default.etcd/kubernetes/admin.conf"
-_ACTIONS: Final = ("create", "list", "delete")
+ACTIONS: Final = ("create", "list", "delete")
 _GROUP: Final = "Tokens"
 TABLE: Final = FlagTable(
     (
@@ -112,8 +112,8 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
     action, *rest = arguments or [""]
     if action in ("-h", "--help"):
         return "", [], ["--help"]
-    if action not in _ACTIONS:
-        raise UsageError(f"{COMMAND} {action or '?'}: one of {', '.join(_ACTIONS)}")
+    if action not in ACTIONS:
+        raise UsageError(f"{COMMAND} {action or '?'}: one of {', '.join(ACTIONS)}")
     names: list[str] = []
     flags: list[str] = []
     waiting = list(reversed(rest))

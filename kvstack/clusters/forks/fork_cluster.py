@@ -109,13 +109,11 @@ class ForkCluster:
 
     async def __aenter__(self) -> Self:
         """Start, and return when everything is ready; raises ComponentError."""
-        contents, self._contents = self._contents, None
-        assert contents is not None, "a fork is started once"
         try:
-            self._cluster = await self._running.enter_async_context(self._made(contents))
+            self._cluster = await self._running.enter_async_context(self._made())
         except _UnreadableError as error:
-            contents = self._set_aside(contents, error.why)
-            self._cluster = await self._running.enter_async_context(self._made(contents))
+            self._set_aside(error.why)
+            self._cluster = await self._running.enter_async_context(self._made())
         return self
 
     async def __aexit__(
@@ -128,8 +126,9 @@ class ForkCluster:
         self._cluster = None
         await self._running.aclose()
 
-    def _made(self, contents: Contents) -> MemoryCluster:
-        settings = self._settings
+    def _made(self) -> MemoryCluster:
+        contents, settings = self._contents, self._settings
+        assert contents is not None, "a fork is started once"
         rows, hollow, found = self._with_nodes(contents)
         without = frozenset(PARTS) if settings.is_read_only else settings.without | _NEVER
         own = memory_stack(self._directory, nodes=hollow, without=without)
@@ -144,10 +143,11 @@ class ForkCluster:
             is_read_only=settings.is_read_only,
         )
         first = replace(contents, rows=rows).first_rows(has_leases=not settings.is_read_only)
+        # What follows holds nothing of the contents: they are let go once they are laid.
+        unread = frozenset((each.group, each.resource) for each in contents.unread)
 
         def agents(stack: StackOptions) -> "AgentOptions":
             given = agent_options(stack)
-            unread = frozenset((each.group, each.resource) for each in contents.unread)
             controllers = replace(given.controllers, unread_kinds=unread)
             return replace(
                 given,
@@ -193,12 +193,15 @@ class ForkCluster:
         }
         if why:
             raise _UnreadableError(why)
+        self._contents = None  # as large as all that follows, and of no more use
         if DASHBOARD not in self._settings.without:
             from kvstack.agents.standalone.dashboard_pages import add_dashboard
 
             add_dashboard(server.site.pages)
 
-    def _set_aside(self, contents: Contents, why: dict[bytes, str]) -> Contents:
+    def _set_aside(self, why: dict[bytes, str]) -> None:
+        contents = self._contents
+        assert contents is not None
         if len(why) > UNREADABLE_MAX:
             key, text = next(iter(why.items()))
             raise ComponentError(
@@ -209,7 +212,7 @@ class ForkCluster:
         history = contents.history
         if history is not None:
             history = history._replace(records=_without(history.records, why))
-        return replace(contents, rows=_without(contents.rows, why), history=history)
+        self._contents = replace(contents, rows=_without(contents.rows, why), history=history)
 
 
 def _without(rows: Collection[KeyValue], keys: Collection[bytes]) -> list[KeyValue]:

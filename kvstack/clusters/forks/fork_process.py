@@ -34,6 +34,7 @@ from kvstack.clusters.sources.source import ReadOptions, Source
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.line_log.line_logger import LineLogger, open_logger
+from kvstack.component.process.idle_memory import give_back
 from kvstack.component.process.program import FAILED, settle, stop_event
 from kvstore.offline import DAMAGE_SIGNALS
 
@@ -271,6 +272,7 @@ class _Fork:
                 add_fork_page(fork.server)
                 record = replace(record, url=fork.url, revision=revision, objects=objects)
                 self._add_context(record, fork)
+                give_back()
                 settle()
                 gc.freeze()
                 seconds = (self._clock.monotonic_ns() - began_ns) / 1e9

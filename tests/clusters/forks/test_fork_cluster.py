@@ -1,6 +1,7 @@
 """Forks of clusters that are read over the wire: what they begin with, and what they ask nobody."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,22 @@ def test_a_fork_has_the_same_objects_and_revisions(
         assert (await api.get(CONFIG_MAPS, "default", "a"))["data"]["text"] == "<&> \u2028 é"
 
     run(contents, tmp_path, story, READ_ONLY)
+
+
+def test_contents_are_let_go_once_they_are_laid(tmp_path: Path) -> None:
+    """They are about as large as what the fork holds of its own."""
+    value = orjson.dumps(config_map("a") | {"apiVersion": "v1", "kind": "ConfigMap"})
+    row = KeyValue(b"/registry/configmaps/default/a", value, 7, 7, 1, 0)
+    left = Contents([row], 7, Origin("test", "x"))
+
+    async def main() -> None:
+        fork = ForkCluster(left, READ_ONLY, tmp_path / "fork", ListLog())
+        async with fork:
+            assert (await rows_of(fork._live.store))[0] == [row]
+            assert [sys.getrefcount(each) for each in (left, row)] == before
+
+    before = [sys.getrefcount(each) for each in (left, row)]
+    asyncio.run(main())
 
 
 def test_what_can_only_be_read_stays_as_it_is(source: BackgroundCluster, tmp_path: Path) -> None:
