@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
+from kvstack.agents.kubelet.csi.mounted_volumes import PendingError
 from kvstack.agents.kubelet.images.image_manager import ImageManager
 from kvstack.agents.kubelet.lifecycle.hooks import run_hook
 from kvstack.agents.kubelet.lifecycle.prober import Prober
@@ -338,8 +339,10 @@ class PodSync:
         objects = await tools.volumes.objects(pod)
         try:
             volumes = await tools.volumes.set_up(pod, directory, addresses, objects)
+        except PendingError as error:
+            raise _LaterError(error.after_s) from error
         except VolumeError as error:
-            tools.recorder.record(pod, "Warning", "FailedMount", str(error))
+            tools.recorder.record(pod, "Warning", error.reason, str(error))
             wait_s = min(max(record.mount_wait_s * 2, _MOUNT_RETRY_S), _MOUNT_RETRY_MAX_S)
             record.mount_wait_s = wait_s
             raise _LaterError(wait_s) from error

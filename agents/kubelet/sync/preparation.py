@@ -71,6 +71,8 @@ class Preparation:
         environment = {**environment, **devices.variables}
         mounts = directories.mounts(pod, container, volumes, environment, images)
         mounts += devices.mounts
+        block_devices = directories.devices(container, volumes)
+        devices = devices._replace(files=[*devices.files, *block_devices])
         if all(posixpath.normpath(each.target) != "/etc/hosts" for each in mounts):
             domain = self._settings.names.cluster_domain
             mounts.append(directories.write_hosts(directory, pod, addresses.pod, domain))
