@@ -123,6 +123,7 @@ class Kubelet:
             node=lambda: self.node.object,
             again=self._queue.add,
             report=lambda: self.node.look_again(),
+            call_s=options.csi_call_s,
         )
         self._volumes = PodVolumes(
             api,

@@ -58,11 +58,11 @@ class CsiNode:
         node: Callable[[], Object],
         again: Callable[[str], None],
         report: Callable[[], None],
-        call_s: float | None = None,
+        call_s: float,
     ) -> None:
         """node: the Node's object; again: look at a pod, by its uid; report: tell what is in use.
 
-        call_s: the limit of what drivers are asked; None: upstream's.
+        call_s: the limit of each thing that drivers are asked.
         """
         self._clock = clock
         self._logger = logger
@@ -140,8 +140,7 @@ class CsiNode:
             name = "kvstack.agents.kubelet.csi.registration"
             module = await asyncio.to_thread(import_module, name)
             if self._registration is None:
-                limit = {} if self._call_s is None else {"call_s": self._call_s}
-                self._registration = module.Registration(self._drivers, self._info, **limit)
+                self._registration = module.Registration(self._drivers, self._info, self._call_s)
         return self._registration
 
     # What is due.

@@ -57,6 +57,8 @@ _BRIEFLY_S: Final = 0.2
 _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 122.0
 _GROW_RETRY_S: Final = 30.0
+_REGISTERED_S: Final = 5.0
+"""After so long a driver has registered that runs when the node starts."""
 
 
 class PendingError(Exception):
@@ -145,12 +147,14 @@ class MountedVolumes:
         self._came: dict[str, asyncio.Event] = {}
         """Set when a driver registers, by its name."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened_s = clock.monotonic_s()
         drivers.on_change = self._driver_changed
 
     # A node that starts anew.
 
     async def open(self) -> None:
         """Find what an earlier kubelet left."""
+        self._opened_s = self._clock.monotonic_s()
         problems: list[str] = []
         published = await self._mounting.on_disk(lambda: list(self._paths.all_published(problems)))
         staged = await self._mounting.on_disk(lambda: list(self._paths.all_staged(problems)))
@@ -258,6 +262,7 @@ class MountedVolumes:
 
     async def _mount(self, use: Use, volume: Volume, pod: Object) -> None:
         """Let a pod have a volume; StepError."""
+        await self._await_driver(use, volume.driver)
         obj = await self._driver_object(volume)
         if problem := rules.lifecycle_problem(volume, obj):
             what = "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode"
@@ -275,6 +280,13 @@ class MountedVolumes:
             use.is_waiting = False
             if not use.is_leaving:
                 await self._mount_in_turn(use, volume, pod, context)
+
+    async def _await_driver(self, use: Use, driver: str) -> None:
+        """Let drivers register first that run already when the node starts."""
+        rest_s = self._opened_s + _REGISTERED_S - self._clock.monotonic_s()
+        if self._drivers.find(driver) is None and rest_s > 0:
+            use.is_waiting = True
+            await self._pause(driver, rest_s)
 
     async def _driver_object(self, volume: Volume) -> Object | None:
         try:
@@ -422,14 +434,20 @@ class MountedVolumes:
                 else:
                     await self._mounting.unpublish(published)
         except (DriverError, OSError) as error:
-            name = published.volume
-            step = "UnmapVolume.UnmapPodDevice" if published.is_block else "UnmountVolume.TearDown"
-            text = f'{step} failed for volume "{name}" : {error}'
-            self._logger.warning("a volume was not unmounted", pod=published.uid, error=text)
-            if use.pod is not None:
-                self._tell(use.pod, FAILED_UNMOUNT, text)
+            self._tell_of_left(use, str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 - told and tried again: its pod waits for it
+            self._tell_of_left(use, repr(error))
             return False
         return True
+
+    def _tell_of_left(self, use: Use, problem: str) -> None:
+        published = use.published
+        step = "UnmapVolume.UnmapPodDevice" if published.is_block else "UnmountVolume.TearDown"
+        text = f'{step} failed for volume "{published.volume}" : {problem}'
+        self._logger.warning("a volume was not unmounted", pod=published.uid, error=text)
+        if use.pod is not None:
+            self._tell(use.pod, FAILED_UNMOUNT, text)
 
     def _clear(self, staged: Staged) -> None:
         """Undo what was done for a volume that no pod has any more."""
@@ -460,8 +478,8 @@ class MountedVolumes:
                     self._staged[staged] = False
                     await self._mounting.unstage(staged)
                     del self._staged[staged]
-        except (DriverError, OSError) as error:
-            text = f"UnmountDevice failed for volume {staged.driver}^{staged.handle}: {error}"
+        except Exception as error:  # noqa: BLE001 - told and tried again: it stays attached
+            text = f"UnmountDevice failed for volume {staged.driver}^{staged.handle}: {error!r}"
             self._logger.warning("a volume was not unstaged", error=text)
             return False
         if staged in self._attached and not self._has_users(staged):

@@ -23,7 +23,6 @@ from kvstack.agents.kubelet.csi.volume import Volume
 
 _Answer = TypeVar("_Answer", bound=Message)
 
-CALL_S: Final = 120.0
 _BYTES_MAX: Final = 4 << 20
 _TEXT_MAX: Final = 800
 _MODES: Final = api.VolumeCapability.AccessMode
@@ -102,7 +101,7 @@ class Call:
 class NodeClient:
     """Asks one driver."""
 
-    def __init__(self, name: str, endpoint: str, call_s: float = CALL_S) -> None:
+    def __init__(self, name: str, endpoint: str, call_s: float) -> None:
         """Ask nothing yet; call_s: the limit of each call."""
         self.name: Final = name
         self.endpoint: Final = endpoint

@@ -17,7 +17,7 @@ from typing import Final
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.agents.kubelet.csi.drivers import Driver, Drivers
 from kvstack.agents.kubelet.csi.gen import registration_pb2 as api
-from kvstack.agents.kubelet.csi.node_client import CALL_S, NodeClient, ask
+from kvstack.agents.kubelet.csi.node_client import NodeClient, ask
 from kvstack.agents.kubelet.csi.node_info import NodeInfo, NodeInfoError
 from kvstack.agents.kubelet.csi.plugin_sockets import RegistrationError
 from kvstack.agents.kubelet.csi.volume import checked_driver_name
@@ -34,7 +34,7 @@ _TEXT_MAX: Final = 1000
 class Registration:
     """What is done with the plugins of one node."""
 
-    def __init__(self, drivers: Drivers, info: NodeInfo, call_s: float = CALL_S) -> None:
+    def __init__(self, drivers: Drivers, info: NodeInfo, call_s: float) -> None:
         """call_s: the limit of what drivers are asked."""
         self._drivers = drivers
         self._info = info

@@ -169,8 +169,10 @@ class Driver(grpc.GenericRpcHandler):
 
     def NodeGetVolumeStats(self, request: Any) -> Any:  # noqa: N802
         total = self.sizes.get(request.volume_id, 1 << 20)
-        usage = node.VolumeUsage(available=total - 7, total=total, used=7, unit=1)
-        inodes = node.VolumeUsage(available=3, total=4, used=1, unit=2)
+        usage = node.VolumeUsage(
+            available=total - 7, total=total, used=7, unit=node.VolumeUsage.BYTES
+        )
+        inodes = node.VolumeUsage(available=3, total=4, used=1, unit=node.VolumeUsage.INODES)
         return node.NodeGetVolumeStatsResponse(usage=[usage, inodes])
 
     def _mount(self, source: Path, target: Path) -> None:
@@ -211,20 +213,20 @@ async def serving(handler: grpc.GenericRpcHandler, socket: Path) -> AsyncIterato
     """Serve at a socket, which is removed afterwards."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((handler,))
-    socket.unlink(missing_ok=True)
+    await asyncio.to_thread(socket.parent.mkdir, parents=True, exist_ok=True)
+    await asyncio.to_thread(socket.unlink, missing_ok=True)
     server.add_insecure_port(f"unix://{socket}")
     await server.start()
     try:
         yield
     finally:
         await server.stop(None)
-        socket.unlink(missing_ok=True)
+        await asyncio.to_thread(socket.unlink, missing_ok=True)
 
 
 @asynccontextmanager
 async def running(driver: Driver, socket: Path) -> AsyncIterator[Driver]:
     """Run a driver at its socket; nobody is told of it."""
-    socket.parent.mkdir(parents=True, exist_ok=True)
     async with serving(driver, socket):
         yield driver
 

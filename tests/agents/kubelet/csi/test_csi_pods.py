@@ -1,7 +1,6 @@
 """Pods with volumes of a CSI driver, on a node of processes. It needs root and namespaces."""
 
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -10,7 +9,6 @@ from kvstack.agents.client.built_in import (
     NODES,
     PERSISTENT_VOLUMES,
     PODS,
-    SECRETS,
     VOLUME_ATTACHMENTS,
 )
 from tests.agents.kubelet.csi.csi_cluster import NAME, Scene, pod, tell
