@@ -53,6 +53,7 @@ from kvstack.agents.kubelet.sync.runtime_classes import RuntimeClasses
 from kvstack.agents.kubelet.sync.status_writer import StatusWriter
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
+from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
@@ -345,6 +346,10 @@ class Kubelet:
         memory.reason, memory.message, memory.grace_s = reason, message, grace_s
         record.ending.set()
         self._queue.add(uid)
+
+    def volume_stats(self, uid: str) -> list[VolumeStats]:
+        """Return how full the volumes of a pod are that are claimed, or a driver's."""
+        return self._volumes.stats(uid)
 
     async def renew_volumes(self, pod: Object) -> None:
         """Write what changed of what the API holds of a pod's volumes."""

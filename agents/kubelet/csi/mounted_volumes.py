@@ -14,15 +14,14 @@ whose outcome is not known counts as done when it is to be undone, and as not do
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi import volume as rules
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.agents.kubelet.csi.drivers import Drivers
-from kvstack.agents.kubelet.csi.growing import Growing, Growth, GrowthError
+from kvstack.agents.kubelet.csi.growing import Growing, GrowthError
 from kvstack.agents.kubelet.csi.mounting import (
     FAILED_MAP,
     FAILED_MOUNT,
@@ -30,19 +29,15 @@ from kvstack.agents.kubelet.csi.mounting import (
     Mounting,
     StepError,
 )
+from kvstack.agents.kubelet.csi.uses import PendingError, State, Use
 from kvstack.agents.kubelet.csi.volume import EPHEMERAL, Volume
 from kvstack.agents.kubelet.csi.volume_data import (
-    Published,
     Staged,
     VolumePaths,
     published_of,
-    staged_of,
 )
 from kvstack.apimachinery.objects.core.attachments import unique_name
 from kvstack.component.logger import Logger
-
-if TYPE_CHECKING:
-    from kvstack.agents.kubelet.csi.node_client import Stats
 
 Object: TypeAlias = dict[str, Any]
 Tell: TypeAlias = Callable[[Object, str, str], None]
@@ -59,55 +54,6 @@ _RETRY_MAX_S: Final = 122.0
 _GROW_RETRY_S: Final = 30.0
 _REGISTERED_S: Final = 5.0
 """After so long a driver has registered that runs when the node starts."""
-
-
-class PendingError(Exception):
-    """A volume is not there yet; whoever asked is told to look again when it may be."""
-
-    def __init__(self, after_s: float) -> None:
-        """after_s: when to look again in any case."""
-        super().__init__("a volume is being mounted")
-        self.after_s = after_s
-
-
-class State(Enum):
-    """Whether a pod has a volume."""
-
-    NONE = "none"
-    UNKNOWN = "unknown"
-    """It may."""
-    MOUNTED = "mounted"
-
-
-class Use:
-    """One volume of one pod."""
-
-    def __init__(self, published: Published, state: State = State.NONE) -> None:
-        self.published = published
-        self.staged = staged_of(published)
-        self.state = state
-        self.volume: Volume | None = None
-        """None: its pod has not asked for it since the node started."""
-        self.pod: Object | None = None
-        self.name = ""
-        """As its pod names it."""
-        self.claim: Object | None = None
-        self.stats: Stats | None = None
-        self.group = Group(None, "Always")
-        self.growth = Growth()
-        self.is_leaving = False
-        self.is_waiting = False
-        """Whether its task waits for others: it is broken off when the pod ends."""
-        self.task: asyncio.Task[None] | None = None
-        self.problem: StepError | None = None
-        """Of its last try, until it is told."""
-        self.retry_s = 0.0
-        """Monotonic seconds; not before."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return what it is known by."""
-        return self.published.uid, self.published.volume
 
 
 class MountedVolumes:
@@ -369,7 +315,7 @@ class MountedVolumes:
                 return
             for use in self.mounted():
                 if use.published.driver == driver and use.state is State.MOUNTED:
-                    use.stats = await client.stats(use.published.handle, self._path(use))
+                    use.fill = await client.fill(use.published.handle, self._path(use))
         except DriverError as error:
             text = "a driver does not tell how full its volumes are"
             self._logger.debug(text, driver=driver, error=str(error))

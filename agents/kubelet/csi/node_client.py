@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.agents.kubelet.csi.gen import node_pb2 as api
 from kvstack.agents.kubelet.csi.volume import Volume
+from kvstack.agents.kubelet.volumes.volume_stats import Fill, Usage
 
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -67,23 +68,6 @@ class Abilities(NamedTuple):
     expands: bool = False
     mounts_for_group: bool = False
     has_many_writers: bool = False
-
-
-class Usage(NamedTuple):
-    """What a volume has of something."""
-
-    available: int
-    total: int
-    used: int
-
-
-class Stats(NamedTuple):
-    """How full a volume is; None: its driver does not say."""
-
-    bytes: Usage | None
-    inodes: Usage | None
-    problem: str
-    """Why it is abnormal; empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +166,12 @@ class NodeClient:
         )
         await self._ask("NodeExpandVolume", request, api.NodeExpandVolumeResponse)
 
-    async def stats(self, handle: str, path: str) -> Stats:
+    async def fill(self, handle: str, path: str) -> Fill:
         """Return how full a volume is; DriverError."""
         request = api.NodeGetVolumeStatsRequest(volume_id=handle, volume_path=path)
         answer = await self._ask("NodeGetVolumeStats", request, api.NodeGetVolumeStatsResponse)
         usages = {each.unit: Usage(each.available, each.total, each.used) for each in answer.usage}
-        condition = answer.volume_condition
-        return Stats(
-            usages.get(api.VolumeUsage.BYTES),
-            usages.get(api.VolumeUsage.INODES),
-            condition.message[:_TEXT_MAX] if condition.abnormal else "",
-        )
+        return Fill(usages.get(api.VolumeUsage.BYTES), usages.get(api.VolumeUsage.INODES))
 
     async def _ask(self, method: str, request: Message, answer: type[_Answer]) -> _Answer:
         return await ask(

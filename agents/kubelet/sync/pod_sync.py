@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
-from kvstack.agents.kubelet.csi.mounted_volumes import PendingError
+from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.agents.kubelet.images.image_manager import ImageManager
 from kvstack.agents.kubelet.lifecycle.hooks import run_hook
 from kvstack.agents.kubelet.lifecycle.prober import Prober

@@ -268,7 +268,7 @@ def devices(container: Object, places: Mapping[str, tuple[Path, bool]]) -> list[
     for each in container.get("volumeDevices") or ():
         source, is_read_only = places[each["name"]]
         access = "rm" if is_read_only else "rwm"
-        found.append(DeviceFile(str(source), each["devicePath"], access))
+        found.append(DeviceFile(str(source), each["devicePath"], access, is_volume=True))
     return found
 
 

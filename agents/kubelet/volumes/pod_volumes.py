@@ -17,8 +17,8 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi import volume as csi_volume
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
-from kvstack.agents.kubelet.csi.mounted_volumes import PendingError
 from kvstack.agents.kubelet.csi.mounting import Group, StepError
+from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.agents.kubelet.pods import files
 from kvstack.agents.kubelet.pods.environment import (
     Addresses,
@@ -33,6 +33,7 @@ from kvstack.agents.kubelet.volumes.claims import Claims, device_path
 from kvstack.agents.kubelet.volumes.pod_certificates import PodCertificates
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
 from kvstack.agents.kubelet.volumes.trust_bundles import TrustBundles
+from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats, fill_of
 from kvstack.agents.kubelet.volumes.watched_objects import (
     RESOURCES,
     NotKnownError,
@@ -70,6 +71,8 @@ class _Written:
         """Held while they are written: workers and housekeeping may do it at once."""
         self.fields: Mapping[str, str] = {}
         """The labels and annotations that they show."""
+        self.local: dict[str, tuple[str, Path]] = {}
+        """Claims and paths of volumes of the node itself, by name."""
         self.is_outdated = False
         """Whether something else that they show changed since it was read."""
 
@@ -139,6 +142,19 @@ class PodVolumes:
         if pending:
             raise min(pending, key=lambda each: each.after_s)
         return paths
+
+    def stats(self, uid: str) -> list[VolumeStats]:
+        """Return how full the volumes of a pod are that are claimed, or a driver's."""
+        stats = [
+            VolumeStats(use.name, use.claim["metadata"]["name"] if use.claim else "", use.fill)
+            for use in self._csi.volumes.of_pod(uid)
+            if use.fill is not None
+        ]
+        written = self._written.get(uid)
+        for name, (claim, path) in (written.local if written else {}).items():
+            if (fill := fill_of(path)) is not None:
+                stats.append(VolumeStats(name, claim, fill))
+        return stats
 
     def is_stale(self, pod: Object) -> bool:
         """Whether a pod's volumes show what is not so any more."""
@@ -259,6 +275,8 @@ class PodVolumes:
             path = Path(spec["local"]["path"])
             if not await asyncio.to_thread(path.is_dir):
                 raise ConfigurationError(f'path "{path}" does not exist')
+            written = self._written[pod["metadata"]["uid"]]
+            written.local[volume["name"]] = (bound.claim["metadata"]["name"], path)
             return path, is_read_only, True
         name = bound.volume["metadata"]["name"]
         raise ConfigurationError(f'volumes of the kind of "{name}" are not supported by this node')

@@ -274,12 +274,10 @@ class NodeGetVolumeStatsRequest(_message.Message):
     def __init__(self, volume_id: _Optional[str] = ..., volume_path: _Optional[str] = ..., staging_target_path: _Optional[str] = ...) -> None: ...
 
 class NodeGetVolumeStatsResponse(_message.Message):
-    __slots__ = ("usage", "volume_condition")
+    __slots__ = ("usage",)
     USAGE_FIELD_NUMBER: _ClassVar[int]
-    VOLUME_CONDITION_FIELD_NUMBER: _ClassVar[int]
     usage: _containers.RepeatedCompositeFieldContainer[VolumeUsage]
-    volume_condition: VolumeCondition
-    def __init__(self, usage: _Optional[_Iterable[_Union[VolumeUsage, _Mapping]]] = ..., volume_condition: _Optional[_Union[VolumeCondition, _Mapping]] = ...) -> None: ...
+    def __init__(self, usage: _Optional[_Iterable[_Union[VolumeUsage, _Mapping]]] = ...) -> None: ...
 
 class VolumeUsage(_message.Message):
     __slots__ = ("available", "total", "used", "unit")
@@ -300,11 +298,3 @@ class VolumeUsage(_message.Message):
     used: int
     unit: VolumeUsage.Unit
     def __init__(self, available: _Optional[int] = ..., total: _Optional[int] = ..., used: _Optional[int] = ..., unit: _Optional[_Union[VolumeUsage.Unit, str]] = ...) -> None: ...
-
-class VolumeCondition(_message.Message):
-    __slots__ = ("abnormal", "message")
-    ABNORMAL_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    abnormal: bool
-    message: str
-    def __init__(self, abnormal: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...

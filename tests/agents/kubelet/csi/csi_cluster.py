@@ -1,8 +1,8 @@
 """A control plane with the controllers of volumes, a node of processes, and a CSI driver."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kvstack.agents.controllers.storage.attachments import AttachDetach
 from kvstack.agents.controllers.storage.binder import VolumeBinder
 from kvstack.agents.controllers.storage.protection import ClaimProtection, VolumeProtection
 from kvstack.agents.kubelet.disk.mount_table import points_below
+from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.kubelet.test_kubelet import Node, run
 from tests.agents.kubelet.test_kubelet import pod as pod_of
 from tests.agents.support.cluster import TestCluster, eventually
@@ -44,8 +45,7 @@ class Scene:
     async def claim(self, name: str, **spec: Any) -> None:
         await self.cluster.admin.create(PERSISTENT_VOLUME_CLAIMS, "default", claim(name, **spec))
 
-    async def restart_kubelet(self) -> None:
-        await self.node.kubelet.stop()
+    async def start_kubelet(self) -> None:
         self.node.kubelet = self.node.new_kubelet()
         await self.node.kubelet.start()
 
@@ -104,8 +104,12 @@ def tell(
     *,
     driver_spec: Object | None = None,
     parameters: dict[str, str] | None = None,
+    call_s: float = 60.0,
 ) -> None:
-    """Tell a story; driver_spec: of the CSIDriver, None: there is no such object."""
+    """Tell a story; driver_spec: of the CSIDriver, None: there is no such object.
+
+    call_s: the limit of what drivers are asked.
+    """
 
     async def main(cluster: TestCluster, node: Node) -> None:
         options = VolumeOptions()
@@ -122,24 +126,23 @@ def tell(
         }
         await cluster.admin.create(STORAGE_CLASSES, "", found)
         driver = Driver(NAME, directory / "data")
+        await node.kubelet.stop()
+        node.options = replace(node.options, csi_call_s=call_s)
+        node.kubelet = node.new_kubelet()
+        await node.kubelet.start()
         root = node.options.root
         socket = root / "plugins" / NAME / "csi.sock"
         async with registered(driver, root), sidecars(cluster.admin, NAME, socket) as beside:
             scene = Scene(cluster, node, driver, beside)
             await story(scene)
             # Nothing of any pod is left, whatever happened.
-            for each in await pods_of(cluster):
-                await cluster.admin.delete(PODS, "default", each)
             store = cluster.informers.of(PODS).store
+            for each in [obj["metadata"]["name"] for obj in store]:
+                with suppress(ApiError):  # it is going already
+                    await cluster.admin.delete(PODS, "default", each)
             await eventually(lambda: not list(store))
             await eventually(lambda: not scene.mounts())
             left = root / "plugins" / "kubernetes.io" / "csi"
             await eventually(lambda: not list(left.rglob("vol_data.json")))
 
     run(directory, main)
-
-
-async def pods_of(cluster: TestCluster) -> list[str]:
-    store = cluster.informers.of(PODS).store
-    await asyncio.sleep(0)
-    return [each["metadata"]["name"] for each in store]

@@ -22,8 +22,8 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.kubelet.csi import volume as csi_volume
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
-from kvstack.agents.kubelet.csi.mounted_volumes import PendingError
 from kvstack.agents.kubelet.csi.mounting import Group, StepError
+from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.csi.driver import Driver, registered, registrar, running, serving
@@ -276,7 +276,7 @@ def test_a_driver_that_hangs_holds_up_no_other(place: Path) -> None:
             await scene.have(volume("good", driver="good.io"))
             scene.csi.keep()
             [use] = scene.csi.volumes.of_pod("u-1")
-            await eventually(lambda: use.stats)
+            await eventually(lambda: use.fill)
             await scene.release("u-1")
             assert good.asked("NodeUnpublishVolume")
             assert not bad.asked("NodePublishVolume")
