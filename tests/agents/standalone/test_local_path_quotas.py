@@ -32,7 +32,7 @@ def mounted(directory: Path, kind: str, *, has_quotas: bool) -> Iterator[Path]:
     assert made.returncode == 0, made.stderr
     point.mkdir()
     options = "loop,prjquota" if has_quotas else "loop"
-    command = ["mount", "-t", kind, "-o", options, image, point]
+    command = ["mount", "-t", kind, "-o", options, str(image), str(point)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no {kind} can be mounted from a file: {done.stderr.strip()}")
