@@ -70,9 +70,9 @@ def test_a_directory_holds_as_much_as_its_claim_asks_for(disk: Path) -> None:
     directories.make(second, 8 * MIB)
     directories.make(first, 4 * MIB)  # once more, after a crash
     directories.root.chmod(0o755)
-    assert written(directories.path(first), 20) < 4
+    assert written(directories.path(first), 20) <= 4
     # The other one is not the same project, and grows with its claim.
-    assert 4 <= written(directories.path(second), 20) < 8
+    assert 4 <= written(directories.path(second), 20) <= 8
     directories.resize(second, 12 * MIB)
     use = directories.quotas.use_of(directories.path(second))
     assert use.bytes_max == 12 * MIB
@@ -85,7 +85,9 @@ def test_a_directory_holds_as_much_as_its_claim_asks_for(disk: Path) -> None:
     directories.remove(first)
     directories.make(third, 4 * MIB)
     assert directories.quotas.project_of(directories.path(third)) == project
-    assert directories.quotas.use_of(directories.path(third)) == Use(4 * MIB, 0, 1024, 1)
+    use = directories.quotas.use_of(directories.path(third))
+    assert use._replace(bytes=0) == Use(4 * MIB, 0, 1024, 1)
+    assert use.bytes <= 4096
 
 
 def test_many_empty_files_are_limited_too(disk: Path) -> None:
