@@ -105,10 +105,11 @@ def tell(
     driver_spec: Object | None = None,
     parameters: dict[str, str] | None = None,
     call_s: float = 60.0,
+    prepare: Callable[[TestCluster, Node], Awaitable[None]] | None = None,
 ) -> None:
     """Tell a story; driver_spec: of the CSIDriver, None: there is no such object.
 
-    call_s: the limit of what drivers are asked.
+    call_s: the limit of what drivers are asked. prepare: what is done with the node first.
     """
 
     async def main(cluster: TestCluster, node: Node) -> None:
@@ -127,6 +128,8 @@ def tell(
         await cluster.admin.create(STORAGE_CLASSES, "", found)
         driver = Driver(NAME, directory / "data")
         await node.kubelet.stop()
+        if prepare is not None:
+            await prepare(cluster, node)
         node.options = replace(node.options, csi_call_s=call_s)
         node.kubelet = node.new_kubelet()
         await node.kubelet.start()
