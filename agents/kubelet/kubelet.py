@@ -278,8 +278,11 @@ class Kubelet:
         """End all pods in order, as the options say; nothing of them is taken away."""
         await self._shutdown.run()
 
-    async def stop(self) -> None:
-        """Let everything be; whether containers go on is their runtime's decision."""
+    async def stop(self, *, leaves_volumes: bool = False) -> None:
+        """Let everything be; whether containers go on is their runtime's decision.
+
+        leaves_volumes: `csi` is ended by the caller, once containers have.
+        """
         self._queue.close()
         tasks = list(self._tasks)
         self._tasks.clear()
@@ -291,7 +294,8 @@ class Kubelet:
         if self._plugins is not None:
             await self._plugins.stop()
         await self._sync.close()
-        await self.csi.close()
+        if not leaves_volumes:
+            await self.csi.close()
         await self._volumes.close()
         await self.prober.stop()
         await self._recorder.close()

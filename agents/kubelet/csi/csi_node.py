@@ -27,6 +27,7 @@ from kvstack.agents.kubelet.csi.node_info import NodeInfo, NodeInfoError
 from kvstack.agents.kubelet.csi.plugin_sockets import PluginSockets
 from kvstack.agents.kubelet.csi.secrets import Secrets
 from kvstack.agents.kubelet.csi.volume_data import VolumePaths
+from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
 from kvstack.component.logger import Logger
 
@@ -39,6 +40,8 @@ SOCKETS: Final = "plugins_registry"
 PLUGINS: Final = "plugins"
 _EVERY_S: Final = 60.0
 _UPDATE_MIN_S: Final = 10.0
+_GIVEN_BACK_S: Final = 10.0
+"""How long drivers have when the node ends with its pods."""
 _MODE: Final = 0o750
 
 
@@ -110,8 +113,21 @@ class CsiNode:
             spawn(self._keep(), name="volumes of CSI drivers"),
         ]
 
+    async def end(self) -> None:
+        """Take all volumes from pods, which have ended with the node; then do nothing more.
+
+        Whoever removes the directory of a node that has ended must not reach into volumes: what
+        drivers do not unmount in time is unmounted without them, and given back at the next start.
+        """
+        if not await self.volumes.give_back(_GIVEN_BACK_S):
+            text = "volumes of CSI drivers are unmounted without them"
+            self._logger.warning(text, volumes=self.volumes.in_use())
+        await self.close()
+        for directory in (self._root / "pods", self._root / PLUGINS / "kubernetes.io"):
+            await asyncio.to_thread(mount_table.take_away, directory)
+
     async def close(self) -> None:
-        """Do nothing more."""
+        """Do nothing more; volumes are left as they are."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

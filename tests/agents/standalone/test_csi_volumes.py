@@ -6,10 +6,9 @@ import json
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +21,9 @@ from tests.agents.support.namespaces import has_namespaces
 from tests.support.csi.driver import Driver, registered
 from tests.support.csi.sidecars import sidecars
 from tests.support.servers import free_ports
+
+if TYPE_CHECKING:
+    import subprocess
 
 pytestmark = [
     pytest.mark.e2e,
@@ -96,49 +98,53 @@ class User:
                 await asyncio.sleep(0.2)
 
 
-@asynccontextmanager
-async def beside(user: User, driver: Driver, root: Path) -> AsyncIterator[Api]:
-    """Run a driver with its sidecars."""
-    api = Api(connect(load(user.file)))
-    socket = root / "plugins" / NAME / "csi.sock"
-    try:
-        async with registered(driver, root), sidecars(api, NAME, socket):
-            yield api
-    finally:
-        await api.close()
+Story = Callable[[User, Driver], Awaitable[None]]
 
 
 def tell(
-    directory: Path, *stories: Callable[[User, Driver], Awaitable[None]], limit: int = 0
+    directory: Path, driver: Driver, story: Story, how: signal.Signals, *, outlives: bool
 ) -> None:
-    """Tell stories one after the other; the cluster is killed after each but the last.
-
-    limit: of the volumes that the driver has on a node; 0: none.
-    """
+    """Tell a story of a cluster that ends then; outlives: whether its driver is there meanwhile."""
     root = directory / "data" / "kubernetes" / "node"
-    driver = Driver(NAME, directory / "shelf")
-    driver.volumes_max = limit
+    socket = root / "plugins" / NAME / "csi.sock"
 
-    async def main(story: Callable[[User, Driver], Awaitable[None]]) -> None:
+    async def main(process: "subprocess.Popen[str]") -> None:
         user = User(directory)
-        async with beside(user, driver, root):
-            await story(user, driver)
+        async with registered(driver, root):
+            api = Api(connect(load(user.file)))
+            try:
+                async with sidecars(api, NAME, socket):
+                    await story(user, driver)
+            finally:
+                await api.close()
+            if outlives:
+                process.send_signal(how)
+                await asyncio.to_thread(process.wait)
+        if not outlives:
+            process.send_signal(how)
+            await asyncio.to_thread(process.wait)
 
-    for number, story in enumerate(stories):
-        (api,) = free_ports(1)
-        with up(directory / "data", f"--secure-port={api}") as process:
-            lines_of(process)
-            asyncio.run(main(story))
-            if number + 1 < len(stories):
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+    (port,) = free_ports(1)
+    with up(directory / "data", f"--secure-port={port}") as process:
+        lines_of(process)
+        asyncio.run(main(process))
+
+
+def of_class(text: str) -> str:
+    """Return a StatefulSet whose claims are of the class of the driver."""
+    return text.replace("      accessModes", "      storageClassName: csi\n      accessModes")
+
+
+def mounts(directory: Path) -> list[str]:
+    """Return what the driver has mounted on the node."""
+    points = points_below(directory / "data" / "kubernetes" / "node")
+    return [each for each in points if "csi" in each]
 
 
 def test_a_stateful_set_outlives_the_cluster(short: Path) -> None:
     async def first(user: User, driver: Driver) -> None:
         await user.applies(CLASS)
-        claims = STATEFUL_SET.replace("storage: 1Gi}", "storage: 6Gi}")
-        await user.applies(of_class(claims))
+        await user.applies(of_class(STATEFUL_SET.replace("storage: 1Gi}", "storage: 6Gi}")))
         # The driver has not said yet how much there is; then too little, then enough.
         events = ("get", "events", "-o", "jsonpath={.items[*].message}")
         no_space = "node(s) did not have enough free storage"
@@ -153,28 +159,22 @@ def test_a_stateful_set_outlives_the_cluster(short: Path) -> None:
         assert await user.does("exec", "db-0", "--", "cat", "/data/starts") == "db-0\n"
 
     async def second(user: User, driver: Driver) -> None:
-        await user.sees(
-            lambda text: text == "db-0\ndb-0\n", "exec", "db-0", "--", "cat", "/data/starts"
-        )
+        assert not driver.asked("NodeUnpublishVolume")  # nobody could ask
+        starts = ("exec", "db-0", "--", "cat", "/data/starts")
+        await user.sees(lambda text: text == "db-0\ndb-0\n", *starts)
+        await user.does("delete", "pod", "db-1", "--timeout=90s")
         await user.does("rollout", "status", "statefulset/db", "--timeout=90s")
-        await user.does("delete", "statefulset", "db", "--timeout=90s")
-        await user.does("wait", "pod", "--all", "--for=delete", "--timeout=90s")
-        await user.sees(lambda text: not text, "get", "volumeattachments", "-o", "name")
-        assert not [each for each in mounts(short) if "csi" in each]
-        await user.does("delete", "pvc", "--all", "--timeout=90s")
-        await user.sees(lambda text: not text, "get", "pv", "-o", "name")
-        assert not list(driver.data.iterdir())
+        assert len(driver.asked("NodeUnpublishVolume")) == 1
 
-    tell(short, first, second)
-
-
-def of_class(text: str) -> str:
-    """Return a StatefulSet whose claims are of the class of the driver."""
-    return text.replace("      accessModes", "      storageClassName: csi\n      accessModes")
-
-
-def mounts(directory: Path) -> list[str]:
-    return points_below(directory)
+    driver = Driver(NAME, short / "shelf")
+    tell(short, driver, first, signal.SIGKILL, outlives=True)
+    assert len(mounts(short)) == 4
+    tell(short, driver, second, signal.SIGTERM, outlives=True)
+    # While it is there, the driver is asked; nothing is left that a removal could reach.
+    assert len(driver.asked("NodeUnpublishVolume")) == 3
+    assert not mounts(short)
+    assert not list((short / "data").rglob("vol_data.json"))
+    assert len(list((short / "shelf").rglob("starts"))) == 2
 
 
 def test_a_node_has_no_more_volumes_than_its_driver_says(short: Path) -> None:
@@ -183,13 +183,26 @@ def test_a_node_has_no_more_volumes_than_its_driver_says(short: Path) -> None:
         await user.applies(of_class(STATEFUL_SET))
         text = "exceed max volume count"
         events = ("get", "events", "-o", "jsonpath={.items[*].message}")
-        await user.sees(lambda found: text in found, *events)
+        await user.sees(lambda shown: text in shown, *events)
         await user.does("wait", "pod/db-0", "--for=condition=Ready", "--timeout=60s")
         assert len(driver.asked("NodePublishVolume")) == 1
-        found: Any = json.loads(await user.does("get", "csinodes", "-o", "json"))
-        [entry] = found["items"][0]["spec"]["drivers"]
+        nodes: Any = json.loads(await user.does("get", "csinodes", "-o", "json"))
+        [entry] = nodes["items"][0]["spec"]["drivers"]
         assert entry["allocatable"] == {"count": 1}
+        # A pod that goes lets the next one come; what nobody claims any more goes, too.
         await user.does("delete", "statefulset", "db", "--timeout=90s")
-        await user.sees(lambda text: not text, "get", "volumeattachments", "-o", "name")
+        await user.sees(lambda shown: not shown, "get", "volumeattachments", "-o", "name")
+        await user.does("delete", "pvc", "--all", "--timeout=90s")
+        await user.sees(lambda shown: not shown, "get", "pv", "-o", "name")
+        assert not list(driver.data.iterdir())
+        one = STATEFUL_SET.replace("replicas: 2", "replicas: 1")
+        await user.applies(of_class(one))
+        await user.does("rollout", "status", "statefulset/db", "--timeout=60s")
 
-    tell(short, story, limit=1)
+    driver = Driver(NAME, short / "shelf")
+    driver.volumes_max = 1
+    tell(short, driver, story, signal.SIGTERM, outlives=False)
+    # What the driver was not there to undo is known at the next start, and its data is there.
+    assert not mounts(short)
+    assert len(list((short / "data").rglob("vol_data.json"))) == 2
+    assert len(list((short / "shelf").rglob("starts"))) == 1

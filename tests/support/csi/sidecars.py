@@ -68,10 +68,9 @@ class Sidecars:
                 continue
             found = await self._api.get(STORAGE_CLASSES, "", claim["spec"]["storageClassName"])
             node = annotations.get("volume.kubernetes.io/selected-node")
-            if found["volumeBindingMode"] == "WaitForFirstConsumer":
-                if not node:
-                    continue
-                await self._check_topology(node)
+            waits = found["volumeBindingMode"] == "WaitForFirstConsumer"
+            if waits and not (node and await self._knows_topology(node)):
+                continue
             size = parse(claim["spec"]["resources"]["requests"]["storage"]).value()
             name = f"pvc-{claim['metadata']['uid']}"
             answer = await self._ask(
@@ -88,16 +87,13 @@ class Sidecars:
                 PERSISTENT_VOLUMES, "", _volume(claim, found, answer.volume, self._driver)
             )
 
-    async def _check_topology(self, node: str) -> None:
-        """Insist on what the provisioner reads of the chosen node, as the real one does."""
+    async def _knows_topology(self, node: str) -> bool:
+        """Whether the chosen node says where it is, as the real provisioner wants to know."""
         csi_node = await self._api.get(CSI_NODES, "", node)
-        [keys] = [
-            each.get("topologyKeys") or ()
-            for each in csi_node["spec"]["drivers"]
-            if each["name"] == self._driver
-        ]
+        drivers = {each["name"]: each for each in csi_node["spec"]["drivers"] or ()}
         labels = (await self._api.get(NODES, "", node))["metadata"]["labels"]
-        assert set(keys) <= labels.keys()
+        known = drivers.get(self._driver)
+        return known is not None and set(known.get("topologyKeys") or ()) <= labels.keys()
 
     async def _attach(self) -> None:
         finalizer = f"external-attacher/{self._driver.replace('.', '-')}"
