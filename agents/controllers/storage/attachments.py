@@ -184,6 +184,7 @@ def _tell(
         name: device
         for name, each in attachments.items()
         if name not in leaving
+        and not is_deleting(each)  # it goes, and is attached anew if a pod has come meanwhile
         and (each.get("status") or {}).get("attached")
         and (device := _device(each, view))
     }
