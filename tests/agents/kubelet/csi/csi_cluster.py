@@ -143,7 +143,7 @@ def tell(
             for each in [obj["metadata"]["name"] for obj in store]:
                 with suppress(ApiError):  # it is going already
                     await cluster.admin.delete(PODS, "default", each)
-            await eventually(lambda: not list(store))
+            await eventually(lambda: not list(store), within_s=180)
             await eventually(lambda: not scene.mounts())
             left = root / "plugins" / "kubernetes.io" / "csi"
             await eventually(lambda: not list(left.rglob("vol_data.json")))

@@ -170,7 +170,7 @@ def test_drivers_that_hang_hold_up_no_other_pods(place: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         scene.driver.hangs = {"NodePublishVolume", "NodeUnpublishVolume"}
-        names = [f"hung-{number}" for number in range(40)]  # more than there are workers
+        names = [f"hung-{number}" for number in range(36)]  # more than there are workers
         for name in names:
             await scene.claim(name)
             await admin.create(PODS, "default", pod(name, LIVES, name))
