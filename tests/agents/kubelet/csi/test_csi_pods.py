@@ -411,27 +411,8 @@ def test_a_block_device_of_a_driver(place: Path) -> None:
 def test_a_block_device_of_the_node(place: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
-        volume = {
-            "metadata": {"name": "disk"},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "capacity": {"storage": "1Mi"},
-                "local": {"path": str(device)},
-                "nodeAffinity": {
-                    "required": {
-                        "nodeSelectorTerms": [
-                            {
-                                "matchExpressions": [
-                                    {"key": "kubernetes.io/hostname", "operator": "Exists"}
-                                ]
-                            }
-                        ]
-                    }
-                },
-                "storageClassName": "",
-                "volumeMode": "Block",
-            },
-        }
+        volume = local_volume("disk", device, "ReadWriteOnce")
+        volume["spec"]["volumeMode"] = "Block"
         await admin.create(PERSISTENT_VOLUMES, "", volume)
         await scene.claim("disk", volumeMode="Block", storageClassName="")
         await admin.create(PODS, "default", with_device("one", "disk"))
@@ -441,3 +422,36 @@ def test_a_block_device_of_the_node(place: Path) -> None:
     with loop_device(place) as device:
         tell(place, story, driver_spec=NO_ATTACH)
         assert device.read_bytes()[800:808] == b"written\n"
+
+
+def local_volume(name: str, path: Path, *modes: str) -> Object:
+    hostname = {"key": "kubernetes.io/hostname", "operator": "Exists"}
+    terms = [{"matchExpressions": [hostname]}]
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": modes,
+            "capacity": {"storage": "1Mi"},
+            "local": {"path": str(path)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            "storageClassName": "",
+        },
+    }
+
+
+def test_a_volume_of_the_node_for_one_pod_alone(place: Path) -> None:
+    async def story(scene: Scene) -> None:
+        admin, single = scene.cluster.admin, "ReadWriteOncePod"
+        shelf = place / "shelf"
+        shelf.mkdir()
+        await admin.create(PERSISTENT_VOLUMES, "", local_volume("pv", shelf, single))
+        await scene.claim("data", accessModes=[single], storageClassName="")
+        await admin.create(PODS, "default", pod("one", LIVES, "data"))
+        await reach(scene.cluster, "one", "Running")
+        await admin.create(PODS, "default", pod("two", "echo two", "data"))
+        text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+        await scene.event("FailedMount", text)
+        await scene.gone("one")
+        await reach(scene.cluster, "two", "Succeeded")
+
+    tell(place, story, driver_spec=NO_ATTACH)
