@@ -121,7 +121,7 @@ class CsiNode:
         """
         if not await self.volumes.give_back(_GIVEN_BACK_S):
             text = "volumes of CSI drivers are unmounted without them"
-            self._logger.warning(text, volumes=self.volumes.in_use())
+            self._logger.warning(text, pods=sorted(self.volumes.uids()))
         await self.close()
         for directory in (self._root / "pods", self._root / PLUGINS / "kubernetes.io"):
             await asyncio.to_thread(mount_table.take_away, directory)

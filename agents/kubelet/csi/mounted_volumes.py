@@ -94,6 +94,7 @@ class MountedVolumes:
         """Set when a driver registers, by its name."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened_s = clock.monotonic_s()
+        self._is_ending = False
         drivers.on_change = self._driver_changed
 
     # A node that starts anew.
@@ -128,9 +129,11 @@ class MountedVolumes:
     async def give_back(self, within_s: float) -> bool:
         """Take all volumes from pods whose containers have ended with the node.
 
-        Returns whether that was done within the time.
+        Returns whether that was done within the time. Drivers are asked once: one that has ended
+        with the node does not come back.
         """
         self._tell = lambda _pod, _reason, _text: None  # nobody is told of a node that ends
+        self._is_ending = True
         for uid in self.uids():
             self.release(uid)
         self.clear_unused()
@@ -384,6 +387,8 @@ class MountedVolumes:
                 task.cancel()
             await asyncio.wait((task,))
         while not await self._left(use):
+            if self._is_ending:
+                return
             await self._pause(use.published.driver, self._back_off.next_s(use.key))
         self._back_off.forget(use.key)
         del self._uses[use.key]
@@ -427,6 +432,8 @@ class MountedVolumes:
     async def _clear_in_turn(self, staged: Staged) -> None:
         try:
             while not await self._cleared(staged):
+                if self._is_ending:
+                    return
                 await self._pause(staged.driver, self._back_off.next_s(staged))
             self._back_off.forget(staged)
         finally:
