@@ -7,6 +7,7 @@ What they know of the cluster is held once: one set of informers serves all of t
 controller manager's user, whom the bootstrap roles let list and watch every resource.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -195,6 +196,9 @@ class LocalAgents:
         if options is not None and NODE not in self._options.without:
             directories = Directories(options.root / VOLUMES)
             node = LocalNode(options.name, directories)
+            problem = await asyncio.to_thread(directories.quotas.problem)
+            text = "capacity of local-path volumes"
+            self._logger.info(text, enforced=not problem, reason=problem or "project quotas")
         transport = self._server.local.transport
         users = LocalUsers(transport, self._account_token, "kvstack-local-path")
         environment = Environment(informers, self._clock, self._chance, self._logger)

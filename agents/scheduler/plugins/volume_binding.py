@@ -29,6 +29,7 @@ from kvstack.agents.scheduler.events.storage import (
 )
 from kvstack.agents.scheduler.handle import Handle, PluginError
 from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
+from kvstack.agents.scheduler.plugins.binding_progress import Progress
 from kvstack.agents.scheduler.plugins.resources import by_shape
 from kvstack.agents.scheduler.snapshot import node_selectors, storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
@@ -198,16 +199,17 @@ class VolumeBinding(Plugin):
 
     @override
     async def pre_bind(
-        self, handle: Handle, pod: PodInfo, _node: str, reserved: Sequence[Assumed]
+        self, handle: Handle, pod: PodInfo, node: str, reserved: Sequence[Assumed]
     ) -> None:
         """Write volumes and claims, and wait until the claims are bound."""
-        known = handle.cluster.storage
+        written = []
         try:
             for _, new in reserved:
                 is_claim = "namespace" in new["metadata"]
                 resource = PERSISTENT_VOLUME_CLAIMS if is_claim else PERSISTENT_VOLUMES
-                await handle.update(resource, new)
-            await handle.wait_until(lambda: _are_bound(known, pod), _POLL_S, self._timeout_s)
+                written.append(await handle.update(resource, new))
+            progress = Progress(handle.cluster, pod, node, written)
+            await handle.wait_until(progress.is_done, _POLL_S, self._timeout_s)
         except (ApiError, PluginError) as error:
             raise PluginError(f"binding volumes: {error}") from error
 
@@ -247,18 +249,6 @@ class VolumeBinding(Plugin):
         ]
         scores = by_shape(self._points, np.array(shares, dtype=np.int64))
         return int(float(scores.sum()) / len(sums) + 0.5)
-
-
-def _are_bound(known: storage.Storage, pod: PodInfo) -> bool:
-    """Whether all claims of a pod are bound."""
-    for name, _ in storage.claim_names(pod.obj):
-        claim = known.claims.get(f"{pod.namespace}/{name}")
-        annotations = (claim or {}).get("metadata", {}).get("annotations") or {}
-        if claim is None or not claim["spec"].get("volumeName"):
-            return False
-        if storage.BIND_COMPLETED not in annotations:
-            return False
-    return True
 
 
 def _volume_for(volume: Object, claim: Object) -> Object:
