@@ -30,7 +30,7 @@ import pytest
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from kvstack.agents.standalone.background import BackgroundCluster, Rows
+    from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Rows
 
 _MARK = "kvstack"
 _OWN: Final = frozenset(("kvstack", "kvstore"))
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def _kvstack_authorities(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the keys that all clusters of a session share."""
-    from kvstack.agents.standalone.background import make_authorities
+    from kvstack.agents.standalone.in_memory.background import make_authorities
 
     directory = tmp_path_factory.mktemp("kvstack-authorities")
     make_authorities(directory)
@@ -122,7 +122,7 @@ def _cluster(
     without: Iterable[str] = (),
     rows: "Rows | None" = None,
 ) -> "BackgroundCluster":
-    from kvstack.agents.standalone.background import BackgroundCluster, Settings
+    from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 
     return BackgroundCluster(
         directory / "cluster",

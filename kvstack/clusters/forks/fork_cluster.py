@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kvstack.agents.kubelet.hollow.nodes import named
 from kvstack.agents.standalone.agent_settings import agent_options
-from kvstack.agents.standalone.memory_cluster import MemoryCluster, memory_stack
+from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster, memory_stack
 from kvstack.agents.standalone.parts import (
     DASHBOARD,
     DNS,

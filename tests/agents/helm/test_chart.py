@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import NODE
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 

@@ -21,7 +21,7 @@ from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.command import used_by
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from tests.agents.kubelet.test_parts import HandClock
 from tests.agents.support.cluster import ListLog, eventually
 

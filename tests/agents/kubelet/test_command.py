@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kvstack.agents.kubelet.command import FlagError, split_flags
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from tests.agents.metrics.test_top import kubectl, shown
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.network.ports import free_ports

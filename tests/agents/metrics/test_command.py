@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import METRICS
 from tests.agents.metrics.test_top import kubectl, shown
 from tests.support.servers import free_ports

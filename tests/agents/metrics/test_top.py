@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from tests.agents.standalone.test_stack import lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients

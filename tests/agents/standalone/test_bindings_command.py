@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstack.agents.standalone import bindings_command
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import CONTROLLERS, NODES, SCHEDULER
 from tests.support.network.ports import free_ports
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.standalone.background import BackgroundCluster, Rows
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Rows
 
 pytest.importorskip("kopf")
 

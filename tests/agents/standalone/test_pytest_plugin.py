@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kvstack.agents.standalone.background import BackgroundCluster, Rows
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Rows
 
 pytestmark = pytest.mark.slow
 

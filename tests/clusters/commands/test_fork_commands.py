@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, NODES
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.cli import main
 from kvstack.clusters.forks.registry import ForkError, ForkRegistry, plain_name
 from tests.clusters.support.snapshots import real_snapshot

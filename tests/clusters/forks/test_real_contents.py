@@ -13,7 +13,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, SERVICES
 from kvstack.agents.client.kubeconfig import Kubeconfigs
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.standalone.memory_cluster import memory_stack
+from kvstack.agents.standalone.in_memory.memory_cluster import memory_stack
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.server.served import served_rows
 from kvstack.clusters.contents import Contents, Origin

@@ -15,7 +15,7 @@ from kvstack.agents.client.built_in import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNT
 from kvstack.agents.client.kubeconfig import Cluster, Kubeconfigs
 from kvstack.agents.client.over_http import Credentials
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import expired
 from kvstack.apimachinery.objects.times import format_time

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import SECRETS
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.kinds import Kinds
 from kvstack.clusters.sources.source import ReadOptions, Silent, SourceError

@@ -9,7 +9,7 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS
 from kvstack.agents.client.kubeconfig import Kubeconfigs, connect
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.standalone.background import BackgroundCluster
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.kinds import Kinds

@@ -22,7 +22,7 @@ from kvstack.agents.kubelet.cni.plugin import CniError, answer
 from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
-from kvstack.agents.standalone.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import CONTROLLERS, SCHEDULER
 from kvstack.agents.standalone.parts import NODES as HOLLOW
 from tests.agents.support.namespaces import has_namespaces

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from kvstack.agents.kubelet.hollow.nodes import named
-from kvstack.agents.standalone.memory_cluster import (
+from kvstack.agents.standalone.in_memory.memory_cluster import (
     FirstRows,
     MemoryCluster,
     memory_stack,

@@ -1,0 +1,1 @@
+"""Clusters whose store is in memory: of tests, forks and plans."""
