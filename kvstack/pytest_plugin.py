@@ -12,7 +12,9 @@
     def test_of_mine(kvstack_fork): …             a copy of what was prepared
 
 `kvstack_cluster` is an empty cluster with one hollow node: pods are scheduled and seem to run.
-`@pytest.mark.kvstack(nodes=3, without=["controllers"])` asks for another one.
+`@pytest.mark.kvstack(nodes=3, without=["controllers"])` asks for another one, and `clock="virtual"`
+for one with a clock of its own. `kvstack_cluster.settle()` returns once controllers, scheduler and
+nodes have done all they can; `kvstack_cluster.clock.advance(hours=24)` lets a day go by at once.
 
 pytest would read the source of everything that comes with a plugin, to rewrite its assertions:
 seconds before the first cluster. There are none, so `_AsInstalled` has it imported as it is.
@@ -54,7 +56,7 @@ sys.meta_path.insert(0, _AsInstalled())
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
-        "markers", f"{_MARK}(nodes=1, without=()): what runs in the test's cluster"
+        "markers", f"{_MARK}(nodes=1, without=(), clock='real'): what runs in the test's cluster"
     )
 
 
@@ -96,9 +98,11 @@ def kvstack_prepare(
 ) -> Callable[..., "BackgroundCluster"]:
     """Return what makes a cluster to be prepared: `with kvstack_prepare(nodes=3) as cluster`."""
 
-    def make(*, nodes: int = 1, without: Iterable[str] = ()) -> "BackgroundCluster":
+    def make(
+        *, nodes: int = 1, without: Iterable[str] = (), clock: str = "real"
+    ) -> "BackgroundCluster":
         directory = tmp_path_factory.mktemp("kvstack-prepared")
-        return _cluster(directory, _kvstack_authorities, nodes=nodes, without=without)
+        return _cluster(directory, _kvstack_authorities, nodes=nodes, without=without, clock=clock)
 
     return make
 
@@ -121,11 +125,13 @@ def _cluster(
     nodes: int = 1,
     without: Iterable[str] = (),
     rows: "Rows | None" = None,
+    clock: str = "real",
+    seed: int = 0,
 ) -> "BackgroundCluster":
     from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 
     return BackgroundCluster(
         directory / "cluster",
-        Settings(nodes, frozenset(without), rows),
+        Settings(nodes, frozenset(without), rows, clock=clock, seed=seed),
         authorities=authorities,
     )

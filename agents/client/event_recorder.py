@@ -78,6 +78,11 @@ class EventRecorder:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._write_all(), name="events")
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was recorded is written, or given up."""
+        return self._task is None or self._task.done()
+
     async def flushed(self) -> None:
         """Wait until what was recorded is written, or given up."""
         while self._task is not None and not self._task.done():

@@ -7,7 +7,7 @@ await informers.synced()
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -79,6 +79,11 @@ class Informers:
         """Wait until all that were asked for hold all there is."""
         for informer in list(self._informers.values()):
             await informer.synced()
+
+    def positions(self) -> Iterator[tuple[ResourceType, str]]:
+        """Yield the resources that are followed, and up to which resourceVersion they are known."""
+        for (resource, _), informer in self._informers.items():
+            yield resource, informer.store.resource_version
 
     async def close(self) -> None:
         """End all."""

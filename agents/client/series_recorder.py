@@ -131,6 +131,11 @@ class SeriesRecorder:
         if self._series:
             self._timer = asyncio.get_running_loop().call_later(_SERIES_S, self._sweep)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether what was to be written now is written, or given up."""
+        return not self._tasks
+
     async def flushed(self) -> None:
         """Wait until what was recorded is written, or given up."""
         while self._tasks:

@@ -12,7 +12,7 @@ A key that is added while it is worked on is given out once more afterwards.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from kvstack.agents.client.back_off import FailureBackOff
@@ -51,6 +51,16 @@ class WorkQueue(Generic[_Key]):
     def is_idle(self) -> bool:
         """Whether nothing waits or is worked on; what is to come later does not count."""
         return not self._waiting and not self._processing
+
+    def in_hand(self) -> Iterator[tuple[_Key, bool]]:
+        """Yield the keys that are not done, and whether they are worked on."""
+        yield from ((key, True) for key in self._processing)
+        yield from ((key, False) for key in self._waiting)
+
+    def due(self) -> Iterator[tuple[_Key, float]]:
+        """Yield the keys that come later, and in how many seconds."""
+        now_s = self._clock.monotonic_s()
+        yield from ((key, max(0.0, at_s - now_s)) for key, at_s in self._due.items())
 
     def add(self, key: _Key) -> None:
         """Have a key worked on."""

@@ -47,7 +47,7 @@ class Sweep(BaseController, ABC):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for everything."""
         yield from self.sweep(view, now_s)
-        return Again(self.period_s)
+        return Again(self.period_s, is_routine=True)
 
     @abstractmethod
     def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from kvstack.agents.client.activity import Activity
 from kvstack.agents.client.api import Api
 from kvstack.agents.reconcile.plan import Controller
 from kvstack.agents.reconcile.runner import Environment, Runner
@@ -54,6 +55,11 @@ class Manager:
     def is_idle(self) -> bool:
         """Whether nothing is to be done now."""
         return all(runner.is_idle for runner in self.runners)
+
+    def add_activity(self, found: Activity) -> None:
+        """Add what controllers work on, and what is due by itself."""
+        for runner in self.runners:
+            runner.add_activity(found)
 
     async def stop(self) -> None:
         """End all controllers, and their connections."""

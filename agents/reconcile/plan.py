@@ -225,6 +225,8 @@ class Again(NamedTuple):
     """Run once more, although nothing may have changed."""
 
     after_s: float
+    is_routine: bool = False
+    """A look around, which comes whatever happens."""
 
 
 class Retry(NamedTuple):

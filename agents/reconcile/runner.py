@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.event_recorder import EventRecorder
@@ -100,6 +101,8 @@ class Runner:
         self._static: frozenset[ResourceType] = frozenset()
         self._resting: set[str] = set()
         """Keys that wait until they have rested."""
+        self._routine: set[str] = set()
+        """Keys that come again for a look around."""
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -148,6 +151,18 @@ class Runner:
         """Whether nothing is to be done now."""
         return self._queue.is_idle and not self._resting
 
+    def add_activity(self, found: Activity) -> None:
+        """Add what is worked on, and what is due by itself."""
+        name = self.controller.identity.name
+        for key, is_worked_on in self._queue.in_hand():
+            why = "is worked on" if is_worked_on else "waits to be worked on"
+            found.moving.append(Moving(name, key, why))
+        if not self._recorder.is_idle:
+            found.moving.append(Moving(name, "", "writes events"))
+        for key, in_s in self._queue.due():
+            if key not in self._routine:
+                found.due.append(Due(name, key, in_s))
+
     @property
     def work(self) -> Work:
         """What waits now, and what there was since the start."""
@@ -168,6 +183,7 @@ class Runner:
     def _add(self, keys: Iterable[str | Later]) -> None:
         for key in keys:
             if isinstance(key, Later):
+                self._routine.discard(key.key)
                 self._queue.add_after(*key)
             else:
                 self._queue.add(key)
@@ -234,13 +250,17 @@ class Runner:
         try:
             again = await self._executor.carry_out(key, plan)
         except Exception as error:  # noqa: BLE001 - reported and tried again, whatever its cause
+            self._routine.discard(key)
             self._failed(key, error)
             return
+        self._routine.discard(key)
         if isinstance(again, Retry):
             self._queue.add_rate_limited(key)
             return
         self._queue.forget(key)
         if isinstance(again, Again):
+            if again.is_routine:
+                self._routine.add(key)
             self._queue.add_after(key, again.after_s)
 
     def _failed(self, key: str, error: Exception) -> None:

@@ -16,7 +16,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -237,6 +237,20 @@ class SchedulingQueue:
         if self._unschedulable:
             due.append(self._late_check_s)
         return min(due, default=None)
+
+    def tried_now(self) -> Iterator[str]:
+        """Yield the keys of pods that are being tried, or are to be."""
+        for each in self._pods.values():
+            if each.stage in ("active", "in flight"):
+                yield each.info.key
+
+    def backing_off(self) -> Iterator[tuple[str, float]]:
+        """Yield the keys of pods that are tried again by themselves, and when at the earliest."""
+        for heap in (self._backing_off, self._failed):
+            for due, _, _, _, known in heap:
+                is_here = known.stage in ("back-off", "error")
+                if is_here and self._pods.get(known.info.uid) is known:
+                    yield known.info.key, due + 1.0
 
     # Inside.
 

@@ -16,6 +16,7 @@ from socket import gethostname
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from kvstack.agents.client.activity import Activity, Moving
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import NODES as BUILT_IN_NODES
 from kvstack.agents.client.event_recorder import EventRecorder
@@ -52,6 +53,7 @@ from kvstack.apimachinery.attributes import (
     service_account_groups,
     service_account_name,
 )
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.components import CONTROLLER_MANAGER
 from kvstack.apiserver.server.components import SCHEDULER as COMPONENT_SCHEDULER
@@ -119,6 +121,9 @@ class LocalAgents:
         self._chance = chance or SystemRandom().random
         self._running = AsyncExitStack()
         self._own_nodes: list[OwnNode] = []
+        self._active: list[Callable[[Activity], None]] = []
+        """Add what parts do now."""
+        self._informers: Informers | None = None
 
     async def start(self) -> None:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
@@ -126,6 +131,7 @@ class LocalAgents:
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
         informers = Informers(api, self._clock, self._chance, self._logger)
         await running.enter_async_context(informers)
+        self._informers = informers
         if CONTROLLERS not in self._options.without:
             await self._start_controllers(running, informers)
         if LOCAL_PATH not in self._options.without:
@@ -144,6 +150,20 @@ class LocalAgents:
             await self._start_metrics(running, informers)
         if self._options.dns is not None and DNS not in self._options.without:
             await self._start_dns(running, informers, self._options.dns)
+
+    def activity(self) -> Activity:
+        """Return what all of them do now, and which watches are behind."""
+        found = Activity()
+        for add in self._active:
+            add(found)
+        if self._informers is not None:
+            registry = self._server.registry
+            for resource, version in self._informers.positions():
+                collection = registry.find(GroupResource(resource.group, resource.name))
+                if collection is not None and _is_behind(version, collection.revision):
+                    why = f"is at {version or 'nothing'}, behind {collection.revision}"
+                    found.moving.append(Moving("watch", str(resource), why))
+        return found
 
     async def stop(self) -> None:
         """End all of them."""
@@ -187,6 +207,7 @@ class LocalAgents:
         manager = Manager(chosen, users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
+        self._active.append(manager.add_activity)
         self._tell_health(stack, CONTROLLER_MANAGER, lambda: manager.is_working)
         self._logger.info("controllers work", count=len(manager.runners))
 
@@ -205,6 +226,7 @@ class LocalAgents:
         manager = Manager([LocalPathProvisioner(node)], users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
+        self._active.append(manager.add_activity)
 
     async def _start_scheduler(self, stack: AsyncExitStack, informers: Informers) -> None:
         from kvstack.agents.scheduler.live.scheduler import (
@@ -217,6 +239,7 @@ class LocalAgents:
         )
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
+        self._active.append(scheduler.add_activity)
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
         add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
         self._logger.info("the scheduler works")
@@ -236,6 +259,7 @@ class LocalAgents:
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
+        self._active.append(nodes.add_activity)
         self._own_nodes.append(HollowUsage(nodes, self._clock))
         self._logger.info("hollow nodes are ready", count=len(self._options.hollow_nodes))
 
@@ -321,3 +345,8 @@ class LocalAgents:
         name = service_account_name(_NAMESPACE, account)
         groups = (*service_account_groups(_NAMESPACE), AUTHENTICATED)
         return self._server.local.token_for(User(name, groups=groups))
+
+
+def _is_behind(version: str, revision: int) -> bool:
+    """Whether a watch has not been handed the last change of its resource."""
+    return not version.isdecimal() or int(version) < revision

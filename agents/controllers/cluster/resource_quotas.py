@@ -99,7 +99,7 @@ class ResourceQuotaController(BaseController):
         if not is_right:
             wanted = {**quota, "status": {"hard": hard, "used": used}}
             yield from do(Update(RESOURCE_QUOTAS, wanted, "status"))
-        return Again(self._period_s)
+        return Again(self._period_s, is_routine=True)
 
     def _discover(self, view: View) -> Generator[Step, list[Outcome], Again]:
         found = yield from discover()
@@ -115,7 +115,7 @@ class ResourceQuotaController(BaseController):
             yield [Follow(followed, _keys_of_followed)]
             # What was not known before may be counted now.
             yield [Enqueue(tuple(map(key_of, view.list(RESOURCE_QUOTAS))))]
-        return Again(_DISCOVERY_S)
+        return Again(_DISCOVERY_S, is_routine=True)
 
     def _use(self, quota: Object, names: Sequence[str], view: View, now_s: float) -> Amounts:
         """Return what is used, of those names that something is known of."""

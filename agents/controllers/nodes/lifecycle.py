@@ -115,7 +115,7 @@ class NodeLifecycle(BaseController):
         """Return the plan for a node, a pod, or all nodes."""
         if key == _MONITOR:
             yield from self._monitor(view, now_s)
-            return Again(self._options.monitor_period_s)
+            return Again(self._options.monitor_period_s, is_routine=True)
         if key == _TAINT:
             return (yield from self._taint_waiting(view, now_s))
         what, _, name = key.partition("/")

@@ -107,7 +107,7 @@ class VolumeBinder(BaseController):
             yield from self._bound(claim, view)
             return None
         is_waiting = yield from self._unbound(claim, view)
-        return Again(self._options.sync_period_s) if is_waiting else None
+        return Again(self._options.sync_period_s, is_routine=True) if is_waiting else None
 
     # Claims.
 

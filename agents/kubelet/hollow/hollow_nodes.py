@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import NODES, PODS
@@ -151,6 +152,14 @@ class HollowNodes:
             if used:
                 found.append((pod, used))
         return found
+
+    def add_activity(self, found: Activity) -> None:
+        """Add what nodes do for themselves and their pods; leases are renewed all the time."""
+        for (kind, key), is_worked_on in self._queue.in_hand():
+            why = "is worked on" if is_worked_on else "waits to be worked on"
+            found.moving.append(Moving("kubelet", f"{kind} {key}", why))
+        for (kind, key), in_s in self._queue.due():
+            found.due.append(Due("kubelet", f"{kind} {key}", in_s))
 
     async def start(self) -> None:
         """Make the nodes that are asked for, and return once all of them are ready."""

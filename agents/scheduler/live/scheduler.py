@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
+from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.series_recorder import SeriesRecorder
@@ -139,6 +140,18 @@ class Scheduler:
     def is_synced(self) -> bool:
         """Whether all there was is known, and pods are placed."""
         return self._loop_task is not None and not self._loop_task.done()
+
+    def add_activity(self, found: Activity) -> None:
+        """Add the pods that are being tried, what is written, and what is due by itself."""
+        for key in self.queue.tried_now():
+            found.moving.append(Moving("scheduler", key, "is to be placed"))
+        for task in self._tasks:
+            found.moving.append(Moving("scheduler", task.get_name(), "is being written"))
+        if not all(each.is_idle for each in self._recorders.values()):
+            found.moving.append(Moving("scheduler", "", "writes events"))
+        now_s = self._clock.now_s()
+        for key, due_s in self.queue.backing_off():
+            found.due.append(Due("scheduler", key, max(0.0, due_s - now_s)))
 
     def sizes(self) -> Sizes:
         """Return how much there is now."""

@@ -7,23 +7,40 @@ Its store is in memory; its API server listens on a free port of the loopback wi
 at once. Certificates that are in the directory already are used, so that who starts many makes them
 once (`make_authorities`).
 
+    cluster.settle()                   until its parts have done what they can
+    cluster.clock.advance(hours=24)    where `Settings.clock` is VIRTUAL or PAUSED
+
 `rows` is a snapshot of all objects; a cluster that is given one begins with them: the same objects,
 uids, resourceVersions and current revision. Events, which end by themselves, are left behind.
 """
 
 import asyncio
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from random import Random
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from kvstack.agents.kubelet.hollow.nodes import named
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
 from kvstack.agents.standalone.in_memory.memory_cluster import (
     FirstRows,
     MemoryCluster,
+    Virtual,
     memory_stack,
     pki_of,
+)
+from kvstack.agents.standalone.in_memory.settling import (
+    TIMEOUT_S,
+    WITHIN_S,
+    NotSettledError,
+    Settled,
+    settle,
 )
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
@@ -32,14 +49,27 @@ from kvstack.agents.standalone.stack_settings import (
     stack_options,
 )
 from kvstack.apiserver.server.settings.flags import TABLE
-from kvstack.component.errors import ComponentError
+from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.flags.command_line import Given, Value
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
+from kvstack.component.virtual_time.loop import VirtualLoop
+from kvstack.component.virtual_time.timeline import AT_ONCE, REAL, STANDING, Timeline
 from kvstore.client import Store
 from kvstore.client.values import KeyValue, prefix_end
 
+__all__ = ("BackgroundCluster", "NotSettledError", "Rows", "Settings", "make_authorities")
+
 Rows: TypeAlias = FirstRows
+T = TypeVar("T")
+
+MACHINE: Final = "real"
+"""The machine's clocks."""
+VIRTUAL: Final = "virtual"
+"""A clock of the cluster's own, which goes as the machine's does until it is advanced."""
+PAUSED: Final = "paused"
+"""A clock of its own, which stands until it is advanced."""
+CLOCKS: Final = (MACHINE, VIRTUAL, PAUSED)
 
 START_S_MAX: Final = 60.0
 
@@ -60,6 +90,10 @@ class Settings(NamedTuple):
     """What there is at the start: of another cluster's `rows`."""
     flags: Mapping[str, Value] = {}
     """Of the API server, by name, over those that suit a test."""
+    clock: str = MACHINE
+    """One of CLOCKS."""
+    seed: int = 0
+    """Of names and uids, where the cluster has a clock of its own."""
 
 
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
@@ -81,15 +115,17 @@ class BackgroundCluster:
         logger: Logger | None = None,
     ) -> None:
         """Start nothing yet; authorities: a directory that `make_authorities` has filled."""
-        self._own = _stack(directory, settings or Settings())
         self._settings = settings or Settings()
+        if self._settings.clock not in CLOCKS:
+            raise ConfigError(f"clock {self._settings.clock!r}: one of {', '.join(CLOCKS)}")
+        self._own = _stack(directory, self._settings)
         self._authorities = authorities
         self._logger = logger or _quiet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._settled = threading.Event()
         self._failure: BaseException | None = None
-        self._store: Store | None = None
+        self._cluster: MemoryCluster | None = None
         self._thread: threading.Thread | None = None
         self.url = ""
         """Of the API server, once it runs."""
@@ -129,10 +165,36 @@ class BackgroundCluster:
 
     def rows(self) -> Rows:
         """Return all objects as they are now."""
-        loop, store = self._loop, self._store
-        if loop is None or store is None:
+        return self.call(_read(self._live.store))
+
+    def settle(self, timeout_s: float = TIMEOUT_S, *, within_s: float = WITHIN_S) -> Settled:
+        """Return once all parts have done what they can; NotSettledError names what still moves.
+
+        Nothing is due by itself within so many seconds, then. With a clock of its own, its time
+        goes by at once until it is so; timeout_s counts by that clock, too.
+        """
+        return self.call(settle(self._live, within_s=within_s, timeout_s=timeout_s))
+
+    @property
+    def clock(self) -> "ClusterClock":
+        """The cluster's own clock; ComponentError: it goes by the machine's."""
+        found = self._live.time
+        if found is None:
+            raise ComponentError(f'the cluster has no clock of its own: ask for clock="{VIRTUAL}"')
+        return ClusterClock(self, found)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the cluster's loop."""
+        if self._loop is None:
+            work.close()
             raise ComponentError("the cluster does not run")
-        return asyncio.run_coroutine_threadsafe(_read(store), loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def _live(self) -> MemoryCluster:
+        if self._cluster is None:
+            raise ComponentError("the cluster does not run")
+        return self._cluster
 
     def __enter__(self) -> Self:
         """Start."""
@@ -150,14 +212,25 @@ class BackgroundCluster:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with self._runner() as runner:
+                runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - raised by start() or stop()
             self._failure = error
         finally:
             self._settled.set()
 
+    def _runner(self) -> AbstractContextManager[asyncio.Runner]:
+        if self._settings.clock == MACHINE:
+            return asyncio.Runner()
+        # Nothing is asked of a cluster before it runs: its time need not be waited for.
+        line = Timeline(AT_ONCE, real_s=time.monotonic())
+        return asyncio.Runner(loop_factory=partial(VirtualLoop, line))
+
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
+        virtual = None
+        if isinstance(loop, VirtualLoop):
+            virtual = Virtual(ClusterTime(loop), Random(self._settings.seed))
         self._stop = asyncio.Event()
         cluster = MemoryCluster(
             self._own,
@@ -165,13 +238,54 @@ class BackgroundCluster:
             self._logger,
             authorities=self._authorities,
             first_rows=self._settings.rows,
+            virtual=virtual,
         )
         async with cluster:
+            if virtual is not None:
+                virtual.time.set_rate(STANDING if self._settings.clock == PAUSED else REAL)
             self.url = cluster.url
-            self._store = cluster.store
+            self._cluster = cluster
             self._settled.set()
             await self._stop.wait()
-            self._store = None
+            self._cluster = None
+            if isinstance(loop, VirtualLoop):
+                loop.set_rate(REAL)  # sockets need real time to end
+
+
+class ClusterClock:
+    """The clock of a cluster, for whoever tests with it."""
+
+    def __init__(self, cluster: BackgroundCluster, time_: ClusterTime) -> None:
+        """Of a running cluster."""
+        self._cluster: Final = cluster
+        self._time: Final = time_
+
+    def now(self) -> datetime:
+        """Return the cluster's time."""
+        return datetime.fromtimestamp(self._time.now_s, UTC)
+
+    def advance(
+        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+    ) -> None:
+        """Let time go by at once; all that is due meanwhile happens in order, and is done then."""
+        total_s = seconds + 60 * (minutes + 60 * (hours + 24 * days))
+        self._cluster.call(self._time.advance(total_s))
+
+    def pause(self) -> None:
+        """Let time stand."""
+        self.set_rate(STANDING)
+
+    def resume(self) -> None:
+        """Let time go on as the machine's does."""
+        self.set_rate(REAL)
+
+    def set_rate(self, rate: float) -> None:
+        """Let time go so many times as fast as the machine's."""
+
+        async def set_() -> None:
+            self._time.set_rate(rate)
+
+        self._cluster.call(set_())
 
 
 def _stack(directory: Path, settings: Settings) -> StackOptions:

@@ -7,6 +7,9 @@
 Its API server listens on a free port of the loopback with TLS. The directory has certificates and
 kubeconfigs, nothing else. It begins empty, or with rows of another store: the same objects, uids,
 resourceVersions and current revision.
+
+With `virtual`, store, server and agents run on the loop and by the loop's time, without a thread.
+Only certificates go by the time of the machine.
 """
 
 import asyncio
@@ -15,10 +18,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kvstack.agents.standalone.agent_settings import agent_options
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
 from kvstack.agents.standalone.parts import NODE
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
@@ -34,10 +39,20 @@ from kvstore.client import Store
 from kvstore.embed import FirstRows as FirstRows
 
 if TYPE_CHECKING:
-    from kvstack.agents.standalone.local_agents import AgentOptions
+    from kvstack.agents.standalone.local_agents import AgentOptions, LocalAgents
     from kvstack.apiserver.server.assembly import ApiServer
+    from kvstore.embed import LoopMember, Member
 
 STOP_S: Final = 5.0
+
+
+class Virtual(NamedTuple):
+    """What a cluster in virtual time follows."""
+
+    time: ClusterTime
+    """Of the loop that the cluster runs on."""
+    rng: Random
+    """Where names, uids and the spread of retries come from."""
 
 
 def memory_stack(
@@ -74,13 +89,14 @@ class MemoryCluster:
         first_rows: FirstRows | None = None,
         agents: Callable[[StackOptions], "AgentOptions"] = agent_options,
         on_server: "Callable[[ApiServer], None] | None" = None,
+        virtual: Virtual | None = None,
     ) -> None:
         """Start nothing yet.
 
         authorities: a directory whose keys are copied instead of made. first_rows: what the store
         begins with. agents: called for their settings once the certificates are there. on_server:
         called when the API server has read the store, before there are agents; what it raises ends
-        the start.
+        the start. virtual: of the running loop, which is a VirtualLoop; None: the machine's time.
         """
         self._own: Final = own
         self._options: Final = replace(options, serving=replace(options.serving, port=0))
@@ -89,8 +105,10 @@ class MemoryCluster:
         self._first_rows = first_rows
         self._agents: Final = agents
         self._on_server: Final = on_server
+        self._virtual: Final = virtual
         self._running = AsyncExitStack()
         self._server: ApiServer | None = None
+        self._local_agents: LocalAgents | None = None
         self._store: Store | None = None
         self.url = ""
         """Of the API server, once it runs."""
@@ -101,6 +119,18 @@ class MemoryCluster:
         if self._server is None:
             raise ComponentError("the cluster does not run")
         return self._server
+
+    @property
+    def time(self) -> ClusterTime | None:
+        """The cluster's own time; None: it goes by the machine's."""
+        return None if self._virtual is None else self._virtual.time
+
+    @property
+    def agents(self) -> "LocalAgents":
+        """The agents of a running cluster."""
+        if self._local_agents is None:
+            raise ComponentError("the cluster does not run")
+        return self._local_agents
 
     @property
     def store(self) -> Store:
@@ -131,7 +161,6 @@ class MemoryCluster:
         from kvstack.agents.standalone.local_agents import LocalAgents
         from kvstack.agents.standalone.store_pages import add_store_pages
         from kvstack.apiserver.server.assembly import ApiServer
-        from kvstore import embed
 
         own, logger = self._own, self._logger
         pki = pki_dir(own.data_dir)
@@ -139,23 +168,41 @@ class MemoryCluster:
             shutil.copytree(pki_dir(self._authorities), pki)
         made = pki_of(own, self._options, server_url(self._options), logger)
         await asyncio.to_thread(made.ensure)
-        rows, self._first_rows = self._first_rows, None
-        member = await asyncio.to_thread(embed.start, logger=logger, first_rows=rows)
-        running.push_async_callback(asyncio.to_thread, member.stop)
-        del rows
+        member = await self._member(running)
         self._store = await running.enter_async_context(member.store())
         running.callback(self._forget)
-        server = ApiServer(self._store, self._options, logger)
-        add_store_pages(server.site.pages, member.page)
+        virtual = self._virtual
+        clock, rng = (None, None) if virtual is None else (virtual.time.clock, virtual.rng)
+        server = ApiServer(self._store, self._options, logger, clock=clock, random=rng)
+        if virtual is None:
+            add_store_pages(server.site.pages, cast("Member", member).page)
         running.push_async_callback(server.stop, STOP_S)
         await server.start()
         self._server = server
+        if virtual is not None:
+            counts = server.site.api.in_flight.counts
+            virtual.time.go_on_while(lambda: any(counts.values()))
         if self._on_server is not None:
             self._on_server(server)
         await server.ready()
-        await running.enter_async_context(LocalAgents(server, self._agents(own), logger))
+        chance = None if rng is None else rng.random
+        agents = LocalAgents(server, self._agents(own), logger, clock=clock, chance=chance)
+        self._local_agents = await running.enter_async_context(agents)
         self.url = f"https://127.0.0.1:{server.port}"
         pki_of(own, self._options, self.url, logger).ensure()  # writes the kubeconfigs
 
+    async def _member(self, running: AsyncExitStack) -> "Member | LoopMember":
+        from kvstore import embed
+
+        rows, self._first_rows = self._first_rows, None
+        logger, virtual = self._logger, self._virtual
+        if virtual is not None:
+            on_loop = embed.start_on_loop(virtual.time.clock, logger=logger, first_rows=rows)
+            running.callback(on_loop.stop)
+            return on_loop
+        member = await asyncio.to_thread(embed.start, logger=logger, first_rows=rows)
+        running.push_async_callback(asyncio.to_thread, member.stop)
+        return member
+
     def _forget(self) -> None:
-        self._server = self._store = None
+        self._server = self._store = self._local_agents = None

@@ -65,6 +65,7 @@ class _Selector(selectors.PollSelector):
         self.pipe = -1
         """The descriptor by which other threads wake the loop."""
         self.next_due_s: Callable[[], float] = lambda: math.inf
+        self.goes_on: Callable[[], bool] = lambda: False
         self.waiters: list[asyncio.Future[None]] = []
         """Of `idle`."""
         self._patience_s: Final = patience_s
@@ -103,6 +104,10 @@ class _Selector(selectors.PollSelector):
         held_s = self._held_s(real_s)
         if held_s:
             return super().select(held_s)
+        if line.is_standing and self.goes_on():
+            found = super().select(None if due_s == math.inf else due_s - line.now_s)
+            line.now_s = min(due_s, line.now_s + time.monotonic() - real_s)
+            return found
         limit_s = line.limit_s(real_s)
         if due_s <= limit_s and due_s != math.inf:
             line.now_s = due_s
@@ -199,6 +204,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     @_clock_resolution.setter
     def _clock_resolution(self, value: float) -> None:
         """Take none: asyncio sets that of the machine's clock."""
+
+    def go_on_while(self, is_asked: Callable[[], bool]) -> None:
+        """Let time that stands go as real time does while somebody outside waits for an answer.
+
+        Else what he asked for would never come if it takes time, however little.
+        """
+        self._virtual.goes_on = is_asked
 
     @property
     def rounds(self) -> int:

@@ -49,6 +49,11 @@ class Timeline:
         return self._rate == REAL and self._until_s is None
 
     @property
+    def is_standing(self) -> bool:
+        """Whether it does not go by itself."""
+        return self._rate == STANDING and self._until_s is None
+
+    @property
     def until_s(self) -> float | None:
         """The moment up to which time goes by at once; None: it goes at its rate."""
         return self._until_s

@@ -108,7 +108,7 @@ def test_what_comes_with_the_plugin_is_imported_as_it_is(tmp_path: Path) -> None
     )
     (tmp_path / "test_it.py").write_text(
         "from importlib.machinery import SourceFileLoader\n"
-        "from kvstack.agents.standalone import background\n"
+        "from kvstack.agents.standalone.in_memory import background\n"
         "from kvstore.client import values\n"
         "def test_it():\n"
         "    for each in (background, values):\n"

@@ -277,3 +277,24 @@ def test_a_forked_process_goes_on_with_the_loop(rate: float) -> None:
     os.waitpid(child, 0)
     assert loop.run_until_complete(end(event, task)) == b"woken"  # nothing of it was taken away
     loop.close()
+
+
+def test_time_that_stands_goes_on_while_somebody_is_answered() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        asked: list[int] = []
+        loop.go_on_while(lambda: bool(asked))
+        slept = asyncio.create_task(asyncio.sleep(0.02))
+        await asyncio.to_thread(time.sleep, 0.05)
+        await loop.idle()
+        assert not slept.done()
+        asked.append(1)
+        await slept
+        asked.clear()
+        assert loop.time() == pytest.approx(0.02, abs=1e-6)
+        late = asyncio.create_task(asyncio.sleep(0.001))
+        await asyncio.to_thread(time.sleep, 0.05)
+        await loop.idle()
+        assert not late.done()
+        late.cancel()
+
+    play(STANDING, main)

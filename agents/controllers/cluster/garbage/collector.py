@@ -157,7 +157,7 @@ class GarbageCollector(BaseController):
         wanted |= {each for each in self._followed if each.api_version in found.failures}
         self._followed = frozenset(wanted)
         yield [Follow(self._followed, self._changed)]
-        return Again(_DISCOVERY_S)
+        return Again(_DISCOVERY_S, is_routine=True)
 
     def _changed(
         self, resource: ResourceType, old: Object | None, new: Object | None, view: View

@@ -98,7 +98,7 @@ class AutoscalerController(BaseController):
             return None
         sync = _Sync(autoscaler, view, self._options, self._memories, now_s)
         yield from sync.run()
-        return Again(self._options.sync_period_s)
+        return Again(self._options.sync_period_s, is_routine=True)
 
     def _keys(self, old: Object | None, new: Object | None, view: View) -> Iterator[str | Later]:
         """New ones and those of another spec wait for their next round."""

@@ -1,0 +1,102 @@
+"""Whether a cluster in memory is settled: nothing is under way, or due by itself soon.
+
+    state = await look(cluster, within_s=1.0)
+    state.is_settled, state.revision, state.moving, state.due
+
+    queues are empty           of controllers, scheduler and nodes, and nobody writes
+    watches are caught up      every informer was handed the last change of its resource
+    nothing is due soon        but looks around, which come whatever happens
+
+It says nothing of clients elsewhere: what they will still do, nobody here knows.
+
+    state = await settle(cluster)      waits for that; in virtual time, lets it go by until then
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kvstack.agents.client.activity import Due, Moving
+from kvstack.component.errors import ComponentError
+
+if TYPE_CHECKING:
+    from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster
+
+WITHIN_S: Final = 1.0
+"""What is due later than that is not waited for."""
+TIMEOUT_S: Final = 60.0
+SHOWN_MAX: Final = 100
+"""How much of what moves is named."""
+LATEST_S: Final = 10.0
+_NAMED: Final = 5
+_STEP_S: Final = 0.05
+_LOOK_S: Final = 0.02
+
+
+class Settled(NamedTuple):
+    """How a cluster is at a revision."""
+
+    revision: int
+    moving: tuple[Moving, ...]
+    """Why it is not settled; none: it is."""
+    due: tuple[Due, ...]
+    """What comes by itself later, the soonest first."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing moves."""
+        return not self.moving
+
+
+class NotSettledError(ComponentError):
+    """A cluster has not settled in time; the text names what moves."""
+
+    def __init__(self, state: Settled, after: str) -> None:
+        """after: how long it was waited for."""
+        named = [f"{each.who} {each.what} {each.why}" for each in state.moving[:_NAMED]]
+        more = len(state.moving) - len(named)
+        rest = f", and {more} more" if more > 0 else ""
+        super().__init__(f"not settled after {after}: {', '.join(named)}{rest}")
+        self.state: Final = state
+
+
+async def look(cluster: "MemoryCluster", within_s: float = WITHIN_S) -> Settled:
+    """Return how a cluster is now; what is due within so many seconds moves."""
+    revision = await cluster.server.registry.watch_cache.latest(LATEST_S)
+    found = cluster.agents.activity()
+    due = sorted(found.due, key=lambda each: each.in_s)
+    moving = found.moving
+    moving += [
+        Moving(each.who, each.what, f"is due in {each.in_s:.2f} s")
+        for each in due
+        if each.in_s <= within_s
+    ]
+    later = [each for each in due if each.in_s > within_s]
+    return Settled(revision, tuple(moving[:SHOWN_MAX]), tuple(later[:SHOWN_MAX]))
+
+
+async def settle(
+    cluster: "MemoryCluster", *, within_s: float = WITHIN_S, timeout_s: float = TIMEOUT_S
+) -> Settled:
+    """Return once a cluster is settled; NotSettledError names what still moves.
+
+    In virtual time no more than that goes by. timeout_s: by the cluster's clock, and the machine's.
+    """
+    loop, own = asyncio.get_running_loop(), cluster.time
+    began_s, began_real_s = loop.time(), time.monotonic()
+    last = -1
+    while True:
+        if own is not None:
+            await own.idle()
+        state = await look(cluster, within_s)
+        # In a thread of its own the store may have been asked for more meanwhile.
+        if state.is_settled and (own is not None or state.revision == last):
+            return state
+        last = state.revision
+        passed_s = max(loop.time() - began_s, time.monotonic() - began_real_s)
+        if passed_s >= timeout_s:
+            raise NotSettledError(state, f"{passed_s:.0f} s")
+        if own is not None:
+            await own.advance(_STEP_S)
+        else:
+            await asyncio.sleep(_LOOK_S)
