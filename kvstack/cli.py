@@ -119,6 +119,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "What is different between two clusters, by what it means.",
         "A B [flags]",
     ),
+    "plan": Command(
+        "kvstack.clusters.commands.plan_command",
+        "What would follow from a change: by whom, in which order, and what would get stuck.",
+        "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]",
+    ),
     "pack": Command(
         "kvstack.clusters.commands.pack_command",
         "What a cluster holds in one file, without its secrets.",

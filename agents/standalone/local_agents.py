@@ -99,6 +99,8 @@ class AgentOptions:
     """Nodes of a copied cluster, which are run without processes."""
     adopts_nodes: bool = True
     """Whether nodes that others made with the label of hollow nodes are run, too."""
+    ready_after_s: float = 0.0
+    """How long pods of hollow nodes run before they are ready."""
 
 
 class LocalAgents:
@@ -255,7 +257,12 @@ class LocalAgents:
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
         given = self._options
-        options = HollowOptions(given.hollow_nodes, given.adopts_nodes, given.found_nodes)
+        options = HollowOptions(
+            given.hollow_nodes,
+            given.adopts_nodes,
+            given.found_nodes,
+            ready_after_s=given.ready_after_s,
+        )
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()

@@ -27,6 +27,7 @@ from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.policy.admission.chain import AdmissionChain
 from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
+from kvstack.apiserver.policy.audit.sinks import Sink
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
@@ -91,10 +92,12 @@ class ApiServer:
         clock: Clock | None = None,
         random: Random | None = None,
         renew: Callable[[], None] | None = None,
+        changes: Sink | None = None,
     ) -> None:
         """Put the parts together; the store has to be in use. Raises ConfigError.
 
         renew: looks after certificates of whoever starts the server; called from time to time.
+        changes: is told of requests that change something, as an audit's back end.
         """
         self._renew: Final = renew
         self._options: Final = options
@@ -142,7 +145,7 @@ class ApiServer:
         self.advertised: Final = advertised_address(options.serving)
         self.port = options.serving.port
         """That it listens on, once it does."""
-        self.audit: Final = Audit(options.audit, self._clock, logger)
+        self.audit: Final = Audit(options.audit, self._clock, logger, changes)
         self.flow_control: Final = _flow_control(options.serving, self._clock)
         self.site: Final = self._site()
         self._tell_metrics(admissions, conversions)

@@ -34,6 +34,7 @@ from kvstack.clusters.commands.fork_command import TABLE as FORK
 from kvstack.clusters.commands.get_command import TABLE as GET
 from kvstack.clusters.commands.open_command import TABLE as OPEN
 from kvstack.clusters.commands.pack_command import TABLE as PACK
+from kvstack.clusters.commands.plan_command import TABLE as PLAN
 from kvstack.component.flags.flag_table import Effect, FlagTable, Kind
 from kvstack.component.line_log.line_logger import LEVELS
 
@@ -97,6 +98,9 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("fork", "without"): PARTS,
     ("open", "without"): PARTS,
     ("get", "output"): ("table", "json"),
+    ("plan", "output"): ("table", "json", "yaml", "markdown"),
+    ("plan", "fail-on"): ("stuck", "unforeseen", "delete"),
+    ("plan", "without"): PARTS,
 }
 """What is known of values, by command and flag."""
 _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -111,6 +115,7 @@ _NAMES: Final[Mapping[str, Names]] = {
     "fork": Names.SOURCES,
     "open": Names.SOURCES,
     "pack": Names.SOURCES,
+    "plan": Names.SOURCES,
     "diff": Names.SOURCES,
     "delete": Names.FORKS,
 }
@@ -177,6 +182,7 @@ _FLAGS: Final[Mapping[str, Callable[[], Iterable[FlagWord]]]] = {
     "get": _of_table("get", GET),
     "delete": _of_table("delete", DELETE),
     "diff": _of_table("diff", DIFF),
+    "plan": _of_table("plan", PLAN),
     "pack": _of_table("pack", PACK),
     "completion": tuple,
     "envtest": lambda: _of_meanings("envtest", envtest.FLAGS),

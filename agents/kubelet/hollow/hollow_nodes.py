@@ -59,6 +59,8 @@ class HollowOptions:
     """Nodes of a copied cluster: what their objects say stays as it is, and so do the pods that had
     begun on them, until they are deleted."""
     lease_every_s: float = 10.0
+    ready_after_s: float = 0.0
+    """How long pods run before they are ready, those that end by themselves apart."""
 
 
 class _Node:
@@ -377,7 +379,8 @@ class HollowNodes:
         running_s = None
         if memory.running_since_s is not None:
             running_s = self._clock.monotonic_s() - memory.running_since_s
-        step = pods.next_step(pod, running_s, told_ready=memory.ready)
+        ready_after_s = self._ready_after_s(pod)
+        step = pods.next_step(pod, running_s, told_ready=memory.ready, ready_after_s=ready_after_s)
         match step:
             case pods.Start():
                 await self._start(key, pod, memory)
@@ -398,6 +401,9 @@ class HollowNodes:
             case None:
                 pass
 
+    def _ready_after_s(self, pod: Object) -> float:
+        return 0.0 if pods.ends(pod) else self._options.ready_after_s
+
     async def _start(self, key: str, pod: Object, memory: _Memory) -> None:
         if memory.running_since_s is not None:
             return  # written, but not seen yet
@@ -412,10 +418,15 @@ class HollowNodes:
                     runtime.end(found, exit_code)
         self._see_load(pod)
         now_s = self._clock.now_s()
-        status = pods.starting_status(pod, memory.node.ip, address, containers, now_s)
+        delay_s = self._ready_after_s(pod)
+        status = pods.starting_status(
+            pod, memory.node.ip, address, containers, now_s, may_be_ready=delay_s <= 0
+        )
         await self._patch_pod(pod, status)
         memory.running_since_s = self._clock.monotonic_s()
-        memory.ready = pods.wants_ready(pod)
+        memory.ready = pods.wants_ready(pod) and delay_s <= 0
+        if delay_s > 0:
+            self._queue.add_after((_POD, key), delay_s)
         if pods.ends(pod):
             self._queue.add_after((_POD, key), pods.RUNS_S)
 

@@ -63,11 +63,18 @@ class Wait(NamedTuple):
 Step: TypeAlias = Start | Finish | SetReady | Remove | Wait | None
 
 
-def next_step(pod: Object, running_s: float | None, *, told_ready: bool | None) -> Step:
+def next_step(
+    pod: Object,
+    running_s: float | None,
+    *,
+    told_ready: bool | None,
+    ready_after_s: float = 0.0,
+) -> Step:
     """Return what to do with a bound pod now; None: nothing.
 
     running_s: for how long it runs, None: since before this process. told_ready: the readiness
-    that was last written for it, None: before this process.
+    that was last written for it, None: before this process. ready_after_s: how long pods run
+    before they are ready.
     """
     if pod["metadata"].get("deletionTimestamp"):
         return None if _annotation(pod, _FINISH_DELETION) == "never" else Remove()
@@ -81,6 +88,8 @@ def next_step(pod: Object, running_s: float | None, *, told_ready: bool | None) 
         return Finish() if rest_s <= 0 else Wait(rest_s)
     wanted = wants_ready(pod)
     told = says_ready(status) if told_ready is None else told_ready
+    if wanted and not told and running_s is not None and running_s < ready_after_s:
+        return Wait(ready_after_s - running_s)
     return None if wanted == told else SetReady(wanted)
 
 
@@ -133,11 +142,17 @@ def _lacks_image(pod: Object) -> bool:
 
 
 def starting_status(
-    pod: Object, host_ip: str, pod_ip: str, started: Mapping[str, Container], now_s: float
+    pod: Object,
+    host_ip: str,
+    pod_ip: str,
+    started: Mapping[str, Container],
+    now_s: float,
+    *,
+    may_be_ready: bool = True,
 ) -> Object:
     """Return the status of a pod that has just begun; pod_ip: its own, if it has its own.
 
-    started: what `containers_to_start` gave, by name.
+    started: what `containers_to_start` gave, by name. may_be_ready: else it becomes so later.
     """
     spec = pod["spec"]
     now = time_text(now_s)
@@ -149,7 +164,7 @@ def starting_status(
         containers = [_crashed(pod, started[each["name"]]) for each in spec["containers"]]
         phase, is_ready = "Running", False
     else:
-        phase, is_ready = "Running", wants_ready(pod)
+        phase, is_ready = "Running", wants_ready(pod) and may_be_ready
         containers = [
             _running(started[each["name"]], is_ready=is_ready) for each in spec["containers"]
         ]

@@ -10,13 +10,14 @@ far as an answer takes.
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kvstack.component.errors import ComponentError
 from kvstack.component.virtual_time.clock import LoopClock, began_now_ms
 from kvstack.component.virtual_time.loop import VirtualLoop, pass_time
-from kvstack.component.virtual_time.timeline import RateError
+from kvstack.component.virtual_time.timeline import AT_ONCE, RateError
 
 ADVANCE_S_MAX: Final = 366 * 86_400.0
 
@@ -56,6 +57,26 @@ class ClusterTime:
     def go_on_while(self, is_asked: Callable[[], bool]) -> None:
         """Let time that stands go on while requests are answered, which may take some."""
         self._loop.go_on_while(is_asked)
+
+    @contextmanager
+    def going_at(self, rate: float) -> Iterator[None]:
+        """Let time go at another rate meanwhile."""
+        before = self.rate
+        self.set_rate(rate)
+        try:
+            yield
+        finally:
+            self._loop.set_rate(before)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let time go as far as what is waited for meanwhile takes, and no further."""
+        rate = self.rate
+        self._loop.set_rate(AT_ONCE)
+        try:
+            yield
+        finally:
+            self._loop.set_rate(rate)
 
     async def advance(self, seconds: float) -> None:
         """Let so much time go by at once, and return when what was due then is done."""

@@ -40,6 +40,7 @@ from kvstore.embed import FirstRows as FirstRows
 
 if TYPE_CHECKING:
     from kvstack.agents.standalone.local_agents import AgentOptions, LocalAgents
+    from kvstack.apiserver.policy.audit.sinks import Sink
     from kvstack.apiserver.server.assembly import ApiServer
     from kvstore.embed import LoopMember, Member
 
@@ -90,6 +91,7 @@ class MemoryCluster:
         agents: Callable[[StackOptions], "AgentOptions"] = agent_options,
         on_server: "Callable[[ApiServer], None] | None" = None,
         virtual: Virtual | None = None,
+        changes: "Sink | None" = None,
     ) -> None:
         """Start nothing yet.
 
@@ -97,6 +99,7 @@ class MemoryCluster:
         begins with. agents: called for their settings once the certificates are there. on_server:
         called when the API server has read the store, before there are agents; what it raises ends
         the start. virtual: of the running loop, which is a VirtualLoop; None: the machine's time.
+        changes: is told of requests that change something.
         """
         self._own: Final = own
         self._options: Final = replace(options, serving=replace(options.serving, port=0))
@@ -106,6 +109,7 @@ class MemoryCluster:
         self._agents: Final = agents
         self._on_server: Final = on_server
         self._virtual: Final = virtual
+        self._changes: Final = changes
         self._running = AsyncExitStack()
         self._server: ApiServer | None = None
         self._local_agents: LocalAgents | None = None
@@ -173,7 +177,9 @@ class MemoryCluster:
         running.callback(self._forget)
         virtual = self._virtual
         clock, rng = (None, None) if virtual is None else (virtual.time.clock, virtual.rng)
-        server = ApiServer(self._store, self._options, logger, clock=clock, random=rng)
+        server = ApiServer(
+            self._store, self._options, logger, clock=clock, random=rng, changes=self._changes
+        )
         if virtual is None:
             add_store_pages(server.site.pages, cast("Member", member).page)
         running.push_async_callback(server.stop, STOP_S)

@@ -14,6 +14,7 @@ It says nothing of clients elsewhere: what they will still do, nobody here knows
 
 import asyncio
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.client.activity import Due, Moving
@@ -62,7 +63,9 @@ class NotSettledError(ComponentError):
 
 async def look(cluster: "MemoryCluster", within_s: float = WITHIN_S) -> Settled:
     """Return how a cluster is now; what is due within so many seconds moves."""
-    revision = await cluster.server.registry.watch_cache.latest(LATEST_S)
+    own = cluster.time
+    with nullcontext() if own is None else own.at_once():
+        revision = await cluster.server.registry.watch_cache.latest(LATEST_S)
     found = cluster.agents.activity()
     due = sorted(found.due, key=lambda each: each.in_s)
     moving = found.moving

@@ -98,6 +98,21 @@ DIFF: Final = flag_group(
         "compare Events and leases, too, and what each server has of its own",
     ),
 )
+PLAN: Final = flag_group(
+    "Plan",
+    ("filename", LIST, "", LIVE, "files and directories that are applied; - is standard input"),
+    ("kustomize", TEXT, "", LIVE, "directory of an overlay that is applied"),
+    ("until", DURATION, "10m", LIVE, "how far ahead to look, in the cluster's time"),
+    ("ready-after", DURATION, "5s", LIVE, "how long pods run before they are ready"),
+    ("command-timeout", DURATION, "10m", LIVE, "how long the command after -- may take"),
+    (
+        "fail-on",
+        LIST,
+        "",
+        LIVE,
+        "end with exit code 3 if something is so: stuck, unforeseen, delete",
+    ),
+)
 PACK: Final = flag_group(
     "Pack",
     ("output", TEXT, "", LIVE, "the file to be written"),
@@ -111,4 +126,5 @@ PACK: Final = flag_group(
     ("keep-secrets", BOOL, "false", LIVE, "leave nothing out"),
 )
 OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table or json")
+PLAN_OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table, json, yaml or markdown")
 HELP: Final = Flag("help", "Output", BOOL, "false", LIVE, "show this text")

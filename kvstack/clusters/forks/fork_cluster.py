@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kvstack.agents.kubelet.hollow.nodes import named
 from kvstack.agents.standalone.agent_settings import agent_options
-from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster, memory_stack
+from kvstack.agents.standalone.in_memory.memory_cluster import (
+    MemoryCluster,
+    Virtual,
+    memory_stack,
+)
 from kvstack.agents.standalone.parts import (
     DASHBOARD,
     DNS,
@@ -44,6 +48,7 @@ from kvstore.client.values import KeyValue
 
 if TYPE_CHECKING:
     from kvstack.agents.standalone.local_agents import AgentOptions
+    from kvstack.apiserver.policy.audit.sinks import Sink
     from kvstack.apiserver.server.assembly import ApiServer
     from kvstack.apiserver.webhooks.outbound import Unasked
 
@@ -69,13 +74,25 @@ class ForkCluster:
     """A running fork."""
 
     def __init__(
-        self, contents: Contents, settings: ForkSettings, directory: Path, logger: Logger
+        self,
+        contents: Contents,
+        settings: ForkSettings,
+        directory: Path,
+        logger: Logger,
+        *,
+        virtual: Virtual | None = None,
+        changes: "Sink | None" = None,
     ) -> None:
-        """Start nothing yet; directory: for certificates and kubeconfigs."""
+        """Start nothing yet; directory: for certificates and kubeconfigs.
+
+        virtual: the time that it follows; changes: is told of what is changed (`MemoryCluster`).
+        """
         self._contents: Contents | None = contents
         self._settings: Final = settings
         self._directory: Final = directory
         self._logger: Final = logger
+        self._virtual: Final = virtual
+        self._changes: Final = changes
         self._running = AsyncExitStack()
         self._cluster: MemoryCluster | None = None
         self.left_out: Final = list(contents.left_out)
@@ -100,6 +117,11 @@ class ForkCluster:
     def unasked(self) -> "list[Unasked]":
         """What was not asked of others."""
         return self.server.outbound.unasked
+
+    @property
+    def cluster(self) -> MemoryCluster:
+        """Store, server and agents."""
+        return self._live
 
     @property
     def _live(self) -> MemoryCluster:
@@ -154,6 +176,7 @@ class ForkCluster:
                 controllers=controllers,
                 found_nodes=found,
                 adopts_nodes=settings.nodes != NO_NODES,
+                ready_after_s=settings.ready_after_s,
             )
 
         return MemoryCluster(
@@ -163,6 +186,8 @@ class ForkCluster:
             first_rows=first,
             agents=agents,
             on_server=self._look_at,
+            virtual=self._virtual,
+            changes=self._changes,
         )
 
     def _with_nodes(

@@ -17,3 +17,5 @@ class ForkSettings(NamedTuple):
     asks_others: bool = False
     """Whether webhooks, aggregated servers and nodes are asked."""
     is_read_only: bool = False
+    ready_after_s: float = 0.0
+    """How long pods run before they are ready."""

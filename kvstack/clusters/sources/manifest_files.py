@@ -48,6 +48,12 @@ def manifests(paths: Sequence[Path], left_out: list[LeftOut]) -> Iterator[Manife
             yield from _objects(path, None)
 
 
+def manifests_of(text: str, name: str) -> Iterator[Manifest]:
+    """Yield the objects of a text; name: what errors call it; raises SourceError."""
+    for line, document in _parts(text):
+        yield from _of_document(document, f"{name}:{line}", None)
+
+
 def _files(directory: Path) -> list[Path]:
     found: list[Path] = []
     for parent, directories, names in os.walk(directory):
@@ -66,22 +72,25 @@ def _files(directory: Path) -> list[Path]:
 
 def _objects(path: Path, left_out: list[LeftOut] | None) -> Iterator[Manifest]:
     for line, document in _documents(path):
-        at = f"{path}:{line}"
-        try:
-            value = parse(document.encode()).value
-        except (YamlError, TooManyValuesError) as error:
-            if left_out is None:
-                raise SourceError(f"{at}: {error}") from error
-            left_out.append(LeftOut(at, str(error)))
-            continue
-        if value is None:
-            continue
-        try:
-            yield from _flattened(value, at)
-        except SourceError as error:
-            if left_out is None:
-                raise
-            left_out.append(LeftOut(at, str(error).removeprefix(f"{at}: ")))
+        yield from _of_document(document, f"{path}:{line}", left_out)
+
+
+def _of_document(document: str, at: str, left_out: list[LeftOut] | None) -> Iterator[Manifest]:
+    try:
+        value = parse(document.encode()).value
+    except (YamlError, TooManyValuesError) as error:
+        if left_out is None:
+            raise SourceError(f"{at}: {error}") from error
+        left_out.append(LeftOut(at, str(error)))
+        return
+    if value is None:
+        return
+    try:
+        yield from _flattened(value, at)
+    except SourceError as error:
+        if left_out is None:
+            raise
+        left_out.append(LeftOut(at, str(error).removeprefix(f"{at}: ")))
 
 
 def _documents(path: Path) -> Iterator[tuple[int, str]]:
@@ -92,6 +101,10 @@ def _documents(path: Path) -> Iterator[tuple[int, str]]:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: {error}") from error
+    yield from _parts(text)
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
     start = 0
     for border in _BORDER.finditer(text):
         yield text.count("\n", 0, start) + 1, text[start : border.start()]

@@ -113,6 +113,8 @@ class _Reading:
         meta["uid"] = str(meta.get("uid") or uuid5(_UIDS, key.decode()))
         if obj["kind"] == "Secret":
             _encode_strings(obj)
+        if obj["kind"] == "Namespace":
+            _activate(obj)
         if key.startswith(DEFINITIONS):
             _establish(obj)
         self._at[key] = manifest.at
@@ -207,6 +209,13 @@ class _Reading:
 
 def _value(obj: Obj) -> bytes:
     return orjson.dumps(obj) + b"\n"  # it is decoded and defaulted when it is read
+
+
+def _activate(namespace: Obj) -> None:
+    """Have a Namespace emptied before it goes, as one that a server made."""
+    spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
+    namespace["spec"] = {"finalizers": ["kubernetes"], **spec}
+    namespace["status"] = {"phase": "Active", **status}
 
 
 def _encode_strings(secret: Obj) -> None:

@@ -1,0 +1,178 @@
+"""The command `kvstack plan`: what would follow from a change.
+
+kvstack plan -f k8s/
+kvstack plan -- helm upgrade shop ./chart
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands.naming import NamedSource
+from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.terminal import Terminal
+from kvstack.component.errors import ConfigError
+from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.flag_table import FlagTable
+from kvstack.component.line_log.line_logger import open_logger
+
+if TYPE_CHECKING:
+    from kvstack.clusters.contents import LeftOut
+    from kvstack.clusters.plan.change import Change
+
+COMMAND: Final = "kvstack plan"
+ARGUMENTS: Final = "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]"
+ABOUT: Final = """\
+What would follow: the change is made on a fork in virtual time, controllers, scheduler and nodes
+run until nothing moves any more, and what came of it is shown, by whom and in which order. The
+cluster itself is only read. What cannot be known here is named (?), and what gets stuck (!).
+
+  kvstack plan -f k8s/                           files, as `kubectl apply --server-side`
+  kvstack plan -- helm upgrade shop ./chart      any command, with a kubeconfig to the fork
+  kvstack plan -- kubectl drain node-2 --ignore-daemonsets
+  kvstack plan prod.kvs -f k8s/ -o markdown      of a packed file, for a pull request
+
+Exit codes: 0 nothing would change, 1 something would, 2 an error, 3 what --fail-on names."""
+TABLE: Final = FlagTable(
+    (
+        *flag_rows.PLAN,
+        *(each for each in flag_rows.SOURCE if each.name != "events"),
+        *flag_rows.ETCD,
+        *(each for each in flag_rows.FORK if each.name in ("nodes", "without", "allow-outbound")),
+        flag_rows.PLAN_OUTPUT,
+        flag_rows.HELP,
+    ),
+    {"f": "filename", "k": "kustomize", "n": "namespace", "o": "output", "h": "help"},
+)
+DIFFERENT: Final = 1
+FAILED: Final = 2
+FAILED_ON: Final = 3
+OUTPUTS: Final = ("table", "json", "yaml", "markdown")
+_KUSTOMIZE_S: Final = 120.0
+_HORIZON_S_MAX: Final = 86_400.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+
+    def body(shown: Terminal) -> int:
+        own, command = _split(arguments)
+        line = CommandLine(own, COMMAND, TABLE)
+        if line.asks_for_help:
+            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
+            return 0
+        return _plan(line, command, shown)
+
+    return terminal.run(body, failed=FAILED)
+
+
+def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Return the command's own arguments, and what stands after `--`; None: nothing does."""
+    if "--" not in arguments:
+        return arguments, None
+    at = list(arguments).index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _plan(line: CommandLine, command: Sequence[str] | None, shown: Terminal) -> int:
+    from kvstack.clusters.plan import printing
+    from kvstack.clusters.plan.plan_run import PlanSettings, run_plan
+    from kvstack.clusters.plan.report import FAIL_ON, report_of
+
+    reader = line.reader
+    output = reader.text("output")
+    if output not in OUTPUTS:
+        raise UsageError(f"--output {output}: one of {', '.join(OUTPUTS)}")
+    fail_on = frozenset(filter(None, reader.texts("fail-on")))
+    if unknown := sorted(fail_on.difference(FAIL_ON)):
+        raise UsageError(f"--fail-on {unknown[0]}: one of {', '.join(FAIL_ON)}")
+    horizon_s, ready_after_s = reader.seconds("until"), reader.seconds("ready-after")
+    if not 0 < horizon_s <= _HORIZON_S_MAX:
+        raise UsageError(f"--until {horizon_s:g}s: more than 0, at most {_HORIZON_S_MAX:g}s")
+    if ready_after_s < 0:
+        raise UsageError("--ready-after is negative")
+    fork = line.fork_settings(is_read_only=False)._replace(ready_after_s=ready_after_s)
+    left_out: list[LeftOut] = []
+    change = _change(line, command, left_out)
+    source = _source(line)
+    options = line.read_options(since_s=0.0, has_events=False)
+    contents = asyncio.run(source.open().read(options, shown))
+    left_out += contents.left_out
+    log = open_logger(("stderr",), "error", "console")
+    try:
+        result = run_plan(contents, change, PlanSettings(horizon_s, fork), log, shown)
+    finally:
+        log.close()
+    report = report_of(result)
+    printers = {
+        "table": printing.as_table,
+        "json": printing.as_json,
+        "yaml": printing.as_yaml,
+        "markdown": printing.as_markdown,
+    }
+    shown.print(printers[output](report))
+    for each in terminal.left_out_lines(dict.fromkeys(left_out)):
+        shown.note(f"left out: {each}")
+    if report.outcome.exit_code:
+        shown.note(f"Error: the command ended with exit code {report.outcome.exit_code}")
+        return FAILED
+    if failing := report.fails(fail_on):
+        shown.note(f"--fail-on: {', '.join(failing)}")
+        return FAILED_ON
+    return DIFFERENT if report.is_different else 0
+
+
+def _source(line: CommandLine) -> NamedSource:
+    line.at_most(1)
+    names, context = line.names(), line.reader.text("context")
+    if line.arguments and context:
+        raise UsageError(f"--context {context} and {line.arguments[0]}: which of the two?")
+    return names.find(line.arguments[0]) if line.arguments else names.context(context)
+
+
+def _change(
+    line: CommandLine, command: Sequence[str] | None, left_out: "list[LeftOut]"
+) -> "Change":
+    from kvstack.clusters.plan.command_change import CommandChange
+    from kvstack.clusters.plan.file_change import FileChange
+    from kvstack.clusters.sources.manifest_files import manifests, manifests_of
+
+    reader = line.reader
+    files = list(filter(None, reader.texts("filename")))
+    overlay = reader.text("kustomize")
+    if sum((bool(files), bool(overlay), command is not None)) != 1:
+        raise UsageError(f"{COMMAND}: which change? One of -f FILES, -k DIR and -- COMMAND")
+    if command is not None:
+        if not command:
+            raise UsageError(f"{COMMAND}: which command? Nothing stands after --")
+        limit_s = reader.seconds("command-timeout")
+        if limit_s <= 0:
+            raise UsageError("--command-timeout: more than 0")
+        return CommandChange(command, os.environ, limit_s)
+    if overlay:
+        return FileChange(list(manifests_of(_kustomized(overlay), f"-k {overlay}")))
+    if files == ["-"]:
+        return FileChange(list(manifests_of(sys.stdin.read(), "standard input")))
+    return FileChange(list(manifests([Path(each) for each in files], left_out)))
+
+
+def _kustomized(directory: str) -> str:
+    """Return the objects of an overlay, as kubectl or kustomize writes them."""
+    for command in (["kubectl", "kustomize", directory], ["kustomize", "build", directory]):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_KUSTOMIZE_S
+            )
+        except FileNotFoundError:
+            continue
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(f"-k {directory}: {command[0]} took too long") from error
+        if done.returncode:
+            raise ConfigError(f"-k {directory}: {done.stderr.strip()}")
+        return done.stdout
+    raise ConfigError(f"-k {directory}: neither kubectl nor kustomize is there to read it")

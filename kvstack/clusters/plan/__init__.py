@@ -1,0 +1,10 @@
+"""What would follow from a change: it is made on a fork in virtual time, and both are compared.
+
+plan_run      the fork, before and after: runs it until nothing moves
+file_change   the change is files; command_change: it is a command
+writes        who changed what, and when
+stuck         what does not come to an end, and why
+unforeseen    what nobody here can know
+outline       differences as a tree: by whom, in which order
+printing      the outline as a table, JSON and markdown
+"""
