@@ -43,8 +43,8 @@ _SERVICE_LABEL: Final = "kubernetes.io/service-name"
 _PENDING: Final = "stays pending"
 _PREEMPTION: Final = " preemption: "
 """What follows tells of pods that could make room, which would be seen."""
-_TERMINATING: Final = "because it is being terminated"
-"""Controllers try for a moment to fill a namespace that goes."""
+_NO_RIGHT: Final = 'is forbidden: User "'
+"""What quota and admission refuse is told by the objects that lack it."""
 
 
 class Finding(NamedTuple):
@@ -191,9 +191,8 @@ def _forbidden(refused: Sequence[Write]) -> Iterator[Finding]:
     told: set[tuple[str, str, GroupResource, str]] = set()
     for each in refused:
         key = (each.who, each.verb, each.resource, each.subresource)
-        if each.code != _FORBIDDEN or each.who == YOU or key in told:
-            continue
-        if each.message.endswith(_TERMINATING):
+        lacks_right = each.code == _FORBIDDEN and _NO_RIGHT in each.message
+        if not lacks_right or each.who == YOU or key in told:
             continue
         told.add(key)
         what = f"{each.resource}/{each.subresource}" if each.subresource else str(each.resource)
