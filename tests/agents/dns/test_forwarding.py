@@ -28,7 +28,7 @@ from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 Answers = Callable[[Message], list[Message | bytes]]
 """What a server sends for a query: messages, or bytes as they are."""

@@ -31,9 +31,10 @@ from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.flags.command_line import Given, UsageError
 from tests.agents.dns.given import over_udp
 from tests.agents.standalone.test_stack import lines_of, up
-from tests.agents.support.cluster import ListLog, TestCluster, eventually
+from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.list_log import ListLog
 from tests.support.network.ports import free_ports
 
 HERE = Endpoint("192.0.2.7", 5353)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log import line_logger
@@ -116,6 +117,7 @@ def test_levels(path: Path) -> None:
 
 def test_below_the_level_fields_are_not_looked_at(logger: LineLogger, path: Path) -> None:
     class Explosive:
+        @override
         def __str__(self) -> str:
             raise AssertionError
 

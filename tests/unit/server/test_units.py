@@ -29,7 +29,7 @@ def words(unit: Path) -> list[str]:
 def help_of(capsys: pytest.CaptureFixture[str]) -> HelpOf:
     def shown(command: str) -> str:
         try:
-            code = main([command, "--help"])
+            code: object = main([command, "--help"])
         except SystemExit as ended:  # argparse
             code = ended.code
         assert code == 0

@@ -297,7 +297,7 @@ def test_any_role_has_all_aggregated_ones_looked_at() -> None:
 def test_rules_are_applied_with_force() -> None:
     rule = {"verbs": ["get"]}
     selector = {"matchLabels": {"x": "y"}}
-    roles = [
+    roles: list[dict[str, Any]] = [
         {"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [selector]}},
         {"metadata": {"name": "b", "labels": {"x": "y"}}, "rules": [rule, rule]},
     ]

@@ -1,5 +1,7 @@
 """Legacy tokens, trust bundles and migrations of stored versions: what their plans ask for."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,7 +48,12 @@ YEAR_S = 365 * DAY_S
 # Legacy tokens.
 
 
-def token(name: str = "bot-token", *, created_days: float = 800, **labels: str) -> Object:
+def token(
+    name: str = "bot-token",
+    *,
+    created_days: float = 800,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
     return {
         "metadata": {
             "name": name,
@@ -80,17 +87,17 @@ def test_an_unused_token_is_marked_and_deleted_a_year_later() -> None:
             "labels": {"kubernetes.io/legacy-token-invalid-since": "2027-01-15"},
         }
     }
-    [deleted] = clean(token(**{"invalid-since": "2026-01-14"}))
+    [deleted] = clean(token(labels={"invalid-since": "2026-01-14"}))
     assert deleted == Delete(SECRETS, "a", "bot-token", resource_version="7")
-    assert clean(token(**{"invalid-since": "2026-01-15"})) == []
+    assert clean(token(labels={"invalid-since": "2026-01-15"})) == []
 
 
 @pytest.mark.parametrize(
     "secret",
     [
         token(created_days=300),
-        token(**{"last-used": "2026-06-01"}),
-        token(**{"last-used": "some day"}),
+        token(labels={"last-used": "2026-06-01"}),
+        token(labels={"last-used": "some day"}),
         token("of-a-user"),
         {**token(), "type": "Opaque"},
     ],
@@ -194,7 +201,7 @@ def told(update: Any) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def limited(name: str = "m", **conditions: str) -> Object:
+def limited(name: str = "m", **conditions: Any) -> Object:
     found = migration(name, Running="True", **conditions)
     found["status"]["resourceVersion"] = "10"
     return found

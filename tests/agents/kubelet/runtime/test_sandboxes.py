@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
@@ -26,6 +27,7 @@ class FailingNetwork(PodNetwork):
         self.failing = failing
         self.disconnected: list[str] = []
 
+    @override
     def disconnect(self, uid: str) -> None:
         if uid in self.failing:
             raise OSError(errno.EBUSY, f"{uid} is busy")
@@ -42,6 +44,7 @@ class SlowSandboxes(Sandboxes):
         self.begun = threading.Event()
         self.may_go_on = threading.Event()
 
+    @override
     def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> Held:
         self.begun.set()
         assert self.may_go_on.wait(30)

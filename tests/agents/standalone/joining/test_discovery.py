@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
+from typing_extensions import override
 
 from kvstack.agents.controllers.cluster.bootstrap_tokens import signature
 from kvstack.agents.standalone.joining.discovery import Found, discover, key_hash, parse_hash
@@ -67,6 +68,7 @@ def answering(cluster: Cluster, shown: Cluster | None = None) -> Iterator[None]:
             self.end_headers()
             self.wfile.write(data)
 
+        @override
         def log_message(self, *_: object) -> None:
             pass
 
