@@ -179,6 +179,12 @@ def split_flags(
             flags[name] = text
         else:
             taken.append(f"--{name}")
+    _check(own)
+    return own, flags, taken
+
+
+def _check(own: dict[str, str]) -> None:
+    """Check the values of own flags; FlagError."""
     if own["log-level"] not in LEVELS:
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
     if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
@@ -200,7 +206,6 @@ def split_flags(
             raise FlagError(problem)
     if not own["kubeconfig"]:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
-    return own, flags, taken
 
 
 def _cluster_range(own: dict[str, str]) -> IPv4Network | None:

@@ -294,7 +294,7 @@ class Api:
             note_error(reply.audit, error)
         reply.send_error(error)
 
-    async def _serve(self, context: RequestContext) -> None:
+    async def _serve(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         request, reply, route = context.request, context.reply, context.route
         if route.unreadable:
             reply.send_bare(500, route.unreadable)
@@ -393,7 +393,7 @@ class Api:
             raise
         return found.user
 
-    async def _serve_resource(self, context: RequestContext) -> None:
+    async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         """Do what the request asks of a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb

@@ -241,7 +241,7 @@ def snapshot_restore(
     kind: str,
     *,
     mark_compacted: bool,
-    initial_memory_map_size: int | None,
+    initial_memory_map_size: int | None,  # noqa: ARG001 - etcd's flag, of bbolt alone
     **flags: Any,  # noqa: ANN401 - the rest of RestoreRequest
 ) -> None:
     """Restore a snapshot into a new data directory, as the first member of a new cluster."""

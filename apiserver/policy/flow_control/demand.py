@@ -42,7 +42,7 @@ class Demand:
             self._square_area += old * old * elapsed
             self._at_ns = now_ns
         self.value = value
-        if value > self._high:
+        if value > self._high:  # noqa: PLR1730 - hot path
             self._high = value
 
     def end_period(self, now_ns: int) -> Period:

@@ -75,7 +75,7 @@ async def delete_object(
         if record is None:
             raise status.not_found(call.endpoint.resource, name)
         try:
-            done = await _attempt(call, collection, record, name, given, admits=admits)
+            done = await _attempt(call, collection, record, given, admits=admits)
         except ApiError as error:
             if not is_guess or errors.is_of_store(error):
                 raise
@@ -96,7 +96,6 @@ async def _attempt(
     call: Call,
     collection: Collection,
     record: Record,
-    name: str,
     given: DeleteOptions,
     *,
     admits: bool,
