@@ -9,8 +9,11 @@ fail. The watch cache (watch_cache.py) is the only writer.
 
 What this server has just stored is known here before the watch brings it (`stored`): it is the
 first guess of the next write of the same object, and spares reading it again.
+
+Objects that expire by themselves are many and seldom read: `pack` compresses those that are old.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -18,10 +21,10 @@ from typing import Final, NamedTuple
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec
-from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Record
+from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Packing, Record
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.transformer import Transformer, TransformError
-from kvstack.apiserver.registry.window import Change, Window
+from kvstack.apiserver.registry.window import CHANGE_BYTES, RECORD_BYTES, Change, Window
 
 Listener = Callable[[Sequence[Change]], None]
 
@@ -75,6 +78,11 @@ class Collection:
         self._records: dict[str, Record] = {}
         self._keys = SortedKeys()
         self._own: dict[str, Own] = {}
+        self._held_bytes = 0
+        """What the objects take in memory, about."""
+        self._packing = Packing()
+        self._expiring: deque[tuple[int, str]] = deque()
+        """Revisions and keys of what expires and is not packed, the oldest first."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -197,7 +205,11 @@ class Collection:
             if own is not None and own.revision <= revision:
                 del self._own[key]
             if record is not None:
+                self._held_bytes += RECORD_BYTES + len(record.body)
+                if record.lease:
+                    self._expiring.append((revision, key))
                 if previous is None:
+                    key = record.key  # held once
                     self._keys.add(key)
                 else:
                     key = record.key = previous.key  # held once
@@ -214,16 +226,31 @@ class Collection:
                 self.broken.pop(key, None)
             else:
                 continue
-            changes.append(Change(revision, key, record, previous))
+            change = Change(revision, key, record, previous)
+            if previous is not None:
+                self._held_bytes -= change.held_bytes - CHANGE_BYTES
+            changes.append(change)
         if changes:
             self._changed(changes)
 
     def _changed(self, changes: list[Change]) -> None:
         self.version += 1
         self.revision = changes[-1].revision
+        self.window.fit(self._held_bytes)
         self.window.add(changes)
         for each in self.listeners:
             each(changes)
+
+    def pack(self, revision: int, most: int) -> int:
+        """Compress what expires and has not changed since a revision; return how many were."""
+        packed = 0
+        while packed < most and self._expiring and self._expiring[0][0] <= revision:
+            stored_at, key = self._expiring.popleft()
+            record = self._records.get(key)
+            if record is not None and record.revision == stored_at:
+                self._records[key] = self._packing.of(record)
+                packed += 1
+        return packed
 
     def fill(self, records: Iterable[Record], revision: int) -> None:
         """Replace everything by what was read at a revision; listeners get the differences."""
@@ -232,7 +259,11 @@ class Collection:
         self._keys = SortedKeys(self._records)
         self.broken = {key: each for key, each in self._records.items() if each.error}
         self._own.clear()
+        self._held_bytes = sum(RECORD_BYTES + len(each.body) for each in self._records.values())
+        expiring = sorted((each.revision, key) for key, each in self._records.items() if each.lease)
+        self._expiring = deque(expiring)
         self.window = Window(revision)
+        self.window.fit(self._held_bytes)
         self.version += 1
         self.revision = revision
         for begin_again in self.on_reset:
