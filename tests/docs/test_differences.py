@@ -60,7 +60,7 @@ STORE: tuple[tuple[str, str, str], ...] = (
     ),
     ("`--host-whitelist=*`", "every `Host` is served", "the same"),
 )
-"""What it is about, etcd's answer, ours. Proved by tests/unit/http/test_http_site.py."""
+"""What it is about, etcd's answer, ours. Proved by tests/unit/server/test_http_site.py."""
 PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
     ("kvstack apiserver", tuple(API_SERVER_FLAGS)),
     ("kvstack controller-manager", MANAGER_FLAGS.flags),

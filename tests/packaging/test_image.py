@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from kvstack.cli import COMMANDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 ENTRYPOINT = ROOT / "packaging" / "entrypoint.sh"
 HEALTHCHECK = ROOT / "packaging" / "healthcheck.py"
 

@@ -41,7 +41,7 @@ from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from tests.support.list_log import ListLog
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose.yaml"
 DOCKERFILE = ROOT / "Dockerfile"
 UNIT = ROOT / "packaging" / "kvstore.service"

@@ -12,7 +12,7 @@ import pytest
 
 from kvstack.cli import COMMANDS, main
 
-PACKAGING = Path(__file__).parents[3] / "packaging"
+PACKAGING = Path(__file__).parents[2] / "packaging"
 UNITS = sorted(PACKAGING.glob("kvstack*.service"))
 PROGRAM = "/opt/kvstack/bin/kvstack"
 HelpOf = Callable[[str], str]
