@@ -21,7 +21,7 @@ from kvstack.component.process.command import Command, Work, level_of, run_comma
 from kvstack.component.process.program import settle, stop_event
 
 COMMAND: Final = "kvstack dns"
-ABOUT: Final = "The DNS of a cluster: names of Services and of what is behind them."
+ABOUT: Final = "Cluster DNS: the names of Services and their endpoints."
 _AGENT: Final = "kvstack-dns"
 
 

@@ -50,7 +50,7 @@ from kvstack.component.process.command import Command, Work, level_of, run_comma
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
 COMMAND: Final = "kvstack metrics"
-ABOUT: Final = "What nodes and pods use (metrics.k8s.io), behind an API server."
+ABOUT: Final = "The metrics APIs of a cluster: metrics.k8s.io, custom and external metrics."
 
 _AGENT: Final = "kvstack-metrics"
 _RESOLUTION_MIN_S: Final = 1.0

@@ -31,7 +31,7 @@ from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack bindings"
-ABOUT: Final = "Gives the users of `kvstack certs` their rights; once per cluster."
+ABOUT: Final = "Grant the users of `kvstack certs` their roles; once per cluster."
 FAILED: Final = 1
 TABLE: Final = FlagTable(
     (*CLIENT, Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text")),

@@ -88,7 +88,7 @@ class AgentOptions:
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     proxy: "LocalProxyOptions | None" = None
-    """What leads traffic to Services on this machine."""
+    """The service proxy of this machine."""
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None

@@ -23,7 +23,7 @@ from kvstack.component.process.command import Command, Work, level_of, run_comma
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
 COMMAND: Final = "kvstack hollow-nodes"
-ABOUT: Final = "Nodes that run pods without any process."
+ABOUT: Final = "Hollow nodes, which run pods without processes."
 
 _AGENT: Final = "kvstack-hollow-nodes"
 

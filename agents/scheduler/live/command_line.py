@@ -14,7 +14,7 @@ from kvstack.component.flags.command_line import Given
 from kvstack.component.flags.flag_reader import FlagReader
 
 COMMAND: Final = "kvstack scheduler"
-ABOUT: Final = "Places pods on nodes. Flags are kube-scheduler's."
+ABOUT: Final = "The scheduler of a cluster. Flags are kube-scheduler's."
 
 TieBreak: TypeAlias = Literal["roundRobin", "heap"]
 

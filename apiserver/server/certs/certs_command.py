@@ -15,14 +15,21 @@ from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack certs"
-ABOUT: Final = "Makes the certificates and kubeconfigs of a cluster of several machines."
+ABOUT: Final = "Create the certificates and kubeconfigs of a cluster of several machines."
 FAILED: Final = 1
 
 _GROUP: Final = "Cluster"
 TABLE: Final = FlagTable(
     (
-        Flag("directory", _GROUP, Kind.TEXT, "certs", Effect.LIVE, "where they are put"),
-        Flag("members", _GROUP, Kind.LIST, "", Effect.LIVE, "names or addresses of stores"),
+        Flag("directory", _GROUP, Kind.TEXT, "certs", Effect.LIVE, "directory of the output"),
+        Flag(
+            "members",
+            _GROUP,
+            Kind.LIST,
+            "",
+            Effect.LIVE,
+            "names or addresses of the store's members",
+        ),
         Flag(
             "api-servers",
             _GROUP,
@@ -55,7 +62,14 @@ TABLE: Final = FlagTable(
             Effect.LIVE,
             "ranges of cluster IPs, as API servers have them",
         ),
-        Flag("owner", _GROUP, Kind.TEXT, "", Effect.LIVE, "USER:GROUP in numbers; empty: who runs"),
+        Flag(
+            "owner",
+            _GROUP,
+            Kind.TEXT,
+            "",
+            Effect.LIVE,
+            "owner of the files as numeric UID:GID; default: the current user",
+        ),
         Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text"),
     ),
     {"h": "help"},
