@@ -21,10 +21,11 @@ from typing import Final, NamedTuple
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec
-from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Packing, Record
+from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, PackedRecord, Record
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.transformer import Transformer, TransformError
 from kvstack.apiserver.registry.window import CHANGE_BYTES, RECORD_BYTES, Change, Window
+from kvstack.component.packing import Packing
 
 Listener = Callable[[Sequence[Change]], None]
 
@@ -242,13 +243,15 @@ class Collection:
             each(changes)
 
     def pack(self, revision: int, most: int) -> int:
-        """Compress what expires and has not changed since a revision; return how many were."""
+        """Compress what expires and is as old as a revision; return how many were looked at."""
         packed = 0
         while packed < most and self._expiring and self._expiring[0][0] <= revision:
             stored_at, key = self._expiring.popleft()
             record = self._records.get(key)
             if record is not None and record.revision == stored_at:
-                self._records[key] = self._packing.of(record)
+                compressed = self._packing.of(record.body)
+                if compressed is not None:
+                    self._records[key] = PackedRecord(record, compressed)
                 packed += 1
         return packed
 

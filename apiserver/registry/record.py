@@ -10,20 +10,16 @@ look inside.
 
 A record is never changed. What cannot be read has an `error` and an empty body.
 
-    packing = Packing()
-    packed = packing.of(record)      the same object; reading its body decompresses it
-
-Objects that expire are many, and few are read: events outlive their pods by an hour. A body is
-compressed against some others of the same resource, which have the same members and most of the
-same values. Compressing takes about 40 µs and decompressing 10, so a record is packed when it has
-been left alone for a while.
+Objects that expire are many, and few are read: events outlive their pods by an hour. Those that
+have been left alone for a while are `PackedRecord`s, which are read as others are.
 """
 
-import zlib
 from typing import Any, Final
 
 import orjson
 from typing_extensions import override
+
+from kvstack.component.packing import Packed
 
 Obj = dict[str, Any]
 
@@ -31,14 +27,6 @@ NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=
 """What the error of a record begins with that cannot be decrypted."""
 NO_LABELS: Final[dict[str, str]] = {}
 _VERSION_MEMBER: Final = b',"resourceVersion":"%d"'
-_LEVEL: Final = 6
-_WINDOW_BITS: Final = -14
-"""16 KiB, more than the examples and most bodies have; negative: no header, no checksum."""
-_MEMORY_LEVEL: Final = 4
-"""A small table of strings: to clear a large one takes longer than to compress."""
-_EXAMPLES_BYTES_MAX: Final = 8 << 10
-_POOR: Final = 0.25
-"""Of a body's size, above which it becomes an example, too."""
 
 
 class Record:
@@ -143,12 +131,11 @@ class Record:
 class PackedRecord(Record):
     """A record whose body is compressed."""
 
-    __slots__ = ("_examples", "_packed")
+    __slots__ = ("packed",)
 
-    def __init__(self, record: Record, packed: bytes, examples: bytes) -> None:
-        """Take the place of a record; packed: its body, compressed against the examples."""
-        self._packed = packed
-        self._examples = examples
+    def __init__(self, record: Record, packed: Packed) -> None:
+        """Take the place of a record; packed: its body."""
+        self.packed = packed
         self.key = record.key
         self.revision = record.revision
         self.head = record.head
@@ -163,37 +150,7 @@ class PackedRecord(Record):
     @override
     def body(self) -> bytes:  # type: ignore[override]  # records are never changed
         """The body, decompressed."""
-        return zlib.decompressobj(_WINDOW_BITS, self._examples).decompress(self._packed)
-
-
-class Packing:
-    """Compresses the records of one resource."""
-
-    def __init__(self) -> None:
-        """Know no example yet."""
-        self._examples = b""
-
-    def of(self, record: Record) -> Record:
-        """Return the record with its body compressed, or itself if that saves nothing."""
-        body = record.body
-        packed = self._compressed(body)
-        if len(packed) > len(body) * _POOR and self._add(body):
-            packed = self._compressed(body)
-        return PackedRecord(record, packed, self._examples) if len(packed) < len(body) else record
-
-    def _add(self, body: bytes) -> bool:
-        """Make a body an example, if there is room; return whether it is one."""
-        has_room = 0 < len(body) <= _EXAMPLES_BYTES_MAX - len(self._examples)
-        if has_room:
-            self._examples += body
-        return has_room
-
-    def _compressed(self, body: bytes) -> bytes:
-        strategy = zlib.Z_DEFAULT_STRATEGY
-        compressor = zlib.compressobj(
-            _LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, strategy, self._examples
-        )
-        return compressor.compress(body) + compressor.flush()
+        return self.packed.content()
 
 
 def spliced(body: bytes, at: int, revision: int) -> bytes:

@@ -1,13 +1,10 @@
 """Events that nobody has looked at for a while are kept compressed, and are the same objects."""
 
-import zlib
-
 import orjson
-import pytest
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import PackedRecord, Packing, Record
+from kvstack.apiserver.registry.record import PackedRecord, Record
 from tests.apiserver.registry.test_collection import collection
 
 LEASE = 7
@@ -53,9 +50,9 @@ def test_a_packed_record_is_the_same_object() -> None:
         assert (packed.key, packed.revision) == (record.key, record.revision)
         assert (packed.lease, packed.version_at) == (LEASE, record.version_at)
         assert packed.at_revision(99).body == record.at_revision(99).body
-    assert sum(len(each._packed) for each in events.between() if isinstance(each, PackedRecord)) < (
-        sum(len(each.body) for each in records) / 3
-    )
+    assert sum(
+        len(each.packed.data) for each in events.between() if isinstance(each, PackedRecord)
+    ) < (sum(len(each.body) for each in records) / 3)
 
 
 def test_only_what_is_old_is_packed_and_only_so_much_at_once() -> None:
@@ -102,34 +99,3 @@ def test_what_is_read_anew_is_packed_anew() -> None:
     events.pack(3, 100)
     events.fill(records, 9)
     assert events.pack(9, 100) == 3
-
-
-def test_each_form_of_a_body_becomes_an_example_until_there_are_enough() -> None:
-    packing = Packing()
-    forms = [b'{"form":"%d %b"}' % (n, bytes([65 + n]) * 10 + b"%x" % 3**900) for n in range(40)]
-    for form in (*forms, *forms):
-        record = Record("k", 1, b"", form, -1)
-        packed = packing.of(record)
-        assert isinstance(packed, PackedRecord)
-        assert packed.body == form
-    assert len(packing._examples) <= 8 << 10
-    similar = Record("k", 1, b"", forms[0].replace(b"AAA", b"BAB"), -1)
-    packed = packing.of(similar)
-    assert isinstance(packed, PackedRecord)
-    assert len(packed._packed) < len(similar.body) / 10
-
-
-def test_a_body_that_does_not_get_smaller_stays() -> None:
-    packing = Packing()
-    for body in (b"", b"}"):
-        record = Record("k", 1, b"{", body, -1)
-        assert packing.of(record) is record
-
-
-@pytest.mark.parametrize("size", [1, 100, 5_000, 100_000])
-def test_bodies_of_any_size(size: int) -> None:
-    """Also those larger than the example that they are compressed against."""
-    packing = Packing()
-    for number in range(3):
-        body = b'{"a":"%d%b"}' % (number, b"x" * size + zlib.compress(b"%d" % number))
-        assert packing.of(Record("k", 1, b"", body, -1)).body == body
