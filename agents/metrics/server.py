@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from kvstack.agents.metrics.answers import Answered, MetricsApi, answer, answered, refusal
+from kvstack.agents.metrics.answers import MetricsApi, WholeAnswer, answer, answered, refusal
 from kvstack.agents.metrics.documents import MetricsGroup, openapi_answer
 from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
@@ -55,7 +55,7 @@ class MetricsServer:
         headers = [("Content-Type", found.content_type), ("Cache-Control", "no-cache, private")]
         answer_.send(found.code, headers, found.body)
 
-    async def _answer(self, request: Request, path: str, query: Query) -> Answered:
+    async def _answer(self, request: Request, path: str, query: Query) -> WholeAnswer:
         document = openapi_answer(self._groups, path)
         if document is not None:
             return answer(document)

@@ -15,7 +15,7 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedNodes:
     """Nodes a plugin refused that no plugin before it had refused."""
 
     plugin: str
@@ -31,7 +31,7 @@ class Diagnosis:
     refusal: Refusal | None = None
     """No node was looked at."""
     refused_by: str = ""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedNodes] = field(default_factory=list)
     rejectors: set[str] = field(default_factory=set)
     """Plugins that had a part in it."""
     others: dict[int, Reason] = field(default_factory=dict)

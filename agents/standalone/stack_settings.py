@@ -44,7 +44,7 @@ from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.settings.flags import BY_NAME, SHORT, TABLE, Kind
 from kvstack.apiserver.server.settings.options import Options, options_of
 from kvstack.component.flags.command_line import (
-    Given,
+    CommandLine,
     UsageError,
     Value,
 )
@@ -262,7 +262,7 @@ def _check_limit(text: str) -> None:
             raise UsageError(f"--local-storage-limit {error}") from error
 
 
-def stack_options(own: StackOptions, given: Given) -> Options:
+def stack_options(own: StackOptions, given: CommandLine) -> Options:
     """Return the API server's settings: what is given, and else what suits one process."""
     pki = pki_dir(own.data_dir)
     defaults: dict[str, Value] = {
@@ -292,7 +292,7 @@ def stack_options(own: StackOptions, given: Given) -> Options:
         "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
-    options = options_of(Given(TABLE, {**defaults, **given.values}))
+    options = options_of(CommandLine(TABLE, {**defaults, **given.values}))
     return dataclasses.replace(
         options,
         # A node that was given an address of loopback, and its pods, can be reached nowhere else.

@@ -41,7 +41,7 @@ from kvstack.apiserver.http.encoding import Encoder
 from kvstack.apiserver.http.limits.fair_queues import FairQueues
 from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.limits.too_many import TooManyError
-from kvstack.apiserver.http.limits.unsent import Held, Unsent
+from kvstack.apiserver.http.limits.unsent import Unsent, UnsentAnswer
 from kvstack.apiserver.http.negotiation import (
     CUSTOM_OBJECTS,
     DEFAULT,
@@ -76,9 +76,9 @@ from kvstack.apiserver.verbs.environment import Environment
 from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, PROTOBUF, YAML
 from kvstack.apiserver.verbs.large_objects import LARGE_BYTES
 from kvstack.apiserver.verbs.results import (
+    Computed,
     Connecting,
     Listing,
-    Made,
     Proxying,
     Result,
     Stored,
@@ -262,7 +262,7 @@ class Api:
         if self._queues is not None:
             self._queues.note_writing(reply)
 
-    def _hold(self, reply: Reply, user: User) -> Held | None:
+    def _hold(self, reply: Reply, user: User) -> UnsentAnswer | None:
         """Count what an answer holds from now on."""
         if not reply.answer.is_over:
             return self._unsent.hold(user, STREAM_BYTES)
@@ -452,7 +452,7 @@ class Api:
                 else:
                     content = encoder.stored(record)
                 reply.send(code, representation.media_type, content)
-            case Made(obj, kind, type_, code):
+            case Computed(obj, kind, type_, code):
                 content = await call.apart(encoder.made, obj, kind, type_)
                 reply.send(code, representation.media_type, content)
             case Listing(page):

@@ -32,7 +32,7 @@ Listener = Callable[[Sequence[Change]], None]
 STORED_MAX: Final = 10_000
 
 
-class Own(NamedTuple):
+class OwnWrite(NamedTuple):
     """What this server stored: the record, or None if it was deleted, and when."""
 
     revision: int
@@ -78,7 +78,7 @@ class Collection:
         """Those that cannot be read."""
         self._records: dict[str, Record] = {}
         self._keys = SortedKeys()
-        self._own: dict[str, Own] = {}
+        self._own: dict[str, OwnWrite] = {}
         self._held_bytes = 0
         """What the objects take in memory, about."""
         self._packing = Packing()
@@ -187,9 +187,9 @@ class Collection:
         known = self._own.get(key)
         if known is None:
             if len(self._own) < STORED_MAX:
-                self._own[key] = Own(revision, record)
+                self._own[key] = OwnWrite(revision, record)
         elif known.revision < revision:
-            self._own[key] = Own(revision, record)
+            self._own[key] = OwnWrite(revision, record)
 
     def own(self, key: str, revision: int) -> Record | None:
         """Return what this server stored at a revision, if it is known."""

@@ -18,7 +18,7 @@ from kvstore.client.values import prefix_end
 PAGE_KEYS_MAX: Final = 10_000
 
 
-class Found(NamedTuple):
+class HistoryRange(NamedTuple):
     """Objects of a range."""
 
     revision: int
@@ -84,7 +84,7 @@ class History:
 
     async def read(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
-    ) -> Found:
+    ) -> HistoryRange:
         """Return objects from start on and before end, at most `limit` (0: all)."""
         first = self._prefixes.key(collection.prefix, start)
         if end is None:
@@ -100,11 +100,11 @@ class History:
             collection.read(kv.key[skip:].decode(), kv.value, kv.mod_revision, kv.lease)
             for kv in found.kvs
         ]
-        return Found(found.revision, records, found.more, found.total)
+        return HistoryRange(found.revision, records, found.more, found.total)
 
     async def pages(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
-    ) -> AsyncIterator[Found]:
+    ) -> AsyncIterator[HistoryRange]:
         """Yield objects page by page, all at one revision; pages double up to PAGE_KEYS_MAX."""
         while True:
             page = await self.read(collection, start, end, revision, limit)

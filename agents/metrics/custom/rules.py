@@ -56,7 +56,7 @@ _TARGET: Final = re.compile(r"/[A-Za-z0-9_.~%!$&'()*+,;=:@/?-]{0,1023}")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Described(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of objects that have metrics."""
 
     resource: ResourceType
@@ -65,9 +65,9 @@ class Described(NamedTuple):
 
 
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
-OBJECTS: Final[Mapping[str, Described]] = {
-    "services": Described(SERVICES, "service"),
-    "ingresses.networking.k8s.io": Described(_INGRESSES, "ingress"),
+OBJECTS: Final[Mapping[str, ObjectKind]] = {
+    "services": ObjectKind(SERVICES, "service"),
+    "ingresses.networking.k8s.io": ObjectKind(_INGRESSES, "ingress"),
 }
 """By resource, as paths of custom.metrics.k8s.io have it; pods are apart."""
 

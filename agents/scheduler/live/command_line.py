@@ -10,7 +10,7 @@ from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.apimachinery.objects.durations import parse as parse_duration
 from kvstack.apimachinery.objects.durations import text as duration_text
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 
 COMMAND: Final = "kvstack scheduler"
@@ -33,7 +33,7 @@ class Flags:
     """Flags of leader election that the command line names."""
 
 
-def read_flags(given: Given) -> Flags:
+def read_flags(given: CommandLine) -> Flags:
     """Return what a command line says; raises ConfigError."""
     wrong: list[str] = []
     reader = FlagReader(given, wrong)

@@ -9,7 +9,7 @@ from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.certs.cluster_files import ClusterPlan, give_to, make_cluster_files
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _make)
 
 
-def _make(given: Given) -> None:
+def _make(given: CommandLine) -> None:
     reader = FlagReader(given, [])
     directory = Path(reader.text("directory"))
     try:

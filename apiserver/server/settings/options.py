@@ -36,7 +36,7 @@ from kvstack.apiserver.server.settings.authorization_options import (
 from kvstack.apiserver.server.settings.flags import FLAGS
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given, shown_value
+from kvstack.component.flags.command_line import CommandLine, shown_value
 from kvstack.component.flags.flag_reader import FlagReader as _Reader
 from kvstack.component.net.port_range import PortRange, parse_range
 
@@ -167,7 +167,7 @@ class Options:
     """All flags as they are in force, by name: to be shown."""
 
 
-def options_of(given: Given) -> Options:
+def options_of(given: CommandLine) -> Options:
     """Return the settings of a command line; raises ConfigError with all that is wrong."""
     wrong: list[str] = []
     reader = _Reader(given, wrong)

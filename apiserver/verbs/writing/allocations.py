@@ -105,7 +105,7 @@ async def _allocate(
     pools = Pools(
         families=list(dict.fromkeys(each.family for each in settings.service_ranges)) or ["IPv4"],
         ranges=_ranges(call),
-        taken_addresses=_Taken(addresses),
+        taken_addresses=_ClaimedAddresses(addresses),
         port_range=settings.node_ports,
         taken_ports=taken,
         random_below=call.env.random.randrange,
@@ -130,7 +130,7 @@ def _ranges(call: Call) -> list[AddressRange]:
     return found or list(call.env.settings.service_ranges)
 
 
-class _Taken:
+class _ClaimedAddresses:
     """The addresses that are claimed, as far as this server knows."""
 
     def __init__(self, addresses: Collection) -> None:

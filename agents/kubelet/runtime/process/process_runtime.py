@@ -37,7 +37,7 @@ from kvstack.agents.kubelet.runtime.process.options import (
     SHARED,
     ProcessOptions,
 )
-from kvstack.agents.kubelet.runtime.process.sandboxes import Held, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.sandboxes import HeldSandbox, Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
@@ -393,7 +393,7 @@ class ProcessRuntime:
             self._containers.setdefault(container.pod_uid, []).append(container)
 
     async def _spec(
-        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: Held
+        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
     ) -> LaunchSpec:
         uid = config.sandbox.uid
         argv = specs.argv_of(config, image)

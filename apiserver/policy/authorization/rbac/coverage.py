@@ -27,7 +27,7 @@ _SHOWN: Final = (
 
 def missing(held: Iterable[Source], wanted: Iterable[Source]) -> list[Atom]:
     """Return the atoms of the wanted rules that no rule of the held ones covers, in order."""
-    owned = [_Held(each) for each in held]
+    owned = [_HeldRule(each) for each in held]
     return [
         atom
         for rule in wanted
@@ -77,7 +77,7 @@ def shown(rule: Source) -> str:
     return f"{{{', '.join(members)}}}"
 
 
-class _Held:
+class _HeldRule:
     """A rule that may cover atoms."""
 
     __slots__ = ("_groups", "_names", "_resources", "_urls", "_verbs")

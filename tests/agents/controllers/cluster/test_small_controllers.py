@@ -14,7 +14,7 @@ from kvstack.agents.client.built_in import (
     SERVICE_ACCOUNTS,
     STORAGE_VERSION_MIGRATIONS,
 )
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.cluster.legacy_tokens import LegacyTokenCleaner
@@ -167,7 +167,9 @@ class Server:
             {"metadata": {"name": f"t{version}", "resourceVersion": str(version)}}
             for version in versions
         ]
-        self.found = Discovery([Served(THINGS, frozenset(verbs.split()), is_preferred=True)])
+        self.found = Discovery(
+            [ServedResource(THINGS, frozenset(verbs.split()), is_preferred=True)]
+        )
         self.definition: Object | None = None
         self.refusals: dict[str, Exception] = {}
 
