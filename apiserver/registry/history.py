@@ -92,15 +92,15 @@ class History:
         else:
             last = self._prefixes.key(collection.prefix, end)
         asked = self._store.range(first, last, limit=limit, revision=revision)
-        found = await self._metrics.timed(LIST, collection.resource, asked)
+        range_ = await self._metrics.timed(LIST, collection.resource, asked)
         skip = len(self._prefixes.key(collection.prefix, ""))
         if self._transformers is not None:
-            await self._transformers.prepare(kv.value for kv in found.kvs)
+            await self._transformers.prepare(kv.value for kv in range_.kvs)
         records = [
             collection.read(kv.key[skip:].decode(), kv.value, kv.mod_revision, kv.lease)
-            for kv in found.kvs
+            for kv in range_.kvs
         ]
-        return HistoryRange(found.revision, records, found.more, found.total)
+        return HistoryRange(range_.revision, records, range_.more, range_.total)
 
     async def pages(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
