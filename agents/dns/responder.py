@@ -125,19 +125,21 @@ class Responder:
 
     def _led(self, labels: Sequence[str], kind: int) -> _AliasedResolution:
         """Return what a name stands for, its aliases within the cluster followed."""
-        found = self._cluster.find(labels, kind)
-        answers = found.answers
+        resolution = self._cluster.find(labels, kind)
+        answers = resolution.answers
         seen = 0
         zone = self._cluster.options.domain
-        target = found.target
+        target = resolution.target
         while target and (target == zone or target.endswith(f".{zone}")) and seen < ALIASES_MAX:
             seen += 1
             own = target.removesuffix(zone).rstrip(".")
             more = self._cluster.find(own.split(".") if own else (), kind)
             answers += tuple(each._replace(owner=target) for each in more.answers)
             target = more.target
-        is_direct = bool(found.answers) and not found.target
-        return _AliasedResolution(found, answers, "" if seen >= ALIASES_MAX else target, is_direct)
+        is_direct = bool(resolution.answers) and not resolution.target
+        return _AliasedResolution(
+            resolution, answers, "" if seen >= ALIASES_MAX else target, is_direct
+        )
 
     def _prepared(
         self, query: Query, led: _AliasedResolution, followed: Sequence[RRset] = ()

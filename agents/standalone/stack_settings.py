@@ -151,7 +151,7 @@ class StackOptions(NamedTuple):
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
     """Return what is not the API server's, and the other arguments; raises UsageError."""
-    found = dict(_OWN)
+    own = dict(_OWN)
     store: list[str] = []
     names: set[str] = set()
     rest: list[str] = []
@@ -174,11 +174,11 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
             else:
                 raise UsageError(f"flag needs an argument: {argument}")
         if name in _OWN:
-            found[name] = text
+            own[name] = text
         else:
             store.append(f"--{name}={text}")
             names.add(name)
-    return _stack_options(found, store, has_peers=not names.isdisjoint(PEER_FLAGS)), rest
+    return _stack_options(own, store, has_peers=not names.isdisjoint(PEER_FLAGS)), rest
 
 
 def _takes_next(name: str) -> bool:

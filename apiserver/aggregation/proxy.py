@@ -155,7 +155,7 @@ def forwarded(request: Request) -> Headers:
     named = {
         each.strip().lower() for each in request.header("connection").split(",") if each.strip()
     }
-    found = [
+    headers = [
         (name, value)
         for name, value in request.headers
         if name not in _KEPT_HERE
@@ -165,10 +165,10 @@ def forwarded(request: Request) -> Headers:
     ]
     client = request.connection.peer.rpartition(":")[0].strip("[]")
     before = request.header("x-forwarded-for")
-    found.append(("X-Forwarded-For", f"{before}, {client}" if before else client))
-    found.append(("X-Forwarded-Host", request.header("host")))
-    found.append(("X-Forwarded-Proto", "https" if request.connection.is_tls else "http"))
-    return found
+    headers.append(("X-Forwarded-For", f"{before}, {client}" if before else client))
+    headers.append(("X-Forwarded-Host", request.header("host")))
+    headers.append(("X-Forwarded-Proto", "https" if request.connection.is_tls else "http"))
+    return headers
 
 
 def _target(request: Request, route: Route) -> str:

@@ -176,19 +176,19 @@ class NamespaceController(BaseController):
     ) -> Generator[Step, list[Outcome], int]:
         """Delete all there is; return in how many seconds what is left may be gone."""
         progress = _Progress()
-        found = yield from discover()
-        failure = found.failure_text() if found.failures else ""
-        resources = [each for each in found.preferred("delete") if each.is_namespaced]
+        discovery = yield from discover()
+        failure = discovery.failure_text() if discovery.failures else ""
+        resources = [each for each in discovery.preferred("delete") if each.is_namespaced]
         if PODS in resources:
-            left = yield from self._delete_all(PODS, namespace, found, now_s)
+            left = yield from self._delete_all(PODS, namespace, discovery, now_s)
             progress.add(PODS, left)
             progress.is_only_pods = bool(left.items)
         if not progress.is_only_pods:
             for resource in resources:
                 if resource != PODS:
-                    left = yield from self._delete_all(resource, namespace, found, now_s)
+                    left = yield from self._delete_all(resource, namespace, discovery, now_s)
                     progress.add(resource, left)
-        yield from self._tell(namespace, found, progress, now_s)
+        yield from self._tell(namespace, discovery, progress, now_s)
         errors = [*([failure] if failure else ()), *progress.errors]
         if errors:
             if progress.is_only_pods and progress.errors:

@@ -114,7 +114,7 @@ def _custom(definition: Object) -> Iterable[_ServedResource]:
 
 def _concerned(spec: Object, served: Sequence[_ServedResource]) -> list[_ServedResource]:
     """Return the resources whose objects are checked, by group, version and kind."""
-    found: dict[Kind, _ServedResource] = {}
+    by_kind: dict[Kind, _ServedResource] = {}
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         groups, versions = rule.get("apiGroups") or (), rule.get("apiVersions") or ()
         if "*" in groups or "*" in versions:
@@ -127,11 +127,11 @@ def _concerned(spec: Object, served: Sequence[_ServedResource]) -> list[_ServedR
                         # As upstream the core group stands for all.
                         is_group = each.kind.group == group or not group
                         if is_group and (each.kind.version, each.resource) == (version, resource):
-                            found[each.kind] = each
+                            by_kind[each.kind] = each
                             count += 1
                             if count == _KINDS_MAX:
-                                return _sorted(found)
-    return _sorted(found)
+                                return _sorted(by_kind)
+    return _sorted(by_kind)
 
 
 def _sorted(found: dict[Kind, _ServedResource]) -> list[_ServedResource]:

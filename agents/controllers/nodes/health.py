@@ -85,9 +85,9 @@ class Health:
 def with_unknown(node: Object, now_s: float) -> Object:
     """Return a silent node with its conditions Unknown."""
     status = node.get("status") or {}
-    found = list(status.get("conditions") or ())
+    updated = list(status.get("conditions") or ())
     for type_ in _WATCHED:
-        known = conditions.find(found, type_)
+        known = conditions.find(updated, type_)
         new = {
             "type": type_,
             "status": "Unknown",
@@ -97,9 +97,9 @@ def with_unknown(node: Object, now_s: float) -> Object:
             new["lastHeartbeatTime"] = node["metadata"]["creationTimestamp"]
             new["reason"] = "NodeStatusNeverUpdated"
             new["message"] = "Kubelet never posted node status."
-            found.append(new)
+            updated.append(new)
         elif known["status"] != "Unknown":
             new["reason"] = "NodeStatusUnknown"
             new["message"] = "Kubelet stopped posting node status."
-            found[found.index(known)] = {**known, **new}
-    return {**node, "status": {**status, "conditions": found}}
+            updated[updated.index(known)] = {**known, **new}
+    return {**node, "status": {**status, "conditions": updated}}

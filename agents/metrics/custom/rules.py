@@ -153,17 +153,17 @@ def parse(given: Any) -> Rules:  # noqa: ANN401 - of a file
 
 def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     """Return the objects of a list, with their places."""
-    found = given.get(name)
-    if found is None:
+    entries = given.get(name)
+    if entries is None:
         return ()
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise ValueError(f"{name}: a list of at least one")  # noqa: TRY004
-    if len(found) > METRICS_MAX:
-        raise ValueError(f"{name}: {len(found)} of them, more than {METRICS_MAX}")
-    for number, each in enumerate(found):
+    if len(entries) > METRICS_MAX:
+        raise ValueError(f"{name}: {len(entries)} of them, more than {METRICS_MAX}")
+    for number, each in enumerate(entries):
         if not isinstance(each, dict):
             raise ValueError(f"{name}[{number}]: an object is wanted")  # noqa: TRY004
-    return [(f"{name}[{number}]", each) for number, each in enumerate(found)]
+    return [(f"{name}[{number}]", each) for number, each in enumerate(entries)]
 
 
 def _add(rules: dict[Any, Rule], key: object, rule: Rule, place: str) -> None:

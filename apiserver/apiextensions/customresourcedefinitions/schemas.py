@@ -67,13 +67,13 @@ def has_inner(schema: Schema) -> bool:
 def _inner(schema: Schema) -> list[Schema]:
     """Return the schemas that one holds itself."""
     items = schema.get("items")
-    found: list[Any] = list(items) if isinstance(items, list) else [items]
+    inner: list[Any] = list(items) if isinstance(items, list) else [items]
     for name in _JUNCTORS:
-        found += schema.get(name) or ()
-    found += [schema.get(name) for name in _SINGLE]
+        inner += schema.get(name) or ()
+    inner += [schema.get(name) for name in _SINGLE]
     for name in _MAPS:
-        found += (schema.get(name) or {}).values()
-    return [each for each in found if isinstance(each, dict)]
+        inner += (schema.get(name) or {}).values()
+    return [each for each in inner if isinstance(each, dict)]
 
 
 def unsupported(schema: Schema) -> str:

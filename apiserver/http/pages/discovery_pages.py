@@ -187,16 +187,16 @@ class DiscoveryPages:
     ) -> _EncodedDocument:
         media_type = representation.media_type
         key = (path, media_type, AGGREGATED, is_pretty)
-        found = self._written.get(key)
-        if found is None:
+        written = self._written.get(key)
+        if written is None:
             groups = [each for each in self._all().values() if bool(each.name) == (path == "/apis")]
             document = discovery.aggregated(groups)
             version = document["apiVersion"]
             body = _encoded(document, AGGREGATED, version, media_type, is_pretty=is_pretty)
             content_type = f"{media_type};g={DISCOVERY};v=v2;as={AGGREGATED}"
-            found = _EncodedDocument(content_type, body, discovery.etag(document))
-            self._written[key] = found
-        return found
+            written = _EncodedDocument(content_type, body, discovery.etag(document))
+            self._written[key] = written
+        return written
 
 
 def _encoded(

@@ -391,21 +391,21 @@ def _check_both_plugins(options: Options, wrong: list[str]) -> None:
 def _service_ranges(reader: _Reader) -> tuple[AddressRange, ...]:
     text = reader.text("service-cluster-ip-range") or DEFAULT_SERVICE_RANGE
     parts = [each.strip() for each in text.split(",")]
-    found: list[AddressRange] = []
+    ranges: list[AddressRange] = []
     for each in parts[:2]:
         try:
             ip_network(each, strict=False)
-            found.append(address_range(each))
+            ranges.append(address_range(each))
         except ValueError as error:
             reader.wrong.append(f"--service-cluster-ip-range {quote(each)}: {error}")
     if len(parts) > 2:
         reader.wrong.append("--service-cluster-ip-range must not contain more than two entries")
-    if len(found) == 2 and found[0].family == found[1].family:
+    if len(ranges) == 2 and ranges[0].family == ranges[1].family:
         reader.wrong.append(
             "--service-cluster-ip-range and --secondary-service-cluster-ip-range must be of"
             " different IP family"
         )
-    return tuple(found)
+    return tuple(ranges)
 
 
 def _reconciler(reader: _Reader) -> str:

@@ -45,19 +45,19 @@ def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
     body = None
     if call.body:
         body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
-    found = options.delete_options(call.query, body)
+    given = options.delete_options(call.query, body)
     if is_collection:
-        options.check_of_collection(found)
-    elif found.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
+        options.check_of_collection(given)
+    elif given.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
         raise status.internal_error(f"no unsafe deleter provided, can not honor {options.UNSAFE}")
     if body is not None:
         # Upstream records these options in the version that it handles them in.
-        call.note({**found.to_object(), "apiVersion": "meta.k8s.io/__internal"})
+        call.note({**given.to_object(), "apiVersion": "meta.k8s.io/__internal"})
     warning = call.endpoint.main.deletion.orphans_warning
-    is_silent = found.policy or found.ignores_read_errors
-    if warning and found.orphan_dependents is None and not is_silent:
+    is_silent = given.policy or given.ignores_read_errors
+    if warning and given.orphan_dependents is None and not is_silent:
         call.warnings.append(warning)
-    return found
+    return given
 
 
 async def delete_object(

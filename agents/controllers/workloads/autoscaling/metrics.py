@@ -131,19 +131,19 @@ def _usage(
         samples = yield from _pod_samples(target, resource, container)
         if is_value:
             value = parse(wanted["averageValue"]).milli_value()
-            found = by_average(target.question, samples, value, resource)
+            usage = by_average(target.question, samples, value, resource)
         else:
             percent = wanted["averageUtilization"]
-            found = by_utilization(target.question, samples, percent, resource, container)
+            usage = by_utilization(target.question, samples, percent, resource, container)
     except MetricError as error:
         word = "usage" if is_value else "utilization"
         raise MetricError(f"failed to get {resource} {word}: {error}") from None
-    current: Object = {"averageValue": _text(found.value, is_binary=resource == "memory")}
-    if found.percent is None:
-        return current, found.replicas, f"{resource} resource"
-    current["averageUtilization"] = found.percent
+    current: Object = {"averageValue": _text(usage.value, is_binary=resource == "memory")}
+    if usage.percent is None:
+        return current, usage.replicas, f"{resource} resource"
+    current["averageUtilization"] = usage.percent
     kind = "container resource" if container else "resource"
-    return current, found.replicas, f"{resource} {kind} utilization (percentage of request)"
+    return current, usage.replicas, f"{resource} {kind} utilization (percentage of request)"
 
 
 def _pod_samples(
