@@ -194,7 +194,7 @@ class Api:
         self.browsers = BrowserRules((), ())
         """What browsers are told, and what they may not be made to do."""
 
-    async def __call__(self, request: Request, answer: Answer) -> None:
+    async def __call__(self, request: Request, answer: Answer) -> None:  # noqa: PLR0912 - hot path: one await
         """Answer a request."""
         env = self.env
         began_ns = env.clock.monotonic_ns()

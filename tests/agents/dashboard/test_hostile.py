@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.agents.dashboard.conftest import Cluster, click, go, shows
 from tests.support.browser import Browser, Page
@@ -237,6 +238,7 @@ def evil_site() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(data)
 
+        @override
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
