@@ -5,6 +5,7 @@ A page with commands of one topic may name one test for all of them (`PAGES`).
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -92,6 +93,7 @@ def test_no_command_needs_a_program_that_tests_do_not_have() -> None:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+@pytest.mark.skipif(shutil.which("nft") is None, reason="the program nft is not installed")
 def test_what_users_type_works(tmp_path: Path) -> None:
     try:
         programs = clients("1.37")

@@ -19,7 +19,6 @@ from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.forks.fork_cluster import ForkCluster, ForkSettings
 from kvstore.client.store import Store
 from kvstore.client.values import KeyValue, prefix_end
-from tests.agents.support.cluster import ListLog
 from tests.clusters.support.sources import (
     API_SERVICES,
     WEBHOOKS,
@@ -34,6 +33,7 @@ from tests.clusters.support.sources import (
     read,
     webhook,
 )
+from tests.support.list_log import ListLog
 from tests.support.waiting import eventually, wait_for
 
 pytestmark = pytest.mark.slow

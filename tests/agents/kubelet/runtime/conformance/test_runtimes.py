@@ -443,7 +443,7 @@ def test_limits_and_use(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        sandbox = world.sandbox("limits", cgroup="kubepods/besteffort/poduid-limits")
+        sandbox = world.sandbox("limits", cgroup=f"kubepods/besteffort/pod{own_uid('limits')}")
         script = "x=0123456789abcdef; while :; do x=$x$x; done"
         found = await world.start(sandbox, script, limits=Limits(memory_bytes=32 << 20))
         done = await world.ended(found)
@@ -467,7 +467,7 @@ def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        group = "kubepods/burstable/poduid-resized"
+        group = f"kubepods/burstable/pod{own_uid('resized')}"
         narrow, wide = Limits(memory_bytes=16 << 20), Limits(memory_bytes=256 << 20)
         sandbox = world.sandbox("resized", cgroup=group, limits=wide)
         script = "read line; x=0123456789abcdef; while [ ${#x} -lt 40000000 ]; do x=$x$x; done"
@@ -482,7 +482,7 @@ def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
         if world.kind == "process":
             await world.runtime.update(found.id, narrow)
             with pytest.raises(UpdateError):
-                await world.runtime.limit_pod("kubepods/burstable/poduid-none", wide)
+                await world.runtime.limit_pod(f"kubepods/burstable/pod{own_uid('none')}", wide)
 
     run(place, story)
 
@@ -491,7 +491,7 @@ def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path])
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        group = "kubepods/burstable/poduid-group"
+        group = f"kubepods/burstable/pod{own_uid('group')}"
         sandbox = world.sandbox("group", cgroup=group, limits=Limits(cpu_shares=512))
         found = await world.start(sandbox, "sleep 1000")
         below = CGROUPS / ("" if Cgroups().version == 2 else "memory") / group / "stray"
@@ -501,7 +501,7 @@ def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path])
         await world.runtime.stop(found.id, 0)
         assert below.exists()
         await world.runtime.stop_sandbox(sandbox.uid)
-        assert not list(CGROUPS.glob("**/poduid-group"))
+        assert not list(CGROUPS.glob(f"**/pod{own_uid('group')}"))
         assert await stray.wait() == -signal.SIGKILL
 
     run(place, story)
@@ -634,8 +634,8 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         assert "docker0" not in found
         assert await is_refused(world.runtime, one.uid, 81)
         assert world.runtime.has_sandbox(one.uid)
-        for each in world.runtime.of_pod(other.uid):
-            await world.runtime.stop(each.id, 0)
+        for container in world.runtime.of_pod(other.uid):
+            await world.runtime.stop(container.id, 0)
         await world.runtime.stop_sandbox(other.uid)
         assert not world.runtime.has_sandbox(other.uid)
 
