@@ -96,37 +96,37 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "fork": Command(
         "kvstack.clusters.commands.fork_command",
-        "A copy of a cluster, for its user alone, to try anything on.",
+        "Fork a cluster: a private copy of it, to try changes on.",
         "[SOURCE] [flags]",
     ),
     "open": Command(
         "kvstack.clusters.commands.open_command",
-        "Look into a cluster that is a snapshot, a data directory, a packed file or YAML.",
+        "Open a snapshot, a data directory, a packed file or YAML as a cluster.",
         "SOURCE [flags]",
     ),
     "get": Command(
         "kvstack.clusters.commands.get_command",
-        "List forks, and what was not asked of others for them.",
+        "List forks.",
         "forks [flags]",
     ),
     "delete": Command(
         "kvstack.clusters.commands.delete_command",
-        "End forks.",
+        "Delete forks.",
         "fork NAME… [flags]",
     ),
     "diff": Command(
         "kvstack.clusters.commands.diff_command",
-        "What is different between two clusters, by what it means.",
+        "Compare two clusters, object by object.",
         "A B [flags]",
     ),
     "pack": Command(
         "kvstack.clusters.commands.pack_command",
-        "What a cluster holds in one file, without its secrets.",
+        "Pack a cluster into one file, without its secrets.",
         "[SOURCE] -o FILE [flags]",
     ),
     "completion": Command(
         "kvstack.completion.completion_command",
-        "What completes these commands in bash, zsh or fish.",
+        "Shell completion for bash, zsh and fish.",
         "bash|zsh|fish",
     ),
     "envtest": Command(

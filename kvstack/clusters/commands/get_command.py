@@ -22,14 +22,14 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack get"
 ARGUMENTS: Final = "forks [flags]"
 ABOUT: Final = """\
-List forks: what they are of, what they cost, and what was not asked of others for them.
+List forks: source, size, memory, and how many calls to others were not made.
 
   kvstack get forks
-  kvstack get forks -o json           with every webhook, server and node that was not asked"""
+  kvstack get forks -o json           names each webhook, server and node that was not called"""
 TABLE: Final = FlagTable((flag_rows.OUTPUT, flag_rows.HELP), {"o": "output", "h": "help"})
 KINDS: Final = ("forks", "fork")
 _HEADS: Final = (
-    "NAME", "OF", "REVISION", "OBJECTS", "AGE", "ENDS", "MEMORY", "NOT ASKED", "STATE",
+    "NAME", "SOURCE", "REVISION", "OBJECTS", "AGE", "ENDS", "MEMORY", "NOT CALLED", "STATE",
 )  # fmt: skip
 
 
@@ -43,7 +43,11 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         kind, *names = line.arguments or [""]
         if kind not in KINDS:
-            raise UsageError(f"{COMMAND} {kind or '?'}: forks")
+            raise UsageError(
+                f"{COMMAND} {kind}: only forks can be listed"
+                if kind
+                else f"{COMMAND}: forks is required"
+            )
         output = line.reader.text("output")
         if output not in ("table", "json"):
             raise UsageError(f"--output {output}: table or json")
@@ -96,7 +100,7 @@ def _word(fork: ForkRecord, state: dict[str, Any] | None) -> str:
         return "starting"
     if state is None:
         return "no answer"
-    return "read only" if fork.is_read_only else "live"
+    return "read-only" if fork.is_read_only else "live"
 
 
 def _json(

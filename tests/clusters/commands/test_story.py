@@ -90,7 +90,7 @@ def test_the_story_of_the_page(tmp_path: Path) -> None:
         assert "~ deployment shop/web" in said[lines[4]]
         assert "image 1.4 → 1.5" in said[lines[4]]
         assert "before.kvs: " in said[lines[5]]
-        assert "to be read only" in said[lines[6]]
+        assert "read-only" in said[lines[6]]
         assert re.findall(r"^(\S+)", said[lines[8]], re.MULTILINE) == ["NAME", "before", "later"]
         assert said[lines[9]].splitlines() == ['fork "before" deleted', 'fork "later" deleted']
         assert "kvstack-fork" not in config.read_text()
