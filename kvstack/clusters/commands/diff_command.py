@@ -23,7 +23,7 @@ contexts, files, directories or etcd:// addresses. The exit code is that of `kub
 
   kvstack diff before default         a fork and its source
   kvstack diff prod.kvs prod          a packed file and the cluster now
-  kvstack diff default k8s/           a cluster and manifests"""
+  kvstack diff k8s-1.4/ k8s-1.5/      two directories of manifests"""
 TABLE: Final = FlagTable(
     (
         *flag_rows.DIFF,

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,17 +107,31 @@ def _json(
 ) -> str:
     items = [
         {
-            **asdict(fork),
-            "began": format_time(fork.began_s),
-            "kubeconfig": str(registry.kubeconfig(fork.name)),
-            "memoryBytes": memory_bytes(fork.pid),
+            "name": fork.name,
+            "source": fork.source,
             "state": _word(fork, state),
+            "began": format_time(fork.began_s),
+            "ends": format_time(fork.ends_s) if fork.ends_s else None,
+            "url": fork.url,
+            "kubeconfig": str(registry.kubeconfig(fork.name)),
+            "contextFile": fork.context_file,
+            "revision": fork.revision,
             "currentRevision": state["revision"] if state else None,
-            "unasked": state["unasked"] if state else None,
+            "objects": fork.objects,
+            "pid": fork.pid,
+            "memoryBytes": memory_bytes(fork.pid),
+            "notCalled": [_not_called(each) for each in state["unasked"]] if state else None,
         }
         for fork, state in zip(forks, states, strict=True)
     ]
     return orjson.dumps(items, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _not_called(unasked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: unasked[name] for name in ("what", "name", "times", "last")},
+        "lastTime": format_time(unasked["last_unix_ms"] / 1000),
+    }
 
 
 def memory_bytes(pid: int) -> int:

@@ -147,7 +147,7 @@ def test_a_fork_from_its_beginning_to_its_end(user: User, source: BackgroundClus
     found = call(source.kubeconfig, lambda api: api.list_page(CONFIG_MAPS, "default"))
     assert "new" not in {each["metadata"]["name"] for each in found.items}
     [fork] = user.forks()
-    assert (fork["name"], fork["state"], fork["unasked"]) == ("before", "live", [])
+    assert (fork["name"], fork["state"], fork["notCalled"]) == ("before", "live", [])
     assert fork["currentRevision"] > fork["revision"] > 0
     assert fork["memoryBytes"] > 0
     assert is_alive(fork["pid"])
