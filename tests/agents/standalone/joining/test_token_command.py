@@ -1,14 +1,16 @@
 """What `kvstack token create --print-join-command` reads of a cluster that has just started."""
 
 import asyncio
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from kvstack.agents.client.api import Api
 from kvstack.agents.standalone.joining import token_command
 from kvstack.apimachinery.objects.status import generic
 from kvstack.component.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.api import Api
 
 INFO = {"data": {"kubeconfig": ""}}
 
