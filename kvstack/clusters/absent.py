@@ -1,4 +1,4 @@
-"""What may be expected of forks, packs and differences and is not so; in docs/differences.md."""
+"""What forks, packs and comparisons do not do; in docs/differences.md."""
 
 from typing import Final
 
@@ -6,15 +6,15 @@ from kvstack.agents.process.absent import Absent
 
 ABSENT: Final = (
     Absent(
-        "states of an API server in the past (`fork --at 10m`, `pack --since`), if not kvstack's",
-        "refused; a revision that the server still has works, and so do etcd and a snapshot",
+        "past states of an API server that is not kvstack's (`fork --at 10m`, `pack --since`)",
+        "refused; `--at REVISION` works while the server has it, and so do etcd and snapshots",
     ),
     Absent(
-        "a watch on a fork of an API server, from a resourceVersion older than the fork's",
+        "a watch on a fork of an API server from a resourceVersion before the fork",
         "410, and the client lists again; forks of snapshots and data directories have the history",
     ),
     Absent(
-        "a data directory of etcd that was killed: entries of its log that are not in the database",
+        "log entries of a killed etcd that are not yet in its database",
         "not applied; their number is reported",
     ),
     Absent("kubeconfigs with `proxy-url`, `as`, `auth-provider`, `username`", "refused by name"),

@@ -190,7 +190,7 @@ def _proxy() -> str:
 
 
 def _forks() -> str:
-    text = "What may be expected of forks, packs and comparisons of clusters, and what is done."
+    text = "What forks, packs and comparisons of clusters do not do."
     return _lacking("Forks", text, OF_FORKS)
 
 
