@@ -15,7 +15,7 @@ import pytest
 
 from kvstack.component.net.descriptors import RESERVE, Descriptors
 from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
-from kvstore.storage.snapshots.file import NoDescriptorError, write_snapshot_file
+from kvstore.storage.snapshots.file import NotNowError, write_snapshot_file
 from kvstore.transport import native
 from tests.support.http.clients import connect
 from tests.support.servers import Server, etcdctl, running
@@ -197,7 +197,7 @@ def test_a_snapshot_without_a_descriptor_is_tried_again(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_descriptor(), hard))
     try:
-        with pytest.raises(NoDescriptorError, match=r"cannot write snapshot .*Too many open files"):
+        with pytest.raises(NotNowError, match=r"cannot write snapshot .*Too many open files"):
             write_snapshot_file(tmp_path, snapshot)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
