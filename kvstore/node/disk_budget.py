@@ -38,7 +38,10 @@ ENTRY_BYTES: Final = 64  # of the log, beside an entry's data
 ROW_BYTES: Final = 128  # of a deleted key's row, with its share of pages, beside twice the key
 PAGE_BYTES: Final = 4096
 _LARGE_KEY_BYTES: Final = 1500  # a row of such a key has pages of its own
-_KEPT_BY: Final[dict[int, Kept]] = {Field.ALARM: KEPT_BY_ALARMS, Field.COMPACTION: KEPT_BY_COMPACTIONS}
+_KEPT_BY: Final[dict[int, Kept]] = {
+    Field.ALARM: KEPT_BY_ALARMS,
+    Field.COMPACTION: KEPT_BY_COMPACTIONS,
+}
 
 
 class DiskBudget:
