@@ -23,22 +23,22 @@ from kvstore.wire.internal import Field, unwrap_request
 from kvstore.wire.varint import WireError
 
 
-class Kept(NamedTuple):
+class Reserve(NamedTuple):
     """What a request has to leave."""
 
     log_bytes: int
     rows_bytes: int
 
 
-KEPT: Final = Kept(8 << 20, 24 << 20)
-KEPT_BY_COMPACTIONS: Final = Kept(8 << 20, 8 << 20)
-KEPT_BY_ALARMS: Final = Kept(4 << 20, 0)
+KEPT: Final = Reserve(8 << 20, 24 << 20)
+KEPT_BY_COMPACTIONS: Final = Reserve(8 << 20, 8 << 20)
+KEPT_BY_ALARMS: Final = Reserve(4 << 20, 0)
 COMPACTION_BYTES: Final = 8 << 20  # pages of one transaction
 ENTRY_BYTES: Final = 64  # of the log, beside an entry's data
 ROW_BYTES: Final = 128  # of a deleted key's row, with its share of pages, beside twice the key
 PAGE_BYTES: Final = 4096
 _LARGE_KEY_BYTES: Final = 1500  # a row of such a key has pages of its own
-_KEPT_BY: Final[dict[int, Kept]] = {
+_KEPT_BY: Final[dict[int, Reserve]] = {
     Field.ALARM: KEPT_BY_ALARMS,
     Field.COMPACTION: KEPT_BY_COMPACTIONS,
 }
@@ -82,7 +82,7 @@ class DiskBudget:
                     continue  # of the v2 API: it writes no rows
         return self._take(log_bytes, rows_bytes, KEPT)
 
-    def _take(self, log_bytes: int, rows_bytes: int, kept: Kept) -> bool:
+    def _take(self, log_bytes: int, rows_bytes: int, kept: Reserve) -> bool:
         if log_bytes > self._log_bytes - kept.log_bytes:
             return False
         if 0 < rows_bytes > self._rows_bytes - kept.rows_bytes:

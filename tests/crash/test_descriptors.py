@@ -127,20 +127,22 @@ def test_connections_that_are_idle_keep_nobody_out(kind: str, protocol: str) -> 
         first = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" if protocol == "h1" else H2_GET
         async with connect(url, "h1") as waiting:
             slow = asyncio.create_task(waiting.ask("GET", "/wait"))
-            other = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
-            other.sendall(first)
-            with other, contextlib.ExitStack() as stack:
-                asked = []
-                for _ in range(LIMIT - RESERVE):
-                    asked.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
-                    asked[-1].sendall(first)
+            with contextlib.ExitStack() as stack:
+
+                def ask(host: str) -> socket.socket:
+                    client = socket.create_connection(("127.0.0.1", port), WAIT_S, (host, 0))
+                    client.sendall(first)
+                    return stack.enter_context(client)
+
+                asked = [ask("127.0.0.1") for _ in range((LIMIT - RESERVE) // 2)]
+                other = ask("127.0.0.2")
+                asked += [ask("127.0.0.1") for _ in range((LIMIT - RESERVE) // 2)]
                 for _ in range(5):
                     async with connect(url, "h1") as client:
                         count = int((await client.ask("GET", "/count")).body)
                         assert count <= LIMIT - RESERVE + 3
-                other.settimeout(WAIT_S)
                 assert other.recv(1 << 16)  # its answer
-                assert not is_ended(other)  # it is of another host, which has one connection
+                assert not is_ended(other)  # its host has one connection
                 gone = [each for each in asked if await asyncio.to_thread(is_ended, each)]
                 assert gone
             async with connect(url, "h1") as client:
@@ -278,7 +280,7 @@ def test_descriptors_are_counted_once_a_number_lies_in_the_reserve(
 
 
 def test_a_snapshot_without_a_descriptor_is_tried_again(tmp_path: Path) -> None:
-    snapshot = Snapshot(SnapshotMetadata(ConfState(voters=[1]), 7, 2), b"")
+    snapshot = Snapshot(SnapshotMetadata(ConfState(voters=(1,)), 7, 2), b"")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_descriptor(), hard))
     try:

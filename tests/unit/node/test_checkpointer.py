@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstore.node.maintenance import checkpointer
 from kvstore.wire import rpc
@@ -142,6 +143,7 @@ class FullForSnapshots(Disk):
             self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
 
+    @override
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         is_snapshot = path.name.endswith(".snap")
         self._fail("create", is_snapshot=is_snapshot and create)
@@ -150,22 +152,27 @@ class FullForSnapshots(Disk):
             self._handles.add(handle)
         return handle
 
+    @override
     def close(self, handle: int) -> None:
         self._handles.discard(handle)
         super().close(handle)
 
+    @override
     def write(self, handle: int, offset: int, data: bytes) -> int:
         self._fail("write", is_snapshot=handle in self._handles)
         return super().write(handle, offset, data)
 
+    @override
     def sync(self, handle: int) -> None:
         self._fail("sync", is_snapshot=handle in self._handles)
         super().sync(handle)
 
+    @override
     def rename(self, old: Path, new: Path) -> None:
         self._fail("rename", is_snapshot=new.name.endswith(".snap"))
         super().rename(old, new)
 
+    @override
     def sync_directory(self, path: Path) -> None:
         self._fail("sync_directory", is_snapshot=path.name == "snap")
         super().sync_directory(path)

@@ -51,7 +51,7 @@ class Member:
     def __init__(self, data_dir: Path) -> None:
         self.harness = Harness(data_dir, Disk(in_memory=True))
         granted = self.harness.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=3600))
-        self.lease: int = granted.ID  # type: ignore[attr-defined]
+        self.lease: int = granted.ID
         for number in range(KEYS):
             request = pb.PutRequest(key=b"k%02d" % number, lease=self.lease)
             self.harness.call(rpc.PUT, request)
@@ -69,7 +69,7 @@ class Member:
 
     def count(self) -> int:
         request = pb.RangeRequest(key=b"k", range_end=b"l", count_only=True)
-        return int(self.harness.call(rpc.RANGE, request).count)  # type: ignore[attr-defined]
+        return int(self.harness.call(rpc.RANGE, request).count)
 
     def commit(self) -> None:
         """Wait until nothing is under way."""

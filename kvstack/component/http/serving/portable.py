@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -145,7 +146,8 @@ class PortableTransport(HttpTransport):
     def _close_silent(self) -> bool:
         """Close the oldest connection that has sent nothing, but not the newest one.
 
-        Where there is none, close one without a request: of the host that has most of them.
+        Where there is none, close the one that is idle for longest: of the host with idle ones that
+        has most connections.
         """
         silent = (
             connection
@@ -160,14 +162,15 @@ class PortableTransport(HttpTransport):
 
     def _close_idle(self) -> bool:
         before_s = time.monotonic() - _IDLE_S
-        idle: dict[str, list[H1Connection]] = {}
-        for connection in self._connections:
-            if connection.is_waiting and connection.active_s < before_s:
-                idle.setdefault(connection.host, []).append(connection)
+        counts = Counter(connection.host for connection in self._connections)
+        idle = [
+            connection
+            for connection in self._connections
+            if connection.is_waiting and connection.active_s < before_s
+        ]
         if not idle:
             return False
-        most = max(idle.values(), key=len)
-        min(most, key=lambda connection: connection.active_s).abort()
+        min(idle, key=lambda each: (-counts[each.host], each.active_s)).abort()
         return True
 
     async def _open(

@@ -1,8 +1,8 @@
 //! The open connections of a server: which have sent nothing yet, which are idle, and which are closing.
 //!
 //! When descriptors run short, those are closed first that have sent nothing, then those of ports of HTTP
-//! that have no request under way: first of the host that has most of them, the longest idle first.
-//! A client that holds connections takes its own away, not those of others.
+//! that have no request under way: of the host with idle ones that has most connections, the longest idle
+//! first. A client that holds many connections loses its own, not those of others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -70,18 +70,12 @@ impl Connections {
         if self.idle_looked_at.get().is_some_and(is_early) {
             return false;
         }
-        let idle: Vec<Rc<Conn>> = self
-            .open
-            .borrow()
-            .values()
-            .filter(|conn| conn.is_idle_for(IDLE_AFTER))
-            .cloned()
-            .collect();
+        let idle = idle_of_one_host(&self.open.borrow());
         if idle.is_empty() {
             self.idle_looked_at.set(Some(Instant::now()));
             return false;
         }
-        for conn in most_of_one_host(idle) {
+        for conn in idle {
             conn.break_off();
             descriptors::note_closed();
             self.note_shed(inbox);
@@ -117,15 +111,21 @@ impl Connections {
     }
 }
 
-/// Return `IDLE_AT_ONCE` of these connections: of the hosts that have most, the longest idle first.
-fn most_of_one_host(mut idle: Vec<Rc<Conn>>) -> Vec<Rc<Conn>> {
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    for conn in &idle {
-        *counts.entry(conn.host().to_owned()).or_default() += 1;
+/// Return at most `IDLE_AT_ONCE` idle connections, the longest idle first: of the host that has most
+/// connections among those with idle ones.
+fn idle_of_one_host(open: &IdMap<u64, Rc<Conn>>) -> Vec<Rc<Conn>> {
+    let mut hosts: HashMap<&str, (usize, Vec<&Rc<Conn>>)> = HashMap::new();
+    for conn in open.values() {
+        let (count, idle) = hosts.entry(conn.host()).or_default();
+        *count += 1;
+        if conn.is_idle_for(IDLE_AFTER) {
+            idle.push(conn);
+        }
     }
-    idle.sort_by_key(|conn| (usize::MAX - counts[conn.host()], conn.active_at.get()));
-    idle.truncate(IDLE_AT_ONCE);
-    idle
+    let with_idle = hosts.into_values().filter(|(_, idle)| !idle.is_empty());
+    let (_, mut idle) = with_idle.max_by_key(|(count, _)| *count).unwrap_or_default();
+    idle.sort_by_key(|conn| conn.active_at.get());
+    idle.into_iter().take(IDLE_AT_ONCE).cloned().collect()
 }
 
 /// A connection that has ended and is not closed yet.
