@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.http.serving.notices import OF_DESCRIPTORS
 from kvstack.component.net.descriptors import RESERVE, Descriptors
 from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
 from kvstore.storage.snapshots.file import NotNowError, write_snapshot_file
@@ -98,8 +99,8 @@ def test_a_store_serves_and_takes_snapshots_beside_connections(tmp_path: Path) -
 
 
 @contextlib.contextmanager
-def http_server(kind: str) -> Iterator[str]:
-    """Run a server with few descriptors; give its URL."""
+def http_server(kind: str, notices: list[str]) -> Iterator[str]:
+    """Run a server with few descriptors; give its URL, and at the end what it reported."""
     process = subprocess.Popen(
         [*WITH_LIMIT, "-c", SERVE, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -108,7 +109,7 @@ def http_server(kind: str) -> Iterator[str]:
         yield process.stdout.readline().strip()
         assert process.poll() is None
     finally:
-        process.communicate("")
+        notices += process.communicate("")[0].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -149,8 +150,11 @@ def test_connections_that_are_idle_keep_nobody_out(kind: str, protocol: str) -> 
                 await client.ask("GET", "/release")
             assert (await slow).status == 200  # nor is who waits for an answer
 
-    with http_server(kind) as url:
+    notices: list[str] = []
+    with http_server(kind, notices) as url:
         asyncio.run(scenario(url))
+    assert all(notice.startswith(OF_DESCRIPTORS) for notice in notices), notices
+    assert notices or kind == "portable"  # which closes connections without a word
 
 
 def is_ended(client: socket.socket) -> bool:
