@@ -9,10 +9,13 @@ SEEDS ?= 1
 WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
+FUZZ_TARGETS ?= deframe watch targets connection web decode client
+E2E ?= # of make conformance: the program e2e.test of a release of Kubernetes
+IMAGES ?= # of make conformance: a directory with the images that its tests run
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 # of make wheels, as of cargo-zigbuild
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test test-pythons long check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
+.PHONY: run test test-pythons long conformance check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
@@ -48,10 +51,13 @@ test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Pyth
 	@for python in $$({ packaging/fastest-python.sh; packaging/fastest-python.sh newest; } | sort -u); do \
 	  venv=$(VENV)-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 	  $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python $$venv/.dev && \
-	  $$venv/bin/pytest -q -n 2 tests/unit tests/apimachinery $(ARGS) || exit 1; done
+	  $$venv/bin/pytest -q -n 2 tests/unit tests/component tests/apimachinery tests/cel $(ARGS) || exit 1; done
 
 long: $(VENV)/.dev  ## the tests that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)
+
+conformance: $(VENV)/.dev  ## Kubernetes' conformance tests: make conformance E2E=e2e.test IMAGES=directory
+	$(BIN)/python -m tests.conformance.kubernetes "$(E2E)" $(if $(IMAGES),"$(IMAGES)") $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
 	@for name in agents apiserver; do test "$$(readlink kvstack/$$name)" = ../$$name || \
@@ -92,7 +98,7 @@ fuzz-api: $(VENV)/.dev  ## any bytes at the API server's readers, so many second
 fuzz:  ## any bytes at the native transport's framing and its client: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
 	@rustup toolchain list 2>/dev/null | grep -q nightly || { echo "a nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
-	cd kvstore/native && for target in deframe watch targets connection web decode client; do \
+	cd kvstore/native && for target in $(FUZZ_TARGETS); do \
 	  seeds=fuzz/seeds/connection; case $$target in decode|client) seeds=fuzz/seeds/client;; esac; \
 	  mkdir -p fuzz/corpus/$$target && \
 	  PYO3_PYTHON=$(abspath $(BIN)/python) cargo +nightly fuzz run $$target fuzz/corpus/$$target $$seeds -- \

@@ -2,7 +2,8 @@
 
     kvstack bindings --kubeconfig certs/kubernetes/super-admin.conf
 
-    kubeadm:cluster-admins    admin.conf, and API servers towards kubelets ─► cluster-admin
+    kubeadm:cluster-admins    admin.conf ─► cluster-admin
+    kvstack:kubelet-clients   API servers towards kubelets ─► system:kubelet-api-admin
     kvstack:hollow-nodes      nodes.conf ─► system:node
 
 Once per cluster, by a member of system:masters, as kubeadm does it. A binding that is there is left
@@ -21,17 +22,17 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.flag_rows import CLIENT
 from kvstack.agents.process.settings import cluster_of
-from kvstack.agents.standalone.rbac import ADMINISTRATORS, cluster_role_binding
+from kvstack.agents.standalone.rbac import ADMINISTRATORS, KUBELET_CLIENTS, cluster_role_binding
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.server.certs.cluster_files import HOLLOW_NODES
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack bindings"
-ABOUT: Final = "Gives the users of `kvstack certs` their rights; once per cluster."
+ABOUT: Final = "Grant the users of `kvstack certs` their roles; once per cluster."
 FAILED: Final = 1
 TABLE: Final = FlagTable(
     (*CLIENT, Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text")),
@@ -39,6 +40,7 @@ TABLE: Final = FlagTable(
 )
 BINDINGS: Final = (
     ADMINISTRATORS,
+    KUBELET_CLIENTS,
     cluster_role_binding(HOLLOW_NODES, "system:node", HOLLOW_NODES),
 )
 
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _make)
 
 
-def _make(given: Given) -> None:
+def _make(given: CommandLine) -> None:
     reader = FlagReader(given, [])
     cluster = cluster_of(reader.text("kubeconfig"), reader.text("master"))
     try:

@@ -32,8 +32,8 @@ _SERVE: Final = "serve"
 _NODES: Final = 1
 _AGENTS: Final = (CONTROLLERS, SCHEDULER, NODES)
 FLAGS: Final = {
-    "agents": f"what runs beside the API server, of: {', '.join(_AGENTS)} (default: nothing)",
-    "kubectl": "the kubectl that tests use (default: the one that PATH leads to)",
+    "agents": f"parts that run beside the API server, of: {', '.join(_AGENTS)} (default: none)",
+    "kubectl": "kubectl for the tests (default: the one in PATH)",
 }
 """What each is for."""
 _KUBECTL_MISSING: Final = """\
@@ -86,9 +86,9 @@ def _write(path: Path, text: str) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         COMMAND,
-        description="Write launchers that controller-runtime's envtest takes as its assets.",
+        description="Write launchers for controller-runtime's envtest.",
     )
-    parser.add_argument("directory", type=Path, help="where they are written")
+    parser.add_argument("directory", type=Path, help="directory of the launchers")
     parser.add_argument(
         "--agents",
         type=_agents,

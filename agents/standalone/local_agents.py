@@ -34,6 +34,7 @@ from kvstack.agents.standalone.local_metrics import LocalMetrics, MetricsOptions
 from kvstack.agents.standalone.local_path.directories import VOLUMES, Directories
 from kvstack.agents.standalone.local_path.provisioner import LocalNode, LocalPathProvisioner
 from kvstack.agents.standalone.own_usage import HollowUsage, of_real_node
+from kvstack.agents.standalone.pages.scheduling import add_scheduling_page
 from kvstack.agents.standalone.parts import (
     CONTROLLERS,
     DNS,
@@ -45,7 +46,6 @@ from kvstack.agents.standalone.parts import (
     PROXY,
     SCHEDULER,
 )
-from kvstack.agents.standalone.scheduling_page import add_scheduling_page
 from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
@@ -90,7 +90,7 @@ class AgentOptions:
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     proxy: "LocalProxyOptions | None" = None
-    """What leads traffic to Services on this machine."""
+    """The service proxy of this machine."""
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None

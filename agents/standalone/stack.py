@@ -50,7 +50,7 @@ from kvstack.apiserver.server.process import announce, serve_store
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.process.command import Command, Work, read_flags, run_work
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(arguments: Sequence[str]) -> Work | None:
     own, rest = split_own(arguments)
 
-    def prepare(given: Given) -> Work:
+    def prepare(given: CommandLine) -> Work:
         options = stack_options(own, given)
 
         async def work(log: LineLogger) -> None:
@@ -153,7 +153,7 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
 
 
 def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None:
-    from kvstack.agents.standalone.store_pages import add_store_pages
+    from kvstack.agents.standalone.pages.store import add_store_pages
 
     pages = server.site.pages
     add_store_pages(pages, member.page)
@@ -161,7 +161,7 @@ def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None
     for each in (directory, directory / "etcd"):
         server.certificates.add(each)
     if DASHBOARD not in own.without:
-        from kvstack.agents.standalone.dashboard_pages import add_dashboard
+        from kvstack.agents.standalone.pages.dashboard import add_dashboard
 
         add_dashboard(pages)
 

@@ -41,7 +41,7 @@ from kvstack.apiserver.http.encoding import Encoder
 from kvstack.apiserver.http.limits.fair_queues import FairQueues
 from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.limits.too_many import TooManyError
-from kvstack.apiserver.http.limits.unsent import Held, Unsent
+from kvstack.apiserver.http.limits.unsent import Unsent, UnsentAnswer
 from kvstack.apiserver.http.negotiation import (
     CUSTOM_OBJECTS,
     DEFAULT,
@@ -76,9 +76,9 @@ from kvstack.apiserver.verbs.environment import Environment
 from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, PROTOBUF, YAML
 from kvstack.apiserver.verbs.large_objects import LARGE_BYTES
 from kvstack.apiserver.verbs.results import (
+    Computed,
     Connecting,
     Listing,
-    Made,
     Proxying,
     Result,
     Stored,
@@ -194,7 +194,7 @@ class Api:
         self.browsers = BrowserRules((), ())
         """What browsers are told, and what they may not be made to do."""
 
-    async def __call__(self, request: Request, answer: Answer) -> None:
+    async def __call__(self, request: Request, answer: Answer) -> None:  # noqa: PLR0912 - hot path: one await
         """Answer a request."""
         env = self.env
         began_ns = env.clock.monotonic_ns()
@@ -262,7 +262,7 @@ class Api:
         if self._queues is not None:
             self._queues.note_writing(reply)
 
-    def _hold(self, reply: Reply, user: User) -> Held | None:
+    def _hold(self, reply: Reply, user: User) -> UnsentAnswer | None:
         """Count what an answer holds from now on."""
         if not reply.answer.is_over:
             return self._unsent.hold(user, STREAM_BYTES)
@@ -294,7 +294,7 @@ class Api:
             note_error(reply.audit, error)
         reply.send_error(error)
 
-    async def _serve(self, context: RequestContext) -> None:
+    async def _serve(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         request, reply, route = context.request, context.reply, context.route
         if route.unreadable:
             reply.send_bare(500, route.unreadable)
@@ -393,7 +393,7 @@ class Api:
             raise
         return found.user
 
-    async def _serve_resource(self, context: RequestContext) -> None:
+    async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         """Do what the request asks of a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
@@ -454,7 +454,7 @@ class Api:
                 else:
                     content = encoder.stored(record)
                 reply.send(code, representation.media_type, content)
-            case Made(obj, kind, type_, code):
+            case Computed(obj, kind, type_, code):
                 content = await call.apart(encoder.made, obj, kind, type_)
                 reply.send(code, representation.media_type, content)
             case Listing(page):

@@ -10,7 +10,7 @@ from kvstack.completion.words import SHELLS, CommandWords, all_words
 COMMAND: Final = "kvstack completion"
 FAILED: Final = 1
 HELP: Final = """\
-What completes the commands and flags of kvstack in a shell.
+Print a script that completes the commands and flags of kvstack in a shell.
 
 Usage:
   kvstack completion bash|zsh|fish
@@ -19,8 +19,8 @@ Usage:
   zsh    kvstack completion zsh > DIR/_kvstack, where DIR is one of $fpath
   fish   kvstack completion fish > ~/.config/fish/completions/kvstack.fish
 
-A shell reads the file when it starts, and no Python runs while you type. Write it again after
-kvstack was updated. Names of forks are completed, and those of contexts where kubectl is installed.
+A shell reads the file when it starts, and no Python runs while you type. Write it again after an
+update of kvstack. Names of forks are completed, and those of contexts where kubectl is installed.
 """
 _SCRIPTS: Final[Mapping[str, Callable[[Sequence[CommandWords]], str]]] = {
     "bash": bash.script,

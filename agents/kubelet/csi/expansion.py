@@ -87,7 +87,7 @@ def done(claim: Object, volume: Volume) -> Object:
     return _patch(claim, status)
 
 
-def failed(claim: Object, problem: str, now_s: float, *, is_infeasible: bool) -> Object:
+def failed(problem: str, now_s: float, *, is_infeasible: bool) -> Object:
     """Return what tells that a volume did not grow on the node."""
     condition = {
         "type": _ERROR,

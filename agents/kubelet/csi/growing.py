@@ -140,7 +140,7 @@ class Growing:
             is_infeasible = error.code in expansion.INFEASIBLE_CODES or is_other
             growth.has_failed = True
             now_s = self._clock.now_s()
-            patch = expansion.failed(claim, text, now_s, is_infeasible=is_infeasible)
+            patch = expansion.failed(text, now_s, is_infeasible=is_infeasible)
             try:
                 await self._write(claim, patch)
             except (ApiError, UnreachableError) as problem:

@@ -8,7 +8,7 @@
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
 before 6.2 still count the map's element that led there. An element that several ports want (a
 hairpin of one pod, an external address that two Services claim) is there while one of them does;
-the first by name decides where it leads.
+the oldest decides where it leads, so that nobody takes what another Service has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _ELEMENTS_MAX: Final = 500
 """Of one statement."""
 
 
-class Found(NamedTuple):
+class TableContents(NamedTuple):
     """What the table has, by name."""
 
     chains: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Ruleset:
         lines.last += self._statements("add", come)
         return lines.text()
 
-    def whole(self, found: Found, *, anew: bool = False) -> str:
+    def whole(self, found: TableContents, *, anew: bool = False) -> str:
         """Return what makes the table as it is to be; found: what it has.
 
         anew: delete the table first, and with it what is known of clients.
@@ -81,7 +81,7 @@ class Ruleset:
         if anew:
             lines.append(f"delete table {table}")
             lines.append(f'add table {table} {{ comment "{_ABOUT}" ; }}')
-            found = Found()
+            found = TableContents()
         else:
             lines.append(f"flush table {table}")
             lines += (f"delete chain {table} {n}" for n in layout.base_chains if n in found.chains)
@@ -156,7 +156,9 @@ class Ruleset:
         owners = self._owners.get(element)
         if not owners:
             return None
-        return owners[min(owners)] if len(owners) > 1 else next(iter(owners.values()))
+        if len(owners) == 1:
+            return next(iter(owners.values()))
+        return owners[min(owners, key=lambda name: (owners[name].since, name))]
 
     def _elements(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

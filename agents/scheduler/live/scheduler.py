@@ -36,7 +36,13 @@ from kvstack.agents.scheduler.live.pod_status import PodStatus
 from kvstack.agents.scheduler.live.refusals import Refusals
 from kvstack.agents.scheduler.plugin import Unplaced
 from kvstack.agents.scheduler.profile import Profile
-from kvstack.agents.scheduler.scheduling import Decision, Said, Turn, find_feasible, schedule
+from kvstack.agents.scheduler.scheduling import (
+    Decision,
+    ExtenderResults,
+    Turn,
+    find_feasible,
+    schedule,
+)
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
@@ -240,7 +246,7 @@ class Scheduler:
 
     async def _said(
         self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
-    ) -> Said | None:
+    ) -> ExtenderResults | None:
         """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
         if not self._extenders.decide_about(pod):
             return None

@@ -416,15 +416,15 @@ def _suits(volume: Object, claim: Object, wanted: int) -> bool:
 def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
     """Return how a claim gets a new volume on a node, or why it does not."""
     known = cluster.storage
-    found = known.classes.get(storage.claim_class(claim))
-    if found is None or found["provisioner"] in ("", storage.NO_PROVISIONER):
+    storage_class = known.classes.get(storage.claim_class(claim))
+    if storage_class is None or storage_class["provisioner"] in ("", storage.NO_PROVISIONER):
         return _BIND_CONFLICT
     node = cluster.nodes[slot]
     labels = (node or {}).get("metadata", {}).get("labels") or {}
-    topologies = found.get("allowedTopologies")
+    topologies = storage_class.get("allowedTopologies")
     if topologies and not any(_topology_matches(each, labels) for each in topologies):
         return _BIND_CONFLICT
-    driver = known.drivers.get(found["provisioner"])
+    driver = known.drivers.get(storage_class["provisioner"])
     if driver is None or not driver["spec"].get("storageCapacity"):
         return Provision(claim, None)
     wanted = _requested(claim)
@@ -432,7 +432,7 @@ def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
         topology = capacity.get("nodeTopology")
         limit = capacity.get("maximumVolumeSize") or capacity.get("capacity")
         if (
-            capacity["storageClassName"] == found["metadata"]["name"]
+            capacity["storageClassName"] == storage_class["metadata"]["name"]
             and limit is not None
             and parse(limit).value() >= wanted
             and topology is not None

@@ -50,7 +50,7 @@ from kvstack.agents.standalone.stack_settings import (
 )
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.errors import ComponentError, ConfigError
-from kvstack.component.flags.command_line import Given, Value
+from kvstack.component.flags.command_line import CommandLine, Value
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstack.component.virtual_time.loop import VirtualLoop
@@ -99,7 +99,7 @@ class Settings(NamedTuple):
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
     """Make certificates and keys in a directory, for any number of clusters to be copied to."""
     own = _stack(directory, Settings())
-    options = stack_options(own, Given(TABLE))
+    options = stack_options(own, CommandLine(TABLE))
     pki_of(own, options, server_url(options), logger or _quiet()).ensure()
 
 
@@ -230,11 +230,12 @@ class BackgroundCluster:
         loop = self._loop = asyncio.get_running_loop()
         virtual = None
         if isinstance(loop, VirtualLoop):
-            virtual = Virtual(ClusterTime(loop), Random(self._settings.seed))
+            rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
+            virtual = Virtual(ClusterTime(loop), rng)
         self._stop = asyncio.Event()
         cluster = MemoryCluster(
             self._own,
-            stack_options(self._own, Given(TABLE, dict(self._settings.flags))),
+            stack_options(self._own, CommandLine(TABLE, dict(self._settings.flags))),
             self._logger,
             authorities=self._authorities,
             first_rows=self._settings.rows,

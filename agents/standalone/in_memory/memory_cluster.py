@@ -1,7 +1,7 @@
 """A cluster whose store is in memory, on the running loop: what tests and forks are made of.
 
     own = memory_stack(directory, nodes=("n1",))
-    async with MemoryCluster(own, stack_options(own, Given(TABLE)), logger) as cluster:
+    async with MemoryCluster(own, stack_options(own, CommandLine(TABLE)), logger) as cluster:
         cluster.url, cluster.server, cluster.store
 
 Its API server listens on a free port of the loopback with TLS. The directory has certificates and
@@ -163,7 +163,7 @@ class MemoryCluster:
 
     async def _start(self, running: AsyncExitStack) -> None:
         from kvstack.agents.standalone.local_agents import LocalAgents
-        from kvstack.agents.standalone.store_pages import add_store_pages
+        from kvstack.agents.standalone.pages.store import add_store_pages
         from kvstack.apiserver.server.assembly import ApiServer
 
         own, logger = self._own, self._logger

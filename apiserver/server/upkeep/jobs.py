@@ -283,7 +283,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
 def _unwritten(cluster: Cluster) -> Iterator[Job]:
     """Yield what writes nothing to the store."""
     look = Unused(cluster.registry, cluster.site.router).look
-    yield Job("unused memory", _plain(look), every_s=unused.PERIOD_S, begins_later=True)
+    yield Job("unused memory", look, every_s=unused.PERIOD_S, begins_later=True)
     yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
     yield Job(
         "authorities",

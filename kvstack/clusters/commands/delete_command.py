@@ -17,7 +17,7 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack delete"
 ARGUMENTS: Final = "fork NAME… [flags]"
 ABOUT: Final = """\
-End forks. Nothing of them stays: no process, no file, no context.
+Delete forks: their processes, files and contexts.
 
   kvstack delete fork before
   kvstack delete fork --all"""
@@ -40,9 +40,13 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         kind, *names = line.arguments or [""]
         if kind not in KINDS:
-            raise UsageError(f"{COMMAND} {kind or '?'}: fork")
+            raise UsageError(
+                f"{COMMAND} {kind}: only forks can be deleted"
+                if kind
+                else f"{COMMAND}: fork is required"
+            )
         if bool(names) == line.reader.flag("all"):
-            raise UsageError(f"{COMMAND} fork: which? Names, or --all")
+            raise UsageError(f"{COMMAND} fork: either names or --all is required")
         forks = {each.name: each for each in line.registry.forks()}
         for name in names:
             if name not in forks:

@@ -17,13 +17,13 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack diff"
 ARGUMENTS: Final = "A B [flags]"
 ABOUT: Final = """\
-What is different in B: objects that were added, removed and changed, by what they mean. Both may be
-forks, contexts, files, directories and etcd:// addresses. Exit codes are those of `kubectl diff`:
-0 no difference, 1 some, above 1 an error.
+Compare two clusters: which objects are added, removed and changed in B. A and B are forks,
+contexts, files, directories or etcd:// addresses. The exit code is that of `kubectl diff`:
+0 without differences, 1 with differences, above 1 for an error.
 
-  kvstack diff before default         a fork, and what it was taken from
-  kvstack diff prod.kvs prod          a packed file, and the cluster now
-  kvstack diff default k8s/           a cluster, and manifests"""
+  kvstack diff before default         a fork and its source
+  kvstack diff prod.kvs prod          a packed file and the cluster now
+  kvstack diff k8s-1.4/ k8s-1.5/      two directories of manifests"""
 TABLE: Final = FlagTable(
     (
         *flag_rows.DIFF,
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         line.at_most(2)
         if len(line.arguments) != 2:
-            raise UsageError(f"{COMMAND}: which two?")
+            raise UsageError(f"{COMMAND}: A and B are required")
         output = line.reader.text("output")
         if output not in ("table", "json"):
             raise UsageError(f"--output {output}: table or json")

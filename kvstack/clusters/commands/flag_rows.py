@@ -22,32 +22,32 @@ SOURCE: Final = flag_group(
         TEXT,
         "",
         LIVE,
-        "as it was: a revision, a time (RFC 3339), or how long ago (10m); times need a server of kvstack",
+        "read the state at a revision, a time (RFC 3339) or so long ago (10m); times need a server of kvstack",
     ),
-    ("namespace", LIST, "", LIVE, "only these namespaces, and what belongs to none"),
-    ("events", BOOL, "true", LIVE, "take Events along"),
-    ("max-objects", INT, "200000", LIVE, "give up where there are more objects"),
+    ("namespace", LIST, "", LIVE, "only these namespaces, and cluster-scoped objects"),
+    ("events", BOOL, "true", LIVE, "include Events"),
+    ("max-objects", INT, "200000", LIVE, "fail if there are more objects"),
     (
         "encryption-provider-config",
         TEXT,
         "",
         LIVE,
-        "EncryptionConfiguration that a store's values are decrypted by",
+        "EncryptionConfiguration with the keys of a store's values",
     ),
 )
 ETCD: Final = flag_group(
     "etcd",
-    ("etcd-cafile", TEXT, "", LIVE, "certificates that verify those of an etcd"),
-    ("etcd-certfile", TEXT, "", LIVE, "client certificate for an etcd"),
-    ("etcd-keyfile", TEXT, "", LIVE, "key of that certificate"),
+    ("etcd-cafile", TEXT, "", LIVE, "CA certificates that verify the certificate of etcd"),
+    ("etcd-certfile", TEXT, "", LIVE, "client certificate for etcd"),
+    ("etcd-keyfile", TEXT, "", LIVE, "key of the client certificate"),
     (
         "etcd-user",
         TEXT,
         "",
         LIVE,
-        "name:password of a user of an etcd; default: the variable ETCDCTL_USER, which other users do not see",
+        "name:password of an etcd user; default: the variable ETCDCTL_USER, which other users of the machine do not see",
     ),
-    ("etcd-prefix", TEXT, "/registry", LIVE, "what the keys of objects begin with"),
+    ("etcd-prefix", TEXT, "/registry", LIVE, "prefix of the keys of objects"),
 )
 FORK: Final = flag_group(
     "Fork",
@@ -56,14 +56,14 @@ FORK: Final = flag_group(
         TEXT,
         "",
         LIVE,
-        "name of the fork and of its context; default: the source's with a number",
+        "name of the fork and its context; default: the source's name and a number",
     ),
     (
         "nodes",
         TEXT,
         "",
         LIVE,
-        "how many hollow nodes there are in place of the source's; none: nobody acts for its nodes; default: the source's become hollow ones",
+        "number of hollow nodes that replace the source's nodes; none: no nodes run; default: the source's nodes become hollow nodes",
     ),
     (
         "without",
@@ -77,15 +77,15 @@ FORK: Final = flag_group(
         BOOL,
         "false",
         LIVE,
-        "let webhooks, aggregated API servers and nodes be asked; by default nothing leaves a fork",
+        "let the fork call webhooks, aggregated API servers and nodes",
     ),
-    ("ttl", DURATION, "0s", LIVE, "how long the fork lives; 0: until it is deleted"),
-    ("detach", BOOL, "true", LIVE, "go on without the terminal; false: end with this command"),
+    ("ttl", DURATION, "0s", LIVE, "lifetime of the fork; 0: until it is deleted"),
+    ("detach", BOOL, "true", LIVE, "run in the background; false: the fork ends with this command"),
     ("add-context", BOOL, "true", LIVE, "add a context to the kubeconfig, until the fork ends"),
 )
 OPEN: Final = flag_group(
     "Open",
-    ("live", BOOL, "false", LIVE, "let controllers, scheduler and nodes run, and be written to"),
+    ("live", BOOL, "false", LIVE, "run controllers, scheduler and nodes, and allow writes"),
 )
 DELETE: Final = flag_group("Delete", ("all", BOOL, "false", LIVE, "all forks of this user"))
 DIFF: Final = flag_group(
@@ -95,7 +95,7 @@ DIFF: Final = flag_group(
         BOOL,
         "false",
         LIVE,
-        "compare Events and leases, too, and what each server has of its own",
+        "also compare Events, leases and the objects that each server makes for itself",
     ),
 )
 PLAN: Final = flag_group(
@@ -115,15 +115,15 @@ PLAN: Final = flag_group(
 )
 PACK: Final = flag_group(
     "Pack",
-    ("output", TEXT, "", LIVE, "the file to be written"),
+    ("output", TEXT, "", LIVE, "file to write"),
     (
         "since",
         DURATION,
         "0s",
         LIVE,
-        "take along what changed since so long ago, where the source has it",
+        "include the changes of the last 2h (or another duration), if the source has them",
     ),
-    ("keep-secrets", BOOL, "false", LIVE, "leave nothing out"),
+    ("keep-secrets", BOOL, "false", LIVE, "include secrets"),
 )
 OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table or json")
 PLAN_OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table, json, yaml or markdown")

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 COMMAND: Final = "kvstack fork"
 ARGUMENTS: Final = "[SOURCE] [flags]"
 ABOUT: Final = """\
-A copy of a cluster in a process of this machine: the same objects, uids and resourceVersions. What
-is done to it is done to nobody else, and nothing leaves it.
+Fork a cluster: run a copy of it on this machine, with the same objects, uids and resourceVersions.
+Changes to the fork stay in the fork. Nothing is written to the source, and the fork calls nobody.
 
-  kvstack fork                        of the current context, as it is now
-  kvstack fork --context prod -n shop of a context, one namespace
-  kvstack fork --at 10m --name before of a cluster of kvstack, ten minutes ago
-  kvstack fork etcd://10.0.0.1:2379   of what an etcd holds
+  kvstack fork                        the current context, now
+  kvstack fork --context prod -n shop one namespace of a context
+  kvstack fork --at 10m --name before the current context ten minutes ago (servers of kvstack)
+  kvstack fork etcd://10.0.0.1:2379   the contents of an etcd
   kvstack get forks, kvstack delete fork NAME"""
 TABLE: Final = FlagTable(
     (*flag_rows.SOURCE, *flag_rows.ETCD, *flag_rows.FORK, flag_rows.HELP),
@@ -45,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         line.at_most(1)
         names, context = line.names(), line.reader.text("context")
         if line.arguments and context:
-            raise UsageError(f"--context {context} and {line.arguments[0]}: which of the two?")
+            raise UsageError(
+                f"--context {context} and the source {line.arguments[0]}: give one of them"
+            )
         source = names.find(line.arguments[0]) if line.arguments else names.context(context)
         return start_fork(line, shown, source, is_read_only=False)
 
@@ -61,7 +63,7 @@ def start_fork(
     reader = line.reader
     ttl_s = reader.seconds("ttl")
     if ttl_s < 0:
-        raise UsageError("--ttl is negative: 0 is until it is deleted")
+        raise UsageError("--ttl is negative: 0 means until the fork is deleted")
     adds_context = reader.flag("add-context")
     file = kubeconfig_to_write(line.kubeconfigs) if adds_context else None
     request = ForkRequest(
@@ -89,7 +91,7 @@ class _Report:
 
     def ready(self, found: "Ready") -> None:
         is_read_only = self._request.settings.is_read_only
-        what = "to be read only, " if is_read_only else ""
+        what = "read-only, " if is_read_only else ""
         objects = "1 object" if found.objects == 1 else f"{found.objects} objects"
         said = (
             f'fork "{found.name}" of "{found.source}" at revision {found.revision}: {what}'

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +21,14 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack get"
 ARGUMENTS: Final = "forks [flags]"
 ABOUT: Final = """\
-List forks: what they are of, what they cost, and what was not asked of others for them.
+List forks: source, size, memory, and how many calls to others were not made.
 
   kvstack get forks
-  kvstack get forks -o json           with every webhook, server and node that was not asked"""
+  kvstack get forks -o json           names each webhook, server and node that was not called"""
 TABLE: Final = FlagTable((flag_rows.OUTPUT, flag_rows.HELP), {"o": "output", "h": "help"})
 KINDS: Final = ("forks", "fork")
 _HEADS: Final = (
-    "NAME", "OF", "REVISION", "OBJECTS", "AGE", "ENDS", "MEMORY", "NOT ASKED", "STATE",
+    "NAME", "SOURCE", "REVISION", "OBJECTS", "AGE", "ENDS", "MEMORY", "NOT CALLED", "STATE",
 )  # fmt: skip
 
 
@@ -43,7 +42,11 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         kind, *names = line.arguments or [""]
         if kind not in KINDS:
-            raise UsageError(f"{COMMAND} {kind or '?'}: forks")
+            raise UsageError(
+                f"{COMMAND} {kind}: only forks can be listed"
+                if kind
+                else f"{COMMAND}: forks is required"
+            )
         output = line.reader.text("output")
         if output not in ("table", "json"):
             raise UsageError(f"--output {output}: table or json")
@@ -96,7 +99,7 @@ def _word(fork: ForkRecord, state: dict[str, Any] | None) -> str:
         return "starting"
     if state is None:
         return "no answer"
-    return "read only" if fork.is_read_only else "live"
+    return "read-only" if fork.is_read_only else "live"
 
 
 def _json(
@@ -104,17 +107,31 @@ def _json(
 ) -> str:
     items = [
         {
-            **asdict(fork),
-            "began": format_time(fork.began_s),
-            "kubeconfig": str(registry.kubeconfig(fork.name)),
-            "memoryBytes": memory_bytes(fork.pid),
+            "name": fork.name,
+            "source": fork.source,
             "state": _word(fork, state),
+            "began": format_time(fork.began_s),
+            "ends": format_time(fork.ends_s) if fork.ends_s else None,
+            "url": fork.url,
+            "kubeconfig": str(registry.kubeconfig(fork.name)),
+            "contextFile": fork.context_file,
+            "revision": fork.revision,
             "currentRevision": state["revision"] if state else None,
-            "unasked": state["unasked"] if state else None,
+            "objects": fork.objects,
+            "pid": fork.pid,
+            "memoryBytes": memory_bytes(fork.pid),
+            "notCalled": [_not_called(each) for each in state["unasked"]] if state else None,
         }
         for fork, state in zip(forks, states, strict=True)
     ]
     return orjson.dumps(items, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _not_called(unasked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: unasked[name] for name in ("what", "name", "times", "last")},
+        "lastTime": format_time(unasked["last_unix_ms"] / 1000),
+    }
 
 
 def memory_bytes(pid: int) -> int:

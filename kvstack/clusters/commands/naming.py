@@ -64,11 +64,11 @@ class Names:
     def context(self, name: str = "") -> NamedSource:
         """Return a context, the current one without a name; ConfigError."""
         if not self._paths:
-            raise ConfigError("there is no kubeconfig: --kubeconfig, or KUBECONFIG, names one")
+            raise ConfigError("there is no kubeconfig: set --kubeconfig or KUBECONFIG")
         files = Kubeconfigs(self._paths)
         chosen = name or files.current
         if not chosen:
-            raise ConfigError("no context is current: --context names one")
+            raise ConfigError("there is no current context: set --context")
         if chosen not in files.contexts:
             listed = _listed(files.contexts)
             raise ConfigError(f"there is no context {chosen!r}; there are {listed}")
@@ -98,11 +98,11 @@ class Names:
             found["file"] = _path
         if not found:
             raise ConfigError(
-                f"{text!r} is no fork, context, file or directory, and no etcd:// address"
+                f"{text!r} is not a fork, context, file, directory or etcd:// address"
             )
         if len(found) > 1:
             words = " or ".join(f"{each}:{text}" for each in found)
-            raise ConfigError(f"{text!r} is several things: name it as {words}")
+            raise ConfigError(f"{text!r} is ambiguous: use {words}")
         return next(iter(found.values()))(text)
 
     def _fork(self, name: str) -> NamedSource:
@@ -166,15 +166,13 @@ def _opener(path: Path) -> Callable[[], Source]:
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error
     if not head:
-        raise SourceError(f"{path}: it is empty")
+        raise SourceError(f"{path}: the file is empty")
     if head.startswith(b"PK"):
         return lambda: _pack(path)
     if head[_BOLT_AT : _BOLT_AT + len(_BOLT)] == _BOLT:
         return lambda: _state_file(path)
     if b"\0" in head:
-        raise SourceError(
-            f"{path}: it is neither a packed file, nor an etcd database, nor YAML or JSON"
-        )
+        raise SourceError(f"{path}: not a packed file, an etcd database, YAML or JSON")
     return lambda: _manifests(path)
 
 

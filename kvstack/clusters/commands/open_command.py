@@ -17,13 +17,13 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack open"
 ARGUMENTS: Final = "SOURCE [flags]"
 ABOUT: Final = """\
-Look into a cluster with kubectl, k9s or the dashboard: what a file holds, or any other source. It
-can only be read, and nothing runs in it, unless --live makes a fork of it.
+Serve the contents of a file, or of any other source, as a cluster for kubectl, k9s and the
+dashboard. It is read-only and nothing runs in it; with --live it is a fork.
 
-  kvstack open snapshot.db            a snapshot of etcd
-  kvstack open /var/lib/etcd          the data directory of an etcd or ours that is stopped
-  kvstack open prod.kvs               what `kvstack pack` wrote
-  kvstack open dump/                  YAML and JSON, as of `kubectl cluster-info dump`"""
+  kvstack open snapshot.db            an etcd snapshot
+  kvstack open /var/lib/etcd          a data directory of etcd or kvstack that no server uses
+  kvstack open prod.kvs               a file that `kvstack pack` wrote
+  kvstack open dump/                  YAML and JSON, such as `kubectl cluster-info dump` writes"""
 TABLE: Final = FlagTable(
     (
         *flag_rows.OPEN,
@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         line.at_most(1)
         if not line.arguments:
-            raise UsageError(f"{COMMAND}: what? A file, directory, context or etcd:// address")
+            raise UsageError(
+                f"{COMMAND}: SOURCE is required: a file, directory, context or etcd:// address"
+            )
         source = line.names().find(line.arguments[0])
         return start_fork(line, shown, source, is_read_only=not line.reader.flag("live"))
 

@@ -108,5 +108,5 @@ def _moment(text: str) -> str:
             f"--at {text}: a revision (48211), a time (2026-11-22T10:00:00Z) or how long ago (10m)"
         ) from None
     if ago_ns < 0:
-        raise UsageError(f"--at {text}: it has not come yet")
+        raise UsageError(f"--at {text}: the time is in the future")
     return format_time((SystemClock().unix_ms() - ago_ns // 1_000_000) / 1000)

@@ -17,11 +17,11 @@ from kvstack.component.flags.flag_table import FlagTable
 COMMAND: Final = "kvstack pack"
 ARGUMENTS: Final = "[SOURCE] -o FILE [flags]"
 ABOUT: Final = """\
-Write what a cluster holds into a file, to be looked into with `kvstack open`, compared with
-`kvstack diff` or given to somebody. Values of Secrets, and what is named or looks like a secret,
-are left out and counted unless --keep-secrets: look at the counts before you give a file away.
+Pack the objects of a cluster into one file, to open with `kvstack open`, to compare with
+`kvstack diff`, or to give to others. Values of Secrets, and what is named like a secret or looks
+like one, are left out and counted unless --keep-secrets. Check the file before you give it away.
 
-  kvstack pack -o shop.kvs -n shop    of the current context, one namespace
+  kvstack pack -o shop.kvs -n shop    one namespace of the current context
   kvstack pack -o before.kvs --at 10m --context dev
   kvstack pack snapshot.db -o snapshot.kvs --since 10m"""
 TABLE: Final = FlagTable(
@@ -46,13 +46,15 @@ def main(arguments: Sequence[str]) -> int:
         line.at_most(1)
         reader = line.reader
         if not reader.text("output"):
-            raise UsageError(f"{COMMAND}: into which file? -o FILE")
+            raise UsageError(f"{COMMAND}: -o FILE is required")
         since_s = reader.seconds("since")
         if since_s < 0:
             raise UsageError("--since is negative")
         names, context = line.names(), reader.text("context")
         if line.arguments and context:
-            raise UsageError(f"--context {context} and {line.arguments[0]}: which of the two?")
+            raise UsageError(
+                f"--context {context} and the source {line.arguments[0]}: give one of them"
+            )
         named = names.find(line.arguments[0]) if line.arguments else names.context(context)
         options = line.read_options(since_s=since_s)
         contents = asyncio.run(named.open().read(options, shown))
@@ -74,10 +76,10 @@ def main(arguments: Sequence[str]) -> int:
             f'"{named.shown}", {path.stat().st_size} bytes'
         )
         if counts is None:
-            shown.note("it has the secrets of the cluster: give it to nobody")
+            shown.note("the file contains the secrets of the cluster")
         else:
             numbers = [f"{number} {what}" for what, number in sorted(counts.items()) if number]
-            shown.note(f"left out as secret: {', '.join(numbers) or 'nothing'}")
+            shown.note(f"secrets left out: {', '.join(numbers) or 'nothing'}")
         for each in terminal.left_out_lines(contents.left_out):
             shown.note(f"left out: {each}")
         return 0

@@ -10,12 +10,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from kvstack.clusters.contents import LeftOut
 from kvstack.component.errors import ComponentError
 from kvstack.component.process.program import FAILED
 from kvstack.component.process.standard_streams import discard_output
+
+if TYPE_CHECKING:
+    from kvstack.clusters.contents import LeftOut
 
 _CLEAR: Final = "\r\x1b[K"
 _WIDTH: Final = 100
@@ -97,7 +99,7 @@ def _columns() -> int:
         return _WIDTH
 
 
-def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
+def left_out_lines(left_out: Iterable["LeftOut"]) -> list[str]:
     """Return what was left out, a line a reason."""
     by_reason: dict[str, list[str]] = {}
     for each in left_out:

@@ -220,7 +220,7 @@ class ForkCluster:
             raise _UnreadableError(why)
         self._contents = None  # as large as all that follows, and of no more use
         if DASHBOARD not in self._settings.without:
-            from kvstack.agents.standalone.dashboard_pages import add_dashboard
+            from kvstack.agents.standalone.pages.dashboard import add_dashboard
 
             add_dashboard(server.site.pages)
 

@@ -153,7 +153,7 @@ def _follow(child: int, read_end: int, registry: ForkRegistry, report: Report) -
     ended_by = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
     doing = f" while it was {told['say']}" if "say" in told else ""
     if ended_by and signal.Signals[ended_by] in DAMAGE_SIGNALS:
-        report.failed(f"a file is cut short or damaged: its reader was ended by {ended_by}{doing}")
+        report.failed(f"a file is truncated or damaged: its reader was ended by {ended_by}{doing}")
     else:
         by = f" by {ended_by}" if ended_by else ""
         report.failed(f"the process of the fork ended{by}{doing}")

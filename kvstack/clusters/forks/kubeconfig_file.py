@@ -179,7 +179,7 @@ class KubeconfigFile:
                 except FileExistsError:
                     if time.monotonic() >= deadline_s:
                         raise KubeconfigFileError(_held(lock)) from None
-                    time.sleep(uniform(0.0, _POLL_MAX_S))  # so that nobody is always late
+                    time.sleep(uniform(0.0, _POLL_MAX_S))  # noqa: S311 - so that nobody is always late
         except OSError as error:
             raise KubeconfigFileError(f"{lock}: {error.strerror}") from error
         try:

@@ -140,8 +140,8 @@ class ForkRegistry:
         """
         if name and (not _NAME.fullmatch(name) or len(name) > NAME_MAX):
             raise ForkError(
-                f"{name!r} is no name of a fork: letters, digits, '.', '_' and '-', at most "
-                f"{NAME_MAX}"
+                f"{name!r} is not a valid name of a fork: letters, digits, '.', '_' and '-', at "
+                f"most {NAME_MAX}"
             )
         with self._locked():
             taken = {path.name for path in self._directories()}
@@ -230,7 +230,7 @@ def _check(directory: Path) -> None:
     """Raise ForkError unless nobody but this user can enter a directory."""
     state = directory.lstat()
     if not stat.S_ISDIR(state.st_mode):
-        raise ForkError(f"{directory} is no directory")
+        raise ForkError(f"{directory} is not a directory")
     if state.st_uid != os.geteuid():
         raise ForkError(f"{directory} belongs to user {state.st_uid}")
     if stat.S_IMODE(state.st_mode) & 0o077:

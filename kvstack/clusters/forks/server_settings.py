@@ -20,7 +20,7 @@ from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.clusters.contents import ROOT
 from kvstack.clusters.kinds import Kinds, Obj, UnreadableError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstore.client.values import KeyValue
 
 _SERVICES: Final = b"/registry/services/specs/"
@@ -41,7 +41,7 @@ def server_options(
     services = [obj for kv in rows if kv.key.startswith(_SERVICES) and (obj := _read(kinds, kv))]
     options = stack_options(
         own,
-        Given(
+        CommandLine(
             TABLE,
             {
                 "service-cluster-ip-range": ",".join(_ranges(kinds, rows, services)),

@@ -10,7 +10,7 @@ prefix that belongs to no kind. What an aggregated server has is in no store: it
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.clusters.contents import LeftOut
@@ -49,7 +49,7 @@ def chosen(
     discovery: Discovery, kinds: Kinds, aggregated: Collection[tuple[str, str]]
 ) -> tuple[list[ListedResource], list[LeftOut]]:
     """Return what is read, and what is not."""
-    by_name: dict[GroupResource, list[Served]] = {}
+    by_name: dict[GroupResource, list[ServedResource]] = {}
     left_out = [
         LeftOut(
             at, AGGREGATED if tuple(at.split("/")) in aggregated else f"discovery failed: {why}"
@@ -76,7 +76,9 @@ def chosen(
     return list(found.values()), left_out
 
 
-def _listed(name: GroupResource, versions: list[Served], kinds: Kinds) -> ListedResource | None:
+def _listed(
+    name: GroupResource, versions: list[ServedResource], kinds: Kinds
+) -> ListedResource | None:
     """Return how a resource is read; None: its objects are not stored."""
     prefix = kinds.prefix_of(name)
     if prefix is not None:

@@ -59,6 +59,7 @@ _API_SERVICES: Final = ResourceType(
 )
 _NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
 _NOT_FOUND: Final = 404
+_GONE: Final = 410
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
     "this server does not tell what it was at a time, as those of kvstack do; --at takes a "
@@ -180,8 +181,10 @@ class _Reading:
                 try:
                     answer = await self._api.call("GET", path, {"limit": 1})
                 except ApiError as error:
-                    if self._root and error.code == _NOT_FOUND:
-                        raise SourceError(f"--at {self._options.at}: {_NO_PAST}") from error
+                    if self._root and error.code in (_NOT_FOUND, _GONE):
+                        # The first answer says it: others come from aggregated servers.
+                        why = _NO_PAST if error.code == _NOT_FOUND else error
+                        raise SourceError(f"--at {self._options.at}: {why}") from error
                     refusal = refusal or error
                     continue
                 text = str((answer.get("metadata") or {}).get("resourceVersion") or "")

@@ -28,18 +28,26 @@ _FIRST: Final = b"\0"
 _ALL: Final = b"\0"
 _ATTEMPTS: Final = 3
 HISTORY_S: Final = 600.0
+REACH_S: Final = 5.0
+"""Who forks a store that is down learns it so soon."""
 
 
 class EtcdSource(Source):
     """A store that is reached at its client URLs."""
 
     def __init__(
-        self, endpoints: Sequence[str], tls: ClientTls | None = None, user: str = ""
+        self,
+        endpoints: Sequence[str],
+        tls: ClientTls | None = None,
+        user: str = "",
+        reach_s: float = REACH_S,
     ) -> None:
         """user: `name:password`, or empty."""
         name, _, password = user.partition(":")
         self._endpoints: Final = tuple(endpoints)
-        self._options: Final = ClientOptions(tls=tls or ClientTls(), user=name, password=password)
+        self._options: Final = ClientOptions(
+            tls=tls or ClientTls(), user=name, password=password, reach_s=reach_s
+        )
 
     @property
     @override

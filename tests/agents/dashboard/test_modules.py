@@ -60,7 +60,9 @@ def test_yaml_is_read_back_as_what_was_written() -> None:
 
 def test_lines_have_the_managers_of_their_fields() -> None:
     fields = {"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}
-    items = {"f:spec": {"f:containers": {'k:{"name":"c"}': {".": {}, "f:image": {}}}}}
+    items: dict[str, Any] = {
+        "f:spec": {"f:containers": {'k:{"name":"c"}': {".": {}, "f:image": {}}}}
+    }
     obj = {
         "kind": "A",
         "metadata": {
@@ -157,7 +159,7 @@ def test_what_pods_request_is_what_the_scheduler_counts() -> None:
 
 
 def test_bad_amounts_are_nothing() -> None:
-    texts = ["", None, "x", "1x", "Infinity", "--1", "1.2.3", {}]
+    texts: list[Any] = ["", None, "x", "1x", "Infinity", "--1", "1.2.3", {}]
     assert call("text/amounts.js", "amount", [[each] for each in texts]) == [0] * len(texts)
 
 

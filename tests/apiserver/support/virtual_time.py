@@ -3,6 +3,8 @@
 run(story())     time passes only while everybody waits, as fast as it can
 """
 
+from typing_extensions import override
+
 from kvstack.component.virtual_time import clock
 from kvstack.component.virtual_time.loop import VirtualLoop as VirtualLoop
 from kvstack.component.virtual_time.loop import run as run
@@ -18,6 +20,7 @@ class LoopClock(clock.LoopClock):
     def __init__(self) -> None:
         super().__init__(BEGAN_MS)
 
+    @override
     def unix_ms(self) -> int:
         """Return a time of day that goes on with the loop."""
         return super().unix_ms() + self.jumped_ms

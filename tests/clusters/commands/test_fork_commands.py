@@ -1,5 +1,6 @@
 """The commands as users run them: forks come and go, and nothing of them stays."""
 
+import io
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.slow
 
 KVSTACK = (sys.executable, "-m", "kvstack")
 TIMEOUT_S = 120
+BARE = "--without=controllers,scheduler,nodes,metrics,dashboard"
+"""For forks of which only the process is looked at."""
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +81,25 @@ class User:
             **more,
         )
 
+    def call(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        """Run a command that starts no process in this one; return what it writes."""
+        output, errors = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            redirect_stdout(output),
+            redirect_stderr(errors),
+        ):
+            patched.chdir(self.directory)
+            for name in ("XDG_RUNTIME_DIR", "KUBECONFIG"):
+                patched.setenv(name, self.environment[name])
+            status = main(arguments)
+        assert status == code, output.getvalue() + errors.getvalue()
+        return output.getvalue(), errors.getvalue()
+
     def forks(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.run("get", "forks", "-o", "json").stdout)
-        return found
+        output, _ = self.call("get", "forks", "-o", "json")
+        forks: list[dict[str, Any]] = json.loads(output)
+        return forks
 
     def contexts(self) -> list[str]:
         return [each["name"] for each in yaml.safe_load(self.config.read_text())["contexts"]]
@@ -109,19 +129,10 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture
 def user(tmp_path: Path, source: BackgroundCluster) -> Iterator[User]:
-    found = User(tmp_path, source)
-    yield found
-    forks = found.runtime / "kvstack" / "forks"
-    if not forks.exists() or set(os.listdir(forks)) <= {".lock"}:
-        return
-    done = subprocess.run(
-        [*KVSTACK, "delete", "fork", "--all"],
-        env=found.environment,
-        capture_output=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0
+    user = User(tmp_path, source)
+    yield user
+    if "XDG_RUNTIME_DIR" in user.environment:
+        user.call("delete", "fork", "--all")
 
 
 def test_a_fork_from_its_beginning_to_its_end(user: User, source: BackgroundCluster) -> None:
@@ -136,12 +147,12 @@ def test_a_fork_from_its_beginning_to_its_end(user: User, source: BackgroundClus
     found = call(source.kubeconfig, lambda api: api.list_page(CONFIG_MAPS, "default"))
     assert "new" not in {each["metadata"]["name"] for each in found.items}
     [fork] = user.forks()
-    assert (fork["name"], fork["state"], fork["unasked"]) == ("before", "live", [])
+    assert (fork["name"], fork["state"], fork["notCalled"]) == ("before", "live", [])
     assert fork["currentRevision"] > fork["revision"] > 0
     assert fork["memoryBytes"] > 0
     assert is_alive(fork["pid"])
     table = user.run("get", "forks").stdout.splitlines()
-    assert table[0].split()[:3] == ["NAME", "OF", "REVISION"]
+    assert table[0].split()[:3] == ["NAME", "SOURCE", "REVISION"]
     assert table[1].split()[:2] == ["before", "kubernetes-admin@kvstack"]
     different = user.run("diff", "kubernetes-admin@kvstack", "before", code=1).stdout
     assert "+ configmap default/new\n" in different
@@ -153,7 +164,7 @@ def test_a_fork_from_its_beginning_to_its_end(user: User, source: BackgroundClus
 
 def test_names_are_numbered_and_several_live_at_once(user: User) -> None:
     for number in (1, 2):
-        said = user.run("fork", "--add-context=false", "--without=scheduler,controllers")
+        said = user.run("fork", "--add-context=false", BARE)
         assert f'fork "kubernetes-admin-kvstack-{number}"' in said.stdout
         path = Path(said.stdout.splitlines()[1].removeprefix("export KUBECONFIG="))
         assert call(path, lambda api: api.list_page(NODES)).items
@@ -161,22 +172,24 @@ def test_names_are_numbered_and_several_live_at_once(user: User) -> None:
     assert [each["name"][-1] for each in user.forks()] == ["1", "2"]
     taken = user.run("fork", "--name", "kubernetes-admin-kvstack-1", code=1)
     assert "there is a fork 'kubernetes-admin-kvstack-1' already" in taken.stderr
-    user.run("delete", "forks", "--all")
+    user.call("delete", "forks", "--all")
     user.assert_nothing_is_left()
 
 
 def test_a_fork_ends_by_itself(user: User) -> None:
-    user.run("fork", "--name", "short", "--ttl", "1s")
+    user.run("fork", "--name", "short", "--ttl", "1s", BARE)
     wait_for(lambda: user.contexts() == ["kubernetes-admin@kvstack"], "the context is gone")
     wait_for(lambda: not user.forks())
     user.assert_nothing_is_left()
 
 
 def test_what_was_killed_is_cleaned_up_by_the_next_command(user: User) -> None:
-    user.run("fork", "--name", "killed")
+    user.run("fork", "--name", "killed", BARE)
     [fork] = user.forks()
     os.kill(fork["pid"], signal.SIGKILL)
-    wait_for(lambda: not is_alive(fork["pid"]))
+    # Its threads end after it, and with the last of them its lock.
+    registry = ForkRegistry(user.runtime / "kvstack" / "forks")
+    wait_for(lambda: not registry.is_alive("killed"))
     assert "killed" in user.contexts()
     assert user.forks() == []
     user.assert_nothing_is_left(fork["pid"])
@@ -184,7 +197,7 @@ def test_what_was_killed_is_cleaned_up_by_the_next_command(user: User) -> None:
 
 def test_a_fork_of_a_session_ends_with_it(user: User) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        process = user.start("fork", "--detach=false", "--name", "mine")
+        process = user.start("fork", "--detach=false", "--name", "mine", BARE)
         assert process.stdout is not None
         assert 'fork "mine"' in process.stdout.readline()
         assert [each["pid"] for each in user.forks()] == [process.pid]
@@ -196,7 +209,7 @@ def test_a_fork_of_a_session_ends_with_it(user: User) -> None:
 
 def test_the_end_of_the_runtime_directory_ends_a_fork(user: User) -> None:
     """As at the end of a login session."""
-    user.run("fork", "--name", "x", "--add-context=false")
+    user.run("fork", "--name", "x", "--add-context=false", BARE)
     [fork] = user.forks()
     subprocess.run(["rm", "-r", str(user.runtime / "kvstack")], check=True)
     wait_for(lambda: not is_alive(fork["pid"]), "the fork has ended")
@@ -212,7 +225,7 @@ def test_interrupted_while_it_begins(user: User) -> None:
             os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=TIMEOUT_S)
         if process.returncode == 0:  # it was quicker
-            user.run("delete", "fork", "x")
+            user.call("delete", "fork", "x")
         user.forks()
         user.assert_nothing_is_left(process.pid)
 
@@ -229,7 +242,7 @@ def test_a_command_that_is_killed_takes_its_fork_along(user: User) -> None:
 def test_progress_on_a_terminal(user: User) -> None:
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [*KVSTACK, "fork", "--name", "x"],
+        [*KVSTACK, "fork", "--name", "x", BARE],
         env=user.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -255,11 +268,14 @@ def test_progress_on_a_terminal(user: User) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("fork", "nothing"), "'nothing' is no fork, context, file or directory"),
+        (
+            ("fork", "nothing"),
+            "'nothing' is not a fork, context, file, directory or etcd:// address",
+        ),
         (("fork", "--context", "none"), "there is no context 'none'; there are kubernetes-admin"),
         (("fork", "a", "b"), "kvstack fork does not take 'b'"),
-        (("fork", "x", "--context", "y"), "--context y and x: which of the two?"),
-        (("fork", "--name", "../x"), "'../x' is no name of a fork"),
+        (("fork", "x", "--context", "y"), "--context y and the source x: give one of them"),
+        (("fork", "--name", "../x"), "'../x' is not a valid name of a fork"),
         (("fork", "--without", "all"), "--without all: one of controllers"),
         (("fork", "--nodes", "many"), "--nodes many: a number from 0 to 10000, or none"),
         (("fork", "--ttl", "-1s"), "--ttl is negative"),
@@ -268,15 +284,15 @@ def test_progress_on_a_terminal(user: User) -> None:
         (("fork", "-n", "A"), "--namespace A: "),
         (("fork", "--kubeconfig", "none"), "--kubeconfig none: there is no such file"),
         (("fork", "--colour"), "unknown flag: --colour"),
-        (("open",), "kvstack open: what?"),
-        (("open", "empty"), "empty: it is empty"),
-        (("open", "odd"), "odd: it is neither a packed file, nor an etcd database"),
-        (("get", "pods"), "kvstack get pods: forks"),
+        (("open",), "kvstack open: SOURCE is required"),
+        (("open", "empty"), "empty: the file is empty"),
+        (("open", "odd"), "odd: not a packed file, an etcd database, YAML or JSON"),
+        (("get", "pods"), "kvstack get pods: only forks can be listed"),
         (("get", "forks", "none"), "there is no fork 'none'"),
         (("get", "forks", "-o", "xml"), "--output xml: table or json"),
-        (("delete", "fork"), "kvstack delete fork: which?"),
+        (("delete", "fork"), "kvstack delete fork: either names or --all is required"),
         (("delete", "fork", "none"), "there is no fork 'none'"),
-        (("pack",), "into which file?"),
+        (("pack",), "-o FILE is required"),
         (("pack", "-o", "no/such/x.kvs"), "no/such/x.kvs: No such file or directory"),
     ],
 )
@@ -322,33 +338,33 @@ def test_a_server_that_is_not_there(user: User) -> None:
     failed = user.run("fork", "--kubeconfig", str(other), code=1)
     assert f"Error: https://127.0.0.1:{port}: " in failed.stderr
     user.assert_nothing_is_left()
-    assert user.run("diff", "kubernetes-admin@kvstack", "none", code=2).stdout == ""
+    assert user.call("diff", "kubernetes-admin@kvstack", "none", code=2)[0] == ""
 
 
 def test_a_snapshot_is_opened_packed_and_compared(user: User) -> None:
     path = real_snapshot(user.directory)
     said = user.run("open", path.name, "--name", "old")
-    begin = f'fork "old" of "{path.name}" at revision 390: to be read only, 278 objects, '
+    begin = f'fork "old" of "{path.name}" at revision 390: read-only, 278 objects, '
     assert said.stdout.startswith(begin)
     [fork] = user.forks()
-    assert (fork["state"], fork["currentRevision"]) == ("read only", 390)
-    packed = user.run("pack", path.name, "-o", "old.kvs", "--since", "5s")
-    assert "old.kvs: 278 objects and " in packed.stdout
-    assert "left out as secret: 1 annotations, 11 environment variables" in packed.stderr
-    user.run("pack", path.name, "-o", "same.kvs", "--since", "5s")
+    assert (fork["state"], fork["currentRevision"]) == ("read-only", 390)
+    told, warned = user.call("pack", path.name, "-o", "old.kvs", "--since", "5s")
+    assert "old.kvs: 278 objects and " in told
+    assert "secrets left out: 1 annotations, 11 environment variables" in warned
+    user.call("pack", path.name, "-o", "same.kvs", "--since", "5s")
     one, other = ((user.directory / name).read_bytes() for name in ("old.kvs", "same.kvs"))
     assert one == other
-    different = user.run("diff", "old", "old.kvs", code=1).stdout
+    different, _ = user.call("diff", "old", "old.kvs", code=1)
     assert "~ secret shop/db" in different
     assert "hunter2" not in different
-    whole = user.run("pack", "fork:old", "-o", "whole.kvs", "--keep-secrets")
-    assert "it has the secrets of the cluster" in whole.stderr
-    assert "no difference" in user.run("diff", "whole.kvs", path.name).stdout
+    _, warned = user.call("pack", "fork:old", "-o", "whole.kvs", "--keep-secrets")
+    assert "the file contains the secrets of the cluster" in warned
+    assert "no difference" in user.call("diff", "whole.kvs", path.name)[0]
     live = user.run("open", "old.kvs", "--live", "--name", "live")
-    assert "to be read only" not in live.stdout
+    assert "read-only" not in live.stdout
     config = user.kubeconfig("live")
     call(config, lambda api: api.create(CONFIG_MAPS, "shop", config_map("new")))
-    document = json.loads(user.run("diff", "old.kvs", "live", "-o", "json", code=1).stdout)
+    document = json.loads(user.call("diff", "old.kvs", "live", "-o", "json", code=1)[0])
     names = {(each["kind"], each["name"], each["change"]) for each in document["differences"]}
     assert ("ConfigMap", "new", "added") in names
 
@@ -359,9 +375,9 @@ def test_two_things_of_one_name(user: User) -> None:
         "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n"
     )
     user.run("open", "x", "--name", "x")
-    failed = user.run("diff", "x", "x", code=2)
-    assert "'x' is several things: name it as fork:x or file:x" in failed.stderr
-    assert "no difference" in user.run("diff", "fork:x", "file:x").stdout
+    _, told = user.call("diff", "x", "x", code=2)
+    assert "'x' is ambiguous: use fork:x or file:x" in told
+    assert "no difference" in user.call("diff", "fork:x", "file:x")[0]
 
 
 def test_without_a_runtime_directory(user: User) -> None:
@@ -369,7 +385,7 @@ def test_without_a_runtime_directory(user: User) -> None:
     temporary.mkdir()
     del user.environment["XDG_RUNTIME_DIR"]
     user.environment["TMPDIR"] = str(temporary)
-    user.run("fork", "--name", "x")
+    user.run("fork", "--name", "x", BARE)
     base = temporary / f"kvstack-{os.geteuid()}"
     assert base.stat().st_mode & 0o777 == 0o700
     user.run("delete", "fork", "x")
@@ -379,7 +395,7 @@ def test_without_a_runtime_directory(user: User) -> None:
     base.chmod(0o700)
     base.rename(temporary / "real")
     base.symlink_to(temporary / "real")
-    assert f"{base} is no directory" in user.run("get", "forks", code=1).stderr
+    assert f"{base} is not a directory" in user.run("get", "forks", code=1).stderr
     base.unlink()
 
 

@@ -24,9 +24,9 @@ from kvstack.clusters.sources.api_server import ApiServerSource
 from kvstack.clusters.sources.source import ReadOptions, Silent, SourceError
 from kvstack.clusters.sources.state_files import StateFileSource
 from kvstore.client.values import KeyValue
-from tests.agents.support.cluster import ListLog
 from tests.clusters.support.snapshots import REVISION, real_objects, real_snapshot
 from tests.clusters.support.sources import api_of
+from tests.support.list_log import ListLog
 
 pytestmark = pytest.mark.slow
 

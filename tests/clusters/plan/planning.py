@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.forks.fork_settings import ForkSettings
@@ -50,6 +52,7 @@ class Deletion(Change):
     def __init__(self, resource: ResourceType, namespace: str, name: str) -> None:
         self._what = resource, namespace, name
 
+    @override
     async def make(self, site: Site) -> Outcome:
         await site.api.delete(*self._what)
         return Outcome(site.writes.passed_s)

@@ -61,7 +61,7 @@ def test_an_etcd_that_our_api_server_wrote(tmp_path: Path) -> None:
 
 def test_an_etcd_that_is_not_there() -> None:
     (port,) = free_ports(1)
-    source = EtcdSource([f"http://127.0.0.1:{port}"])
+    source = EtcdSource([f"http://127.0.0.1:{port}"], reach_s=0.5)
     with pytest.raises(SourceError, match=f"127.0.0.1:{port}"):
         asyncio.run(source.read(ReadOptions(), Silent()))
 

@@ -174,7 +174,7 @@ def test_the_end_of_a_reader_by_a_signal_is_an_error_of_its_file(tmp_path: Path)
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "a file is cut short or damaged: its reader was ended by SIGBUS" in done.stderr
+    assert "a file is truncated or damaged: its reader was ended by SIGBUS" in done.stderr
     assert f"reading {tmp_path / 'data'}" in done.stderr
     assert os.listdir(tmp_path / "kvstack" / "forks") == [".lock"]
 

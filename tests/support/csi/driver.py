@@ -20,6 +20,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from typing_extensions import override
 
 from kvstack.agents.kubelet.csi.gen import node_pb2 as node
 from kvstack.agents.kubelet.csi.gen import registration_pb2 as registration
@@ -58,6 +59,7 @@ class Driver(grpc.GenericRpcHandler):
         """Return the requests of a method, in order."""
         return [request for name, request in self.calls if name == method]
 
+    @override
     def service(self, handler_call_details: Any) -> Any:
         _, service, method = handler_call_details.method.split("/")
         messages = node if service == "csi.v1.Node" else controller
@@ -193,6 +195,7 @@ class _Registrar(grpc.GenericRpcHandler):
         self.told: list[registration.RegistrationStatus] = []
         self.hangs = False
 
+    @override
     def service(self, handler_call_details: Any) -> Any:
         async def get_info(_data: bytes, _context: Any) -> bytes:
             if self.hangs:

@@ -53,7 +53,7 @@ class Sidecars:
 
     async def _ask(self, method: str, **fields: Any) -> Any:
         async with grpc.aio.insecure_channel(f"unix://{self._socket}") as channel:
-            call = channel.unary_unary(
+            call: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
                 f"/csi.v1.Controller/{method}",
                 request_serializer=lambda message: message.SerializeToString(),
                 response_deserializer=getattr(controller, f"{method}Response").FromString,

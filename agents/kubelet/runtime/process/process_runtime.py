@@ -37,7 +37,7 @@ from kvstack.agents.kubelet.runtime.process.options import (
     SHARED,
     ProcessOptions,
 )
-from kvstack.agents.kubelet.runtime.process.sandboxes import Held, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.sandboxes import HeldSandbox, Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
@@ -159,6 +159,8 @@ class ProcessRuntime:
             await asyncio.to_thread(self.devices.probe, self._options.cgroup)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
+        for directory in self._files.unrecorded():
+            await shims.end_unrecorded(directory)
         for directory in self._files.of_containers():
             await self._adopt(directory)
         for each in self._containers.values():
@@ -364,6 +366,7 @@ class ProcessRuntime:
             spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
+        user = await asyncio.to_thread(specs.user_of, spec) if image else None
         descriptors = list(held.namespaces.values())
         process, pid = await shims.launch(
             directory, spec, self._lifeline[0], descriptors, self.interpreter.path
@@ -379,7 +382,7 @@ class ProcessRuntime:
             log=Path(spec.log),
             has_tty=config.has_tty,
             spec_image=config.image,
-            user=await asyncio.to_thread(specs.user_of, spec) if image else None,
+            user=user,
         )
         files.write_record(directory, container, pid)
         self._add(container)
@@ -393,7 +396,7 @@ class ProcessRuntime:
             self._containers.setdefault(container.pod_uid, []).append(container)
 
     async def _spec(
-        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: Held
+        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
     ) -> LaunchSpec:
         uid = config.sandbox.uid
         argv = specs.argv_of(config, image)

@@ -568,7 +568,7 @@ def put_forward(scene: Scene, seconds: float) -> None:
     """Let the monotonic clock of a scene be ahead of what it was."""
     clock = scene.cluster.clock
     now_s = clock.monotonic_s
-    clock.monotonic_s = lambda: now_s() + seconds  # type: ignore[method-assign]
+    clock.monotonic_s = lambda: now_s() + seconds
 
 
 def drivers(store: Any) -> list[Object]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.cli import COMMANDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 ENTRYPOINT = ROOT / "packaging" / "entrypoint.sh"
 HEALTHCHECK = ROOT / "packaging" / "healthcheck.py"
 
@@ -96,6 +97,7 @@ class _Page(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
+    @override
     def log_message(self, *_: Any) -> None:
         pass
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log import line_logger
@@ -44,7 +45,7 @@ def test_a_line_is_one_json_object_with_the_fields_in_order(logger: LineLogger, 
     line = path.read_text()
     assert re.fullmatch(
         r'\{"level":"info","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",'
-        r'"caller":"runtime/test_logs\.py:\d+","msg":"ready to serve client requests",'
+        r'"caller":"line_log/test_logs\.py:\d+","msg":"ready to serve client requests",'
         r'"member_id":"8e9e","count":3,"ok":true,"none":null\}\n',
         line,
     )
@@ -60,7 +61,7 @@ def test_the_caller_is_named_within_the_package(
 ) -> None:
     monkeypatch.setattr(line_logger, "_PACKAGE", str(Path(__file__).parents[1]) + os.sep)
     logger.warning("x")
-    assert str(entries(path)[0]["caller"]).startswith("runtime/test_logs.py:")
+    assert str(entries(path)[0]["caller"]).startswith("line_log/test_logs.py:")
 
 
 def test_callers_of_this_project_are_named_from_its_package_on(
@@ -116,6 +117,7 @@ def test_levels(path: Path) -> None:
 
 def test_below_the_level_fields_are_not_looked_at(logger: LineLogger, path: Path) -> None:
     class Explosive:
+        @override
         def __str__(self) -> str:
             raise AssertionError
 
@@ -129,7 +131,7 @@ def test_console_format(path: Path) -> None:
     logger.close()
     ts, level, caller, msg, fields = path.read_text().rstrip("\n").split("\t")
     assert (level, msg, fields) == ("warn", "one\\nline", '{"key": "v"}')
-    assert caller.startswith("runtime/test_logs.py:")
+    assert caller.startswith("line_log/test_logs.py:")
     assert ts.endswith("Z")
 
 

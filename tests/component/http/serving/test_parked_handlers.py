@@ -8,7 +8,7 @@ import pytest
 
 from kvstack.component.http.serving.handler_tasks import Parked, Spare
 from kvstack.component.parking import Wait
-from tests.unit.http.test_http_handler_tasks import Stepper, run, settle
+from tests.component.http.serving.test_handler_tasks import Stepper, run, settle
 
 
 def told(scenario: Callable[[Stepper], Awaitable[None]]) -> None:

@@ -39,8 +39,9 @@ from kvstore.config.initial_cluster import initial_members
 from kvstore.config.model import Config, TlsConfig
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
+from tests.support.list_log import ListLog
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose.yaml"
 DOCKERFILE = ROOT / "Dockerfile"
 UNIT = ROOT / "packaging" / "kvstore.service"
@@ -239,7 +240,7 @@ def test_every_file_the_server_reads_is_in_the_package() -> None:
 
 def _unit() -> configparser.ConfigParser:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.optionxform = str  # type: ignore[assignment]
     unit.read_string(UNIT.read_text())
     return unit
 
@@ -267,22 +268,9 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-class _Logger:
-    def __init__(self) -> None:
-        self.warnings: list[dict[str, object]] = []
-
-    def debug(self, msg: str, **fields: object) -> None:
-        raise AssertionError((msg, fields))
-
-    info = debug
-
-    def warning(self, msg: str, **fields: object) -> None:
-        self.warnings.append({"msg": msg, **fields})
-
-
 @pytest.mark.parametrize("kind", ["path", "abstract"])
 def test_systemd_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    logger = _Logger()
+    logger = ListLog()
     notify_ready(logger)  # nobody asks: nothing is done
     address = str(tmp_path / "notify")
     shown = address if kind == "path" else f"@{address}"
@@ -292,16 +280,17 @@ def test_systemd_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
         monkeypatch.setenv(VARIABLE, shown)
         notify_ready(logger)
         assert listener.recv(100) == b"READY=1"
-    assert logger.warnings == []
+    assert logger.lines == []
 
 
 def test_a_socket_that_is_not_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logger = _Logger()
+    logger = ListLog()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
     notify_ready(logger)
-    assert logger.warnings[0]["msg"] == "failed to notify systemd for readiness"
+    ((msg, _fields),) = logger.of("warning")
+    assert msg == "failed to notify systemd for readiness"
 
 
 def test_certificates_are_good_for_both_sides_and_made_once(tmp_path: Path) -> None:
@@ -376,7 +365,7 @@ _READERS = {
 @pytest.mark.parametrize("name", sorted(_compose()["services"].keys() - set(MEMBERS)))
 def test_every_service_has_flags_that_its_command_takes(name: str) -> None:
     service = _compose()["services"][name]
-    program, command, *words = [*service["entrypoint"], *service["command"]]
+    program, command, *words = service["entrypoint"] + service["command"]
     _READERS[program, command](words)
     for each in service.get("depends_on", {}):
         assert each in _compose()["services"]

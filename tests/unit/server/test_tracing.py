@@ -7,8 +7,9 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from kvstore.batch import Inbox, Outbox
+from kvstore.config.checks import SAMPLING_RATE_MAX
 from kvstore.errors import Code
-from kvstore.server.tracing import SAMPLING_RATE_MAX, Tracing
+from kvstore.server.tracing import Tracing
 from kvstore.wire import rpc
 from tests.support.otlp_collector import Collector, collecting
 

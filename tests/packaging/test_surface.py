@@ -10,7 +10,7 @@ from tests.surface.evidence import ABSENT, DIFFERS, EVIDENCE
 from tests.surface.items import all_items
 from tests.surface.table import DOCS, outcome_of, table, unproven
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 ITEMS = [item for items in all_items().values() for item in items]
 
 

@@ -1,4 +1,5 @@
 import threading
+import time
 
 import bcrypt
 import pytest
@@ -57,7 +58,7 @@ def test_a_pair_that_matched_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch
         asked.append(password)
         return real(password, hashed_password)
 
-    monkeypatch.setattr(auth_passwords.bcrypt, "checkpw", count)
+    monkeypatch.setattr(bcrypt, "checkpw", count)
     assert check.matches(hashed, b"secret")
     assert check.matches(hashed, b"secret")
     assert not check.matches(hashed, b"wrong")
@@ -68,7 +69,7 @@ def test_a_pair_that_matched_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch
 
 def test_what_matched_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
-    monkeypatch.setattr(auth_passwords.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     monkeypatch.setattr(auth_passwords, "REMEMBERED_MAX", 2)
     hashed = hash_password(b"secret", 4)
     check = PasswordCheck()

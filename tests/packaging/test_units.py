@@ -12,7 +12,7 @@ import pytest
 
 from kvstack.cli import COMMANDS, main
 
-PACKAGING = Path(__file__).parents[3] / "packaging"
+PACKAGING = Path(__file__).parents[2] / "packaging"
 UNITS = sorted(PACKAGING.glob("kvstack*.service"))
 PROGRAM = "/opt/kvstack/bin/kvstack"
 HelpOf = Callable[[str], str]
@@ -29,7 +29,7 @@ def words(unit: Path) -> list[str]:
 def help_of(capsys: pytest.CaptureFixture[str]) -> HelpOf:
     def shown(command: str) -> str:
         try:
-            code = main([command, "--help"])
+            code: object = main([command, "--help"])
         except SystemExit as ended:  # argparse
             code = ended.code
         assert code == 0

@@ -211,7 +211,11 @@ def test_stages_never_go_below_zero() -> None:
 def test_the_page_is_read_between_two_turns(cluster: Cluster) -> None:
     async def ask() -> bytes:
         loop = asyncio.get_running_loop()
-        watched = Watched(cluster, cluster.leader(), lambda: loop.call_soon(watched.drain))
+
+        def wake() -> None:
+            loop.call_soon(watched.drain)
+
+        watched = Watched(cluster, cluster.leader(), wake)
         text, content_type = await MetricsPage(watched.observer.sources, watched.gatherer)()
         assert content_type.startswith("text/plain; version=0.0.4")
         return text

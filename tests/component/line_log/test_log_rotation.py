@@ -134,4 +134,4 @@ def test_the_journal_gets_each_line_with_its_level(
     size = int.from_bytes(rest[:8], "little")
     assert name == b"MESSAGE"
     assert json.loads(rest[8 : 8 + size])["field"] == "two\nlines"
-    assert b"\nPRIORITY=4\nPACKAGE=runtime\nSYSLOG_IDENTIFIER=" in rest[8 + size :]
+    assert b"\nPRIORITY=4\nPACKAGE=line_log\nSYSLOG_IDENTIFIER=" in rest[8 + size :]

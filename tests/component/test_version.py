@@ -12,7 +12,7 @@ from kvstack.component.version import VERSION
 from kvstore import cli as kvstore_cli
 from kvstore.types import SERVER_VERSION
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_can_be_a_tag_and_is_what_is_built() -> None:

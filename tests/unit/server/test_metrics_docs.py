@@ -23,7 +23,7 @@ Counters are read between two turns, so all of one page are of one moment. While
 disk that hangs) the page shows the last ones, and `kvstore_metrics_age_seconds` how old they are.
 
 *works*: as in etcd. *differs*: how. *own*: etcd has nothing like it. This table is made by
-`tests/unit/runtime/test_metrics_docs.py`.
+`tests/unit/server/test_metrics_docs.py`.
 
 | metric | kind | |
 |---|---|---|

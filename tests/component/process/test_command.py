@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from kvstack.component.errors import ComponentError, ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.component_flags import GLOBAL, SHORT
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.line_log.line_logger import LineLogger
@@ -21,7 +21,7 @@ TABLE = FlagTable(
 COMMAND = Command("kvstack paint", "Paints.", TABLE)
 
 
-def never(_given: Given) -> Work:
+def never(_given: CommandLine) -> Work:
     raise AssertionError("nothing is to be prepared")
 
 
@@ -48,7 +48,7 @@ def test_flags_and_settings_that_cannot_be_used_are_told_on_stderr(
     assert run_command(COMMAND, ["--color"], never) == 1
     assert capsys.readouterr().err == "Error: unknown flag: --color\n"
 
-    def refuse(given: Given) -> Work:
+    def refuse(given: CommandLine) -> Work:
         raise ConfigError(f"--colour {given['colour']}: there is none left")
 
     assert run_command(COMMAND, ["--colour=blue"], refuse) == 1
