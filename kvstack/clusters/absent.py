@@ -1,4 +1,4 @@
-"""What forks, packs and comparisons do not do; in docs/differences.md."""
+"""What forks, packs, comparisons and plans do not do; in docs/differences.md."""
 
 from typing import Final
 
@@ -22,5 +22,17 @@ ABSENT: Final = (
     Absent(
         "volumes of claims in a fork",
         "those that are bound stay bound; new claims wait",
+    ),
+    Absent(
+        "`--prune` of a plan with `-f`",
+        "`kvstack plan -- kubectl apply --prune …`; so with other flags of kubectl",
+    ),
+    Absent(
+        "`kvstack plan -f` as `kubectl apply` without `--server-side`",
+        "fields are merged as by the server; conflicts are overruled",
+    ),
+    Absent(
+        "clocks of their own for forks of `kvstack fork`",
+        "clusters of the pytest plugin have them, and plans",
     ),
 )

@@ -190,7 +190,7 @@ def _proxy() -> str:
 
 
 def _forks() -> str:
-    text = "What forks, packs and comparisons of clusters do not do."
+    text = "What forks, packs, comparisons and plans of clusters do not do."
     return _lacking("Forks", text, OF_FORKS)
 
 

@@ -65,6 +65,14 @@ def test_another_cluster(kvstack_cluster: BackgroundCluster) -> None:
     assert "mine" not in names(kvstack_cluster)
 
 
+@pytest.mark.kvstack(clock="paused", seed=7)
+def test_a_cluster_with_a_clock_of_its_own(kvstack_cluster: BackgroundCluster) -> None:
+    before = kvstack_cluster.clock.now()
+    assert kvstack_cluster.settle().is_settled
+    kvstack_cluster.clock.advance(minutes=1, seconds=1)
+    assert 61 <= (kvstack_cluster.clock.now() - before).total_seconds() < 65
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_forks_do_not_see_each_other(kvstack_fork: BackgroundCluster, number: int) -> None:
     found = names(kvstack_fork)
