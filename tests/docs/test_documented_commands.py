@@ -33,6 +33,7 @@ PAGES: Final = {
     "dashboard.md": "tests/agents/dashboard/test_page.py",
     "dns.md": "tests/agents/standalone/test_dns.py",
     "fork.md": "tests/clusters/commands/test_story.py",
+    "plan.md": "tests/clusters/plan/test_plan_story.py",
     "local-path.md": "tests/agents/standalone/test_local_path.py",
     "network-policies.md": "tests/agents/standalone/test_network_policies.py",
     "resource-metrics.md": "tests/agents/metrics/test_top.py",
