@@ -1,8 +1,8 @@
 """The proxy of `kvstack up`, on the informers that the process has anyway.
 
-By nftables where this process may write it and no other proxy of the machine does; else by
-listeners of this process, which serve node ports alone. Its rules go when the cluster stops, unless
-pods go on.
+By nftables or iptables where this process may write them and no other proxy of the machine does;
+else by listeners of this process, which serve node ports alone. Its rules go when the cluster
+stops, unless pods go on.
 """
 
 import asyncio
@@ -82,32 +82,32 @@ class LocalProxy:
             raise
 
     def _backend(self) -> "Backend":
-        from kvstack.agents.proxy.nftables import program
+        from kvstack.agents.proxy import modes
+        from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 
-        problem = program.problem()
-        if not problem:
+        mode, problem = modes.available("", 4)
+        if mode in modes.WITH_RULES:
             try:
-                return self._tables()
+                return self._with_rules(mode)
             except (ConfigError, OSError) as error:
                 problem = str(error)
         self._logger.warning(
             "no cluster IP is served, but node ports are: no rules can be written", reason=problem
         )
-        from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+        addresses = tuple(dict.fromkeys((self._options.ip, _LOOPBACK)))
+        return UserspaceBackend(addresses, self._logger)
 
-        places = tuple(dict.fromkeys((self._options.ip, _LOOPBACK)))
-        return UserspaceBackend(places, self._logger)
-
-    def _tables(self) -> "Backend":
-        from kvstack.agents.proxy.nftables.backend import NftBackend, machine_lock
-        from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
+    def _with_rules(self, mode: str) -> "Backend":
+        from kvstack.agents.proxy import modes
+        from kvstack.agents.proxy.machine_lock import machine_lock
+        from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 
         leaves = self._options.leaves_rules
         self._held.enter_context(machine_lock(takes_over=leaves))
-        layout = Layout(
+        settings = RuleSettings(
             4,
             local=LocalTraffic(self._options.pod_ranges),
             node_ips=(self._options.ip,),
             node_ip=self._options.ip,
         )
-        return NftBackend(layout, self._logger, leaves_rules=leaves)
+        return modes.backend(mode, settings, self._logger, leaves_rules=leaves)

@@ -8,7 +8,6 @@ chain and a set of the clients that are to come back.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from kvstack.agents.proxy.choice import Served, Verdict
@@ -72,8 +71,7 @@ class _Writer:
 
     def write(self) -> PortRules:
         port, served = self._port, self._served
-        cluster = served.cluster if port.uses_cluster else ()
-        for prefix, endpoints in (("service", cluster), ("local", served.local)):
+        for prefix, endpoints in (("service", served.cluster), ("local", served.local)):
             if endpoints:
                 self._found.chains[f"{prefix}-{self._base}"] = self._to(endpoints)
         if port.affinity_s:
@@ -134,10 +132,9 @@ class _Writer:
         mark, anywhere = layout.set_mark, f"goto {self._chain(is_local=False)}"
         if not is_local:
             yield f'{mark} comment "masquerade"'
-        elif self._served.cluster:
-            pods = layout.local.is_local(layout.family)
-            if pods:
-                yield f'{pods} {anywhere} comment "short-circuit pod traffic"'
+        elif self._served.has_bypass:
+            if layout.from_pods:
+                yield f'{layout.from_pods} {anywhere} comment "short-circuit pod traffic"'
             own = "fib saddr type local"
             yield f'{own} {mark} comment "masquerade local traffic"'
             yield f'{own} {anywhere} comment "short-circuit local traffic"'
@@ -146,10 +143,8 @@ class _Writer:
 
     def _limit_sources(self) -> None:
         """Let only some reach the addresses of the load balancer."""
-        port, node_ip = self._port, self._layout.node_ip
-        sources = [*port.source_ranges]
-        if node_ip and any(ip_address(node_ip) in ip_network(each) for each in port.source_ranges):
-            sources += port.balancer_ips  # as which the node itself may arrive
+        port = self._port
+        sources = self._served.allowed_sources(self._layout.settings.node_ip)
         chain = f"firewall-{self._base}"
         self._found.chains[chain] = (f"{self._x} saddr != {{ {', '.join(sources)} }} drop",)
         for address in port.balancer_ips:

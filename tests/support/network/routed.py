@@ -6,12 +6,13 @@
         network.serve("one", 8080)                    answers with its name and who asks
         network.ask("client", "10.96.0.10", 80)       Answer("one", "10.201.1.2")
 
-Only root has it; elsewhere the test is skipped and says so. Nothing of the machine's own network is
-touched, and the namespaces go in the end.
+With `family=6` all addresses are of IPv6. Only root has it; elsewhere the test is skipped and says
+so. Nothing of the machine's own network is touched, and the namespaces go in the end.
 """
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import socket
@@ -32,6 +33,7 @@ SILENCE_S: Final = 1.0
 """So long an answer is waited for that may not come."""
 _ANSWER_BYTES_MAX: Final = 1024
 _NEW_NET: Final = 0x40000000
+_KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _numbers = itertools.count()
 
 
@@ -53,7 +55,10 @@ class SilentError(Exception):
 class Routed:
     """The namespaces; the node's own has the name ""."""
 
-    def __init__(self, prefix: str, names: Sequence[str], stack: ExitStack) -> None:
+    def __init__(
+        self, prefix: str, names: Sequence[str], stack: ExitStack, family: int = 4
+    ) -> None:
+        self.family: Final = family
         self._prefix = prefix
         self._names = list(names)
         self._stack = stack
@@ -64,11 +69,19 @@ class Routed:
 
     def address(self, name: str) -> str:
         """Return the address of a machine."""
-        return f"10.201.{self._names.index(name) + 1}.2"
+        return self._address(name, 2)
 
     def gateway(self, name: str) -> str:
         """Return the address of the node that a machine sees."""
-        return f"10.201.{self._names.index(name) + 1}.1"
+        return self._address(name, 1)
+
+    def _address(self, name: str, last: int) -> str:
+        network = self._names.index(name) + 1
+        return f"10.201.{network}.{last}" if self.family == 4 else f"fd00:c9:{network}::{last}"
+
+    def ip(self, name: str, *arguments: str) -> None:
+        """Run the program `ip` in a namespace."""
+        _ip("-n", self.namespace(name), *arguments)
 
     def run(self, name: str, work: Callable[[], T]) -> T:
         """Call a function in a namespace: its sockets and its programs are there."""
@@ -82,14 +95,18 @@ class Routed:
 
     def socket(self, name: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
         """Return a socket of a namespace."""
-        return self.run(name, lambda: socket.socket(socket.AF_INET, kind))
+        return self.run(name, lambda: socket.socket(_KINDS[self.family], kind))
+
+    @property
+    def _anywhere(self) -> str:
+        return "0.0.0.0" if self.family == 4 else "::"
 
     def serve(self, name: str, port: int, protocol: str = "TCP") -> None:
         """Answer on a port of a machine until the test ends."""
         kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
         server = self.socket(name, kind)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("0.0.0.0", port))
+        server.bind((self._anywhere, port))
         if protocol == "TCP":
             server.listen()
         answer = _answer_connections if protocol == "TCP" else _answer_packets
@@ -127,7 +144,7 @@ class Routed:
         with self.socket(name, kind) as client:
             client.settimeout(patience_s)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            client.bind(("0.0.0.0", source_port))
+            client.bind((self._anywhere, source_port))
             try:
                 client.connect((address, port))
                 client.send(b"who?")
@@ -141,13 +158,13 @@ class Routed:
 
 
 @contextmanager
-def routed(names: Sequence[str]) -> Iterator[Routed]:
+def routed(names: Sequence[str], family: int = 4) -> Iterator[Routed]:
     """Make a node and machines, each joined with it by a network of their own."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     prefix = f"kvr{os.getpid()}-{next(_numbers)}"
     with ExitStack() as stack:
-        found = Routed(prefix, names, stack)
+        found = Routed(prefix, names, stack, family)
         try:
             _make(found, names, stack)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -160,23 +177,34 @@ def _make(found: Routed, names: Sequence[str], stack: ExitStack) -> None:
         _ip("netns", "add", found.namespace(name))
         stack.callback(_ip, "netns", "delete", found.namespace(name))
         _ip("-n", found.namespace(name), "link", "set", "lo", "up")
+        if found.family == 6:  # links are used at once, without a look for others' addresses
+            for where in ("all", "default"):
+                setting = f"net/ipv6/conf/{where}/accept_dad"
+                found.run(name, functools.partial(_set, setting, "0"))
+    bits = 24 if found.family == 4 else 64
+    more = () if found.family == 4 else ("nodad",)
     for at, name in enumerate(names):
         own, node = found.namespace(name), found.namespace("")
         outside = f"to{at}"
         _ip("-n", node, "link", "add", outside, "type", "veth", "peer", "eth0", "netns", own)
-        _ip("-n", node, "address", "add", f"{found.gateway(name)}/24", "dev", outside)
-        _ip("-n", own, "address", "add", f"{found.address(name)}/24", "dev", "eth0")
+        for place, device, address in (
+            (node, outside, found.gateway(name)),
+            (own, "eth0", found.address(name)),
+        ):
+            _ip("-n", place, "address", "add", f"{address}/{bits}", "dev", device, *more)
         _ip("-n", node, "link", "set", outside, "up")
         _ip("-n", own, "link", "set", "eth0", "up")
         _ip("-n", own, "route", "add", "default", "via", found.gateway(name))
     # The node's own way to what is no one's: addresses of Services are translated before.
     node = found.namespace("")
+    own_address = "10.202.0.1/24" if found.family == 4 else "fd00:ca::1/64"
     _ip("-n", node, "link", "add", "outside", "type", "veth", "peer", "nowhere")
     _ip("-n", node, "link", "set", "nowhere", "up")
-    _ip("-n", node, "address", "add", "10.202.0.1/24", "dev", "outside")
+    _ip("-n", node, "address", "add", own_address, "dev", "outside", *more)
     _ip("-n", node, "link", "set", "outside", "up")
-    _ip("-n", node, "route", "add", "default", "dev", "outside")
-    found.run("", lambda: _set("net/ipv4/ip_forward", "1"))
+    _ip("-n", node, f"-{found.family}", "route", "add", "default", "dev", "outside")
+    forwarding = "ipv4/ip_forward" if found.family == 4 else "ipv6/conf/all/forwarding"
+    found.run("", lambda: _set(f"net/{forwarding}", "1"))
 
 
 def _set(name: str, value: str) -> None:
@@ -203,7 +231,7 @@ def _enter(namespace: str) -> None:
 def _answer_connections(server: socket.socket, name: str) -> None:
     while True:
         try:
-            client, (address, _) = server.accept()
+            client, (address, *_) = server.accept()
         except OSError:
             return  # it was closed
         with client, contextlib.suppress(OSError):
@@ -216,8 +244,8 @@ def _answer_packets(server: socket.socket, name: str) -> None:
     server.settimeout(0.1)
     while True:
         try:
-            _, (address, port) = server.recvfrom(_ANSWER_BYTES_MAX)
-            server.sendto(f"{name} {address}".encode(), (address, port))
+            _, client = server.recvfrom(_ANSWER_BYTES_MAX)
+            server.sendto(f"{name} {client[0]}".encode(), client)
         except TimeoutError:
             continue
         except OSError:
