@@ -143,7 +143,7 @@ def _node_options(
         ignores_limits=own.ignores_limits,
         port_may_differ=True,
         network=_pod_network(own, pods),
-        cluster_range=pods,
+        cluster_ranges=(pods,) if pods else (),
         cluster_dns=() if cluster_dns in ("", NONE) else (cluster_dns,),
         evictions=storage.evictions,
         reserved=storage.reserved,

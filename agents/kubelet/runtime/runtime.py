@@ -340,8 +340,8 @@ class Runtime(Protocol):
         """Return the containers of a pod, oldest first."""
         ...
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod; empty: it has none of its own."""
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses of a pod, one of a family; none: it has none of its own."""
         ...
 
     @property

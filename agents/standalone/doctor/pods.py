@@ -37,7 +37,8 @@ def of_features(features: Features) -> list[Finding]:
     cgroups = Finding("cgroups", features.cgroups)
     if features.cgroups == "none":
         cgroups = cgroups._replace(level=Level.LIMITED, consequence=_NO_CGROUPS)
-    return [cgroups, *(_finding(features, name) for name in CONSEQUENCES)]
+    names = [name for name in CONSEQUENCES if name != "iptables" or features.nft]
+    return [cgroups, *(_finding(features, name) for name in names)]
 
 
 def _finding(features: Features, name: str) -> Finding:

@@ -31,8 +31,8 @@ class Node(ProcessRuntime):
     def bridge(self) -> str:
         return self._bridge
 
-    def own_address(self, uid: str) -> str:
-        return ""
+    def own_addresses(self, uid: str) -> tuple[str, ...]:
+        return ()
 
     def pod_uids(self) -> list[str]:
         return []

@@ -76,8 +76,7 @@ class Routed:
         return self._address(name, 1)
 
     def _address(self, name: str, last: int) -> str:
-        network = self._names.index(name) + 1
-        return f"10.201.{network}.{last}" if self.family == 4 else f"fd00:c9:{network}::{last}"
+        return _of(self._names.index(name), last, self.family)
 
     def ip(self, name: str, *arguments: str) -> None:
         """Run the program `ip` in a namespace."""
@@ -109,17 +108,8 @@ class Routed:
         server.bind((self._anywhere, port))
         if protocol == "TCP":
             server.listen()
-        answer = _answer_connections if protocol == "TCP" else _answer_packets
-        thread = threading.Thread(target=answer, args=(server, name), daemon=True)
-        thread.start()
-
-        def end() -> None:
-            with contextlib.suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            server.close()
-            thread.join()
-
-        self._stack.callback(end)
+        answer = answer_connections if protocol == "TCP" else _answer_packets
+        self._stack.callback(answer(server, name))
 
     def is_silent(self, name: str, address: str, port: int, protocol: str = "TCP") -> bool:
         """Whether a machine that asks an address hears nothing at all."""
@@ -158,53 +148,64 @@ class Routed:
 
 
 @contextmanager
-def routed(names: Sequence[str], family: int = 4) -> Iterator[Routed]:
-    """Make a node and machines, each joined with it by a network of their own."""
+def routed(names: Sequence[str], family: int = 4, *, both: bool = False) -> Iterator[Routed]:
+    """Make a node and machines, each joined with it by a network of their own.
+
+    both: the networks have the other family, too; what is asked and told is of the one.
+    """
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     prefix = f"kvr{os.getpid()}-{next(_numbers)}"
     with ExitStack() as stack:
         found = Routed(prefix, names, stack, family)
         try:
-            _make(found, names, stack)
+            _make(found, names, stack, (4, 6) if both else (family,))
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no network namespaces are to be had: {getattr(error, 'stderr', error)}")
         yield found
 
 
-def _make(found: Routed, names: Sequence[str], stack: ExitStack) -> None:
+def _make(found: Routed, names: Sequence[str], stack: ExitStack, families: Sequence[int]) -> None:
     for name in ("", *names):
         _ip("netns", "add", found.namespace(name))
         stack.callback(_ip, "netns", "delete", found.namespace(name))
         _ip("-n", found.namespace(name), "link", "set", "lo", "up")
-        if found.family == 6:  # links are used at once, without a look for others' addresses
+        if 6 in families:  # links are used at once, without a look for others' addresses
             for where in ("all", "default"):
                 setting = f"net/ipv6/conf/{where}/accept_dad"
                 found.run(name, functools.partial(_set, setting, "0"))
-    bits = 24 if found.family == 4 else 64
-    more = () if found.family == 4 else ("nodad",)
+    node = found.namespace("")
     for at, name in enumerate(names):
-        own, node = found.namespace(name), found.namespace("")
         outside = f"to{at}"
+        own = found.namespace(name)
         _ip("-n", node, "link", "add", outside, "type", "veth", "peer", "eth0", "netns", own)
-        for place, device, address in (
-            (node, outside, found.gateway(name)),
-            (own, "eth0", found.address(name)),
-        ):
-            _ip("-n", place, "address", "add", f"{address}/{bits}", "dev", device, *more)
+        for family in families:
+            _address(node, outside, _of(at, 1, family))
+            _address(own, "eth0", _of(at, 2, family))
         _ip("-n", node, "link", "set", outside, "up")
         _ip("-n", own, "link", "set", "eth0", "up")
-        _ip("-n", own, "route", "add", "default", "via", found.gateway(name))
+        for family in families:
+            _ip("-n", own, "route", "add", "default", "via", _of(at, 1, family))
     # The node's own way to what is no one's: addresses of Services are translated before.
-    node = found.namespace("")
-    own_address = "10.202.0.1/24" if found.family == 4 else "fd00:ca::1/64"
     _ip("-n", node, "link", "add", "outside", "type", "veth", "peer", "nowhere")
     _ip("-n", node, "link", "set", "nowhere", "up")
-    _ip("-n", node, "address", "add", own_address, "dev", "outside", *more)
+    for family in families:
+        _address(node, "outside", "10.202.0.1" if family == 4 else "fd00:ca::1")
     _ip("-n", node, "link", "set", "outside", "up")
-    _ip("-n", node, f"-{found.family}", "route", "add", "default", "dev", "outside")
-    forwarding = "ipv4/ip_forward" if found.family == 4 else "ipv6/conf/all/forwarding"
-    found.run("", lambda: _set(f"net/{forwarding}", "1"))
+    for family in families:
+        _ip("-n", node, f"-{family}", "route", "add", "default", "dev", "outside")
+        forwarding = "ipv4/ip_forward" if family == 4 else "ipv6/conf/all/forwarding"
+        found.run("", functools.partial(_set, f"net/{forwarding}", "1"))
+
+
+def _of(at: int, last: int, family: int) -> str:
+    """Return an address of the network of a machine."""
+    return f"10.201.{at + 1}.{last}" if family == 4 else f"fd00:c9:{at + 1}::{last}"
+
+
+def _address(namespace: str, device: str, address: str) -> None:
+    bits, more = ("64", ("nodad",)) if ":" in address else ("24", ())
+    _ip("-n", namespace, "address", "add", f"{address}/{bits}", "dev", device, *more)
 
 
 def _set(name: str, value: str) -> None:
@@ -228,7 +229,31 @@ def _enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-def _answer_connections(server: socket.socket, name: str) -> None:
+def answer_connections(server: socket.socket, name: str) -> Callable[[], None]:
+    """Answer on a socket with a name and the client's address; return what ends it."""
+    return _answering(_connections, server, name)
+
+
+def _answer_packets(server: socket.socket, name: str) -> Callable[[], None]:
+    return _answering(_packets, server, name)
+
+
+def _answering(
+    work: Callable[[socket.socket, str], None], server: socket.socket, name: str
+) -> Callable[[], None]:
+    thread = threading.Thread(target=work, args=(server, name), daemon=True)
+    thread.start()
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        server.close()
+        thread.join()
+
+    return end
+
+
+def _connections(server: socket.socket, name: str) -> None:
     while True:
         try:
             client, (address, *_) = server.accept()
@@ -240,7 +265,7 @@ def _answer_connections(server: socket.socket, name: str) -> None:
             client.send(f"{name} {address}".encode())
 
 
-def _answer_packets(server: socket.socket, name: str) -> None:
+def _packets(server: socket.socket, name: str) -> None:
     server.settimeout(0.1)
     while True:
         try:

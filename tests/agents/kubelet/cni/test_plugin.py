@@ -19,12 +19,12 @@ from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.kubelet.cni import command
 from kvstack.agents.kubelet.cni.plugin import CniError, answer
-from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import CONTROLLERS, SCHEDULER
 from kvstack.agents.standalone.parts import NODES as HOLLOW
+from kvstack.component.net import nft
 from tests.agents.support.namespaces import has_namespaces
 
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="interfaces need root and namespaces")
@@ -105,7 +105,7 @@ def shown(*arguments: str) -> str:
 
 
 @NAMESPACES
-@pytest.mark.skipif(not translation.is_available(), reason="the program nft is not installed")
+@pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
 def test_containers_come_and_go(tmp_path: Path) -> None:
     def story(engine: Engine) -> None:
         with pod() as one, pod() as two:

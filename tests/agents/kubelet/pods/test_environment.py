@@ -15,7 +15,7 @@ from kvstack.agents.kubelet.pods.environment import (
 )
 from tests.agents.kubelet.pods.test_worker import pod
 
-ADDRESSES = Addresses("10.0.0.2", "10.0.0.1")
+ADDRESSES = Addresses(("10.0.0.2",), ("10.0.0.1", "fd00::1"))
 OBJECTS: dict[tuple[str, str], Any] = {
     ("ConfigMap", "m"): {"data": {"k": "1", "other": "2"}},
     ("Secret", "s"): {"data": {"p": "aGVsbG8="}},

@@ -50,7 +50,7 @@ class SlowSandboxes(Sandboxes):
         record = self._pods / sandbox.uid / RECORD
         record.parent.mkdir(parents=True)
         record.touch()
-        return Held(sandbox.uid, "10.0.0.2", {"net": os.open("/dev/null", os.O_RDONLY)})
+        return Held(sandbox.uid, ("10.0.0.2",), {"net": os.open("/dev/null", os.O_RDONLY)})
 
 
 class MadeUpSandboxes(SlowSandboxes):

@@ -201,12 +201,12 @@ def test_a_sandbox_is_there_until_it_is_stopped(place: tuple[str, Path]) -> None
             pytest.skip("networks cannot be made here")
         one, other = world.sandbox("until-one"), world.sandbox("until-other")
         assert not runtime.has_sandbox(one.uid)
-        assert runtime.address(one.uid) == ""
+        assert not runtime.addresses(one.uid)
         for each in (one, other):
             assert not await runtime.make_sandbox(each)
             assert not await runtime.make_sandbox(each)  # it is there already
             assert runtime.has_sandbox(each.uid)
-        addresses = [runtime.address(each.uid) for each in (one, other)]
+        addresses = [runtime.addresses(each.uid)[0] for each in (one, other)]
         assert len(set(addresses)) == 2
         assert all(ip_address(each).is_private for each in addresses)
         assert {one.uid, other.uid} <= set(runtime.pod_uids())
@@ -617,7 +617,7 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         one, other = world.sandbox("net-one"), world.sandbox("net-other")
         for each, text in ((one, "one"), (other, "other")):
             await world.start(each, ANSWER.format(text))
-        addresses = [world.runtime.address(each.uid) for each in (one, other)]
+        addresses = [world.runtime.addresses(each.uid)[0] for each in (one, other)]
         assert len(set(addresses)) == 2
         assert all(ip_address(each).is_private for each in addresses)
         # The same port in each, as their containers and as the node see it.
@@ -673,10 +673,10 @@ def test_a_sandbox_is_found_again(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("kept")
         await world.start(sandbox, ANSWER.format("kept"))
-        address = world.runtime.address(sandbox.uid)
+        addresses = world.runtime.addresses(sandbox.uid)
         async with opened(world.kind, world.directory) as later:
             assert later.has_sandbox(sandbox.uid)
-            assert later.address(sandbox.uid) == address
+            assert list(later.addresses(sandbox.uid)) == list(addresses)
             assert not await later.make_sandbox(sandbox)
             assert await said(later, sandbox.uid, 8080) == b"kept\n"
 

@@ -46,7 +46,7 @@ def test_what_follows() -> None:
         cgroups="v2", idmapped_mounts="Invalid argument", seccomp="not known", nft="not installed"
     )
     assert lacking.summary() == (
-        "cgroups v2, namespaces, user namespaces, device limits, openat2, "
+        "cgroups v2, namespaces, user namespaces, device limits, openat2, iptables, "
         "no idmapped mounts (Invalid argument), no seccomp (not known), no nft (not installed)"
     )
     users, calls = lacking.consequences()
