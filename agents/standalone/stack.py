@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
-from kvstack.agents.standalone.agent_settings import agent_options, pod_range
+from kvstack.agents.standalone.agent_settings import agent_options, pod_ranges
 from kvstack.agents.standalone.api_for_pods import address_for_pods
 from kvstack.agents.standalone.doctor import machine
 from kvstack.agents.standalone.parts import (
@@ -31,6 +31,7 @@ from kvstack.agents.standalone.parts import (
     NODE,
     PROXY,
 )
+from kvstack.agents.standalone.pod_range import Network
 from kvstack.agents.standalone.stack_settings import (
     ABOUT,
     COMMAND,
@@ -89,12 +90,18 @@ async def _serve_pods_too(own: StackOptions, options: Options, log: LineLogger) 
     if not is_hidden or not own.without.isdisjoint((NODE, PROXY)):
         await _serve(own, options, log)
         return
-    with address_for_pods(own.data_dir, serving.port, log) as address:
+    family = service_ranges(options)[0].version
+    with address_for_pods(own.data_dir, serving.port, log, family) as address:
         if address:
             serving = dataclasses.replace(
                 serving, also_bind_addresses=(address,), advertise_address=address
             )
         await _serve(own, dataclasses.replace(options, serving=serving), log)
+
+
+def service_ranges(options: Options) -> tuple[Network, ...]:
+    """Return the ranges of Services, that of the first family first."""
+    return tuple(ip_network(each.cidr) for each in options.service_ranges)
 
 
 async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
@@ -133,8 +140,8 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
     try:
         making.result()
         access.restrict()
-        services = ip_network(options.service_ranges[0].cidr)
-        with pod_range(own, log) as pods:
+        services = service_ranges(options)
+        with pod_ranges(own, services, log) as pods:
             async with member.store() as store:
                 await serve_store(
                     store,

@@ -49,7 +49,7 @@ from kvstack.component.flags.command_line import (
     Value,
 )
 from kvstack.component.line_log.line_logger import LEVELS
-from kvstack.component.net.hosts import join_host_port
+from kvstack.component.net.hosts import join_host_port, of_families
 from kvstore import embed
 
 COMMAND: Final = "kvstack up"
@@ -69,9 +69,11 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
                                 their names, comma-separated
   --controllers LIST            as of kube-controller-manager: *, name, -name
                                 (default {controllers})
-  --node-ip IP                  of the node and its pods (default that of this machine)
-  --cluster-cidr RANGE          of the addresses of pods; none: pods share the node's address
-                                (default the first of 10.244.0.0/16 and on that is free here)
+  --node-ip IP                  of the node and its pods, or one a family: A,B (default those of
+                                this machine)
+  --cluster-cidr RANGE          of the addresses of pods, or one a family: A,B; none: pods share the
+                                node's address (default for each family of the Services: the first
+                                of 10.244.0.0/16 and on that is free here; a range of fd00::/8)
   --network MODE                how pods of other nodes are reached: host-gw (their node is a
                                 gateway), vxlan (a tunnel), none, or auto: host-gw where the node is
                                 on a network of this machine, else vxlan (default auto)
@@ -219,6 +221,10 @@ def _stack_options(
                 f"--cluster-cidr {found['cluster-cidr']}: nothing uses it with --without "
                 f"{CONTROLLERS},{NODE}"
             )
+    try:
+        of_families(found["node-ip"], ip_address)
+    except ValueError as error:
+        raise UsageError(f"--node-ip {error}") from error
     if found["cluster-dns"] not in ("", NONE):
         try:
             ip_address(found["cluster-dns"])

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=OfFamily)
 
 _ANYWHERE: Final = {4: ("192.0.2.1", 9), 6: ("2001:db8::1", 9)}
 _NO_IPV6: Final = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-_LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
+LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
 
 
 def own_address(version: int) -> str:
@@ -32,7 +32,7 @@ def own_address(version: int) -> str:
             probe.connect(_ANYWHERE[version])
             found: str = probe.getsockname()[0]
         except OSError:
-            return _LOOPBACK[version]
+            return LOOPBACK[version]
     return found
 
 

@@ -181,7 +181,7 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     log = ListLog()
     pki = Pki(tmp_path / "kubernetes" / "pki", own.kubeconfig, options, "https://127.0.0.1:1", log)
     pki.ensure()
-    found = agent_options(own, None, ip_network("10.96.0.0/16"))
+    found = agent_options(own, (), (ip_network("10.96.0.0/16"),))
     assert found.node is not None
     assert tuple(found.node.cluster_dns) == wanted
     assert (found.dns is None) is ("dns" in own.without)

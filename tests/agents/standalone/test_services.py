@@ -113,14 +113,17 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def cluster(tmp_path: Path, *flags: str, path: str = "") -> Iterator[Cluster]:
-    """Run `kvstack up` on a machine of its own, which has a neighbour; path: of its programs."""
+def cluster(tmp_path: Path, *flags: str, path: str = "", both: bool = False) -> Iterator[Cluster]:
+    """Run `kvstack up` on a machine of its own, which has a neighbour.
+
+    path: of its programs; both: whether the machine has addresses of both families.
+    """
     try:
         clients("1.37")
     except ClientsMissingError as error:
         pytest.skip(f"no kubectl: {error}")
     directory = tmp_path / "data"
-    with routed((NEIGHBOUR,)) as network, (tmp_path / "log").open("w") as log:
+    with routed((NEIGHBOUR,), both=both) as network, (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [
                 *("ip", "netns", "exec", network.namespace("")),
