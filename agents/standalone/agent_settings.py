@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kvstack.agents.kubelet.real_node import RealNodeOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
     from kvstack.agents.standalone.local_dns import LocalDnsOptions
+    from kvstack.agents.standalone.rootless.outside import Outside
 
 
 def agent_options(
@@ -38,12 +39,13 @@ def agent_options(
     pods: Sequence[Network] = (),
     services: Sequence[Network] = (),
     server: str = "",
+    outside: "Outside | None" = None,
 ) -> "AgentOptions":
     """Return the settings of the agents, once the certificates are there.
 
     pods: the ranges of their addresses, one of a family at most; none: they share their node's.
     services: of theirs; none: names are left to others. server: URL for joining machines; empty:
-    none may join.
+    none may join. outside: of the user namespace that this process is in; None: it is in none.
     """
     from kvstack.agents.kubelet.routes.node_routes import RouteOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
@@ -76,6 +78,7 @@ def agent_options(
         facts=facts,
         routes=RouteOptions(node.name, routed, own.network) if routed else None,
         proxy=LocalProxyOptions(node.name, ips, tuple(map(str, pods))),
+        outside=outside,
     )
 
 

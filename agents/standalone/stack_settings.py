@@ -84,6 +84,7 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --local-storage-limit SIZE    what all pods together may take of the disk, as 20Gi or 50%
                                 (default what leaves 10 % of it and the store's reserve free)
   --ignore-limits BOOL          take pods with limits where none can be enforced (default false)
+  --rootless BOOL               who is not root has a node, too, in a user namespace (default true)
   --cluster-dns IP              whom pods ask for names; none: as their node does
                                 (default the tenth address of the services, where DNS is a part)
   --without PARTS               what is left to others, of: {parts}
@@ -106,6 +107,7 @@ _OWN: Final = {
     "image-dir": "",
     "host-image": "true",
     "host-root-namespaces": "",
+    "rootless": "true",
     "ignore-limits": "false",
     "local-storage-limit": "",
 }
@@ -118,7 +120,7 @@ _RBAC: Final = {
     NETWORK_POLICY: network_policy_access.OBJECTS,
 }
 """Roles and bindings of the parts that may be left out."""
-_BOOLEANS: Final = ("host-image", "ignore-limits")
+_BOOLEANS: Final = ("host-image", "ignore-limits", "rootless")
 
 
 class StackOptions(NamedTuple):
@@ -149,6 +151,8 @@ class StackOptions(NamedTuple):
     """An address, `none`, or empty: where the part of this process is found."""
     network: str = AUTOMATIC
     """How pods of other nodes are reached: one of `routes.plan.MODES`."""
+    may_be_rootless: bool = True
+    """Whether who is not root has a node, in a user namespace."""
 
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
@@ -254,6 +258,7 @@ def _stack_options(
         found["local-storage-limit"],
         found["cluster-dns"],
         found["network"],
+        found["rootless"] == "true",
     )
 
 

@@ -38,6 +38,7 @@ PAGES: Final = {
     "resource-metrics.md": "tests/agents/metrics/test_top.py",
     "several-nodes.md": SEVERAL,
     "services.md": "tests/agents/standalone/test_services.py",
+    "without-root.md": "tests/agents/standalone/rootless/test_rootless.py",
 }
 """Pages whose commands one test runs."""
 ELSEWHERE: Final = {

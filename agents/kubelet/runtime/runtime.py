@@ -18,6 +18,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+ID: Final = "id "
+"""Begins a field of pods that is an id of a user or group: `unsupported(f"{ID}1000")`."""
+
+
 class StartError(Exception):
     """A container could not be started."""
 

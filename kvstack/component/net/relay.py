@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from typing_extensions import override
 
@@ -55,11 +55,37 @@ class Balancing(Protocol[T]):
         ...
 
 
+class Destination(NamedTuple):
+    """An address and a port."""
+
+    ip: str
+    port: int
+
+
+class Single:
+    """Leads to one destination always."""
+
+    def __init__(self, destination: Destination) -> None:
+        """Know it."""
+        self._destination = destination
+
+    def next(self, client: str, now_s: float) -> list[Destination]:
+        """Return it."""
+        return [self._destination]
+
+    def took(self, client: str, endpoint: Destination, now_s: float) -> None:
+        """Remember nothing."""
+
+
 class Relay(Protocol):
     """One address and port that is passed on."""
 
     async def listen(self, host: str, port: int) -> None:
         """Begin; raises OSError."""
+        ...
+
+    async def take(self, own: socket.socket) -> None:
+        """Begin, on a socket that is bound; it is this one's from now on."""
         ...
 
     def close(self) -> None:
@@ -90,6 +116,10 @@ class TcpRelay(Relay, Generic[T]):
     @override
     async def listen(self, host: str, port: int) -> None:
         self._server = await asyncio.start_server(self._serve, host, port, limit=_PIECE_BYTES)
+
+    @override
+    async def take(self, own: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=own, limit=_PIECE_BYTES)
 
     @override
     def close(self) -> None:
@@ -169,6 +199,11 @@ class UdpRelay(Relay, asyncio.DatagramProtocol, Generic[T]):
     async def listen(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         self._own, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+
+    @override
+    async def take(self, own: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._own, _ = await loop.create_datagram_endpoint(lambda: self, sock=own)
 
     @override
     def close(self) -> None:

@@ -79,7 +79,7 @@ class Features:
 
 _WITHOUT_USERS: Final = (
     "pods have no user namespaces, hostUsers: false is refused, and pods of host:latest run as"
-    " user 65534"
+    " user 65534, or as the node's own where there is no other"
 )
 CONSEQUENCES: Final = {
     "namespaces": "no pods run here: containers need namespaces of their own",

@@ -10,34 +10,14 @@ is refused, as the listener would be. SCTP is not passed on.
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.network.translation import ANYWHERE
 from kvstack.agents.kubelet.runtime.runtime import Port, StartError
 from kvstack.component.net.hosts import join_host_port
-from kvstack.component.net.relay import Relay, Room, TcpRelay, UdpRelay
+from kvstack.component.net.relay import Destination, Relay, Room, Single, TcpRelay, UdpRelay
 
 _FAILED: Final = "FailedCreatePodSandBox"
-
-
-class _Pod(NamedTuple):
-    """A port of a pod."""
-
-    ip: str
-    port: int
-
-
-class _One:
-    """Leads to one pod always."""
-
-    def __init__(self, pod: _Pod) -> None:
-        self._pod = pod
-
-    def next(self, client: str, now_s: float) -> list[_Pod]:
-        return [self._pod]
-
-    def took(self, client: str, endpoint: _Pod, now_s: float) -> None:
-        """Nothing is remembered."""
 
 
 class HostPorts:
@@ -79,7 +59,7 @@ class HostPorts:
         if port.protocol == "SCTP":
             text = f"hostPort {port.host_port}/SCTP needs the program nft or iptables"
             raise StartError(_FAILED, text)
-        target = _One(_Pod(address, port.number))
+        target = Single(Destination(address, port.number))
         relay: Relay = TcpRelay(target, self._room) if port.protocol == "TCP" else UdpRelay(target)
         host = port.host_ip or ANYWHERE[family]
         try:

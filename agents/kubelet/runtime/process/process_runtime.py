@@ -25,7 +25,7 @@ from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
 from kvstack.agents.kubelet.runtime.process import features, files, sessions, shims, specs
 from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
 from kvstack.agents.kubelet.runtime.process.features import Features
-from kvstack.agents.kubelet.runtime.process.host_image import HostImage
+from kvstack.agents.kubelet.runtime.process.host_image import NOBODY, HostImage
 from kvstack.agents.kubelet.runtime.process.host_ports import HostPorts
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.interpreter import Interpreter
@@ -39,10 +39,12 @@ from kvstack.agents.kubelet.runtime.process.options import (
     ProcessOptions,
 )
 from kvstack.agents.kubelet.runtime.process.sandboxes import Held, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import (
+    ID,
     Abilities,
     Container,
     ContainerConfig,
@@ -182,6 +184,7 @@ class ProcessRuntime:
             hidden,
             has_user_namespaces=not problem,
             is_there=self._images.has_host,
+            nobody=NOBODY if user_namespaces.has_id(NOBODY) else 0,
         )
 
     def enforced(self) -> tuple[str, list[str]]:
@@ -246,6 +249,10 @@ class ProcessRuntime:
             return selinux.is_enabled()
         if field == "hostUsers":
             return not self._host_image.has_user_namespaces
+        if field.startswith(ID):
+            return not user_namespaces.has_id(int(field.removeprefix(ID)))
+        if field == "hostPID":
+            return user_namespaces.is_restricted()
         if field == "RuntimeDefault":
             return bool(self.features.seccomp)
         if field == "recursiveReadOnly":
