@@ -40,6 +40,7 @@ TABLE: Final = FlagTable(
             ("cluster-domain", TEXT, "cluster.local", LIVE, "of all Services and pods"),
             ("ttl", INT, "30", LIVE, "seconds that clients may keep an answer"),
             ("pods", TEXT, INSECURE, LIVE, "names made of addresses: insecure (any), verified (of pods that are) or disabled"),
+            ("autopath", BOOL, "false", LIVE, "walk the search paths of pods here, so that names of others are one query"),
             ("endpoint-pod-names", BOOL, "false", LIVE, "name endpoints without hostname by their pods, not by their addresses"),
         ),
         *flag_group(

@@ -119,7 +119,7 @@ class TcpPort:
         self._clients.begin(began_s)
         if not self._clients.admits(host):
             return False
-        found = self._responder.at_once(data, is_tcp=True)
+        found = self._responder.at_once(data, host, is_tcp=True)
         if isinstance(found, Query):
             found = await self._responder.later(found, host, is_tcp=True)
         if found is None:

@@ -139,6 +139,7 @@ def _dns_options(
         cluster_ip(services[0]),
         has_bridge=_pod_network(own, pods) != SHARED,
         ranges=(*map(ip_network, ips), *pods),
+        walks=own.dns_walks,
     )
 
 

@@ -20,9 +20,9 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Network
 from kvstack.agents.dns.cluster import Options
-from kvstack.agents.dns.exchange import Resolver
-from kvstack.agents.dns.forwarder import Forwarding
-from kvstack.agents.dns.node_resolvers import NodeResolvers
+from kvstack.agents.dns.forwarding.exchange import Resolver
+from kvstack.agents.dns.forwarding.forwarder import Forwarding
+from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
 from kvstack.component.errors import ConfigError
@@ -46,6 +46,8 @@ class LocalDnsOptions:
     """Whether pods of this node have networks of their own."""
     ranges: Sequence[Network] = ()
     """Of all pods."""
+    walks: bool = False
+    """Whether search paths of pods are walked."""
 
 
 class LocalDns:
@@ -59,12 +61,13 @@ class LocalDns:
         self._clock = clock
         self._logger = logger
         self._options = options
-        own = ip_network(options.address)
+        own, of_node = ip_network(options.address), NodeResolvers(clock)
         settings = DnsSettings(
             Options(DOMAIN),
-            Forwarding(NodeResolvers(clock), own=frozenset((Resolver(options.service_ip),))),
+            Forwarding(of_node, own=frozenset((Resolver(options.service_ip),))),
             (ip_network("127.0.0.0/8"), ip_network("::1"), own, *options.ranges),
             nodes_may_ask=True,
+            searches_of_node=of_node.searches if options.walks else None,
         )
         self._server = DnsServer(informers, settings, clock, logger)
         self._objects = KubeDns(api, informers, options.node, options.service_ip, logger)

@@ -87,6 +87,8 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --rootless BOOL               who is not root has a node, too, in a user namespace (default true)
   --cluster-dns IP              whom pods ask for names; none: as their node does
                                 (default the tenth address of the services, where DNS is a part)
+  --dns-autopath BOOL           walk the search paths of pods in DNS, so that names of others are
+                                one query (default false; docs/dns.md)
   --without PARTS               what is left to others, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
@@ -103,6 +105,7 @@ _OWN: Final = {
     "node-ip": "",
     "cluster-cidr": "",
     "cluster-dns": "",
+    "dns-autopath": "false",
     "network": AUTOMATIC,
     "image-dir": "",
     "host-image": "true",
@@ -120,7 +123,7 @@ _RBAC: Final = {
     NETWORK_POLICY: network_policy_access.OBJECTS,
 }
 """Roles and bindings of the parts that may be left out."""
-_BOOLEANS: Final = ("host-image", "ignore-limits", "rootless")
+_BOOLEANS: Final = ("host-image", "ignore-limits", "rootless", "dns-autopath")
 
 
 class StackOptions(NamedTuple):
@@ -153,6 +156,8 @@ class StackOptions(NamedTuple):
     """How pods of other nodes are reached: one of `routes.plan.MODES`."""
     may_be_rootless: bool = True
     """Whether who is not root has a node, in a user namespace."""
+    dns_walks: bool = False
+    """Whether DNS walks the search paths of pods."""
 
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
@@ -259,6 +264,7 @@ def _stack_options(
         found["cluster-dns"],
         found["network"],
         found["rootless"] == "true",
+        found["dns-autopath"] == "true",
     )
 
 

@@ -173,6 +173,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
         (("--without=dns", "--cluster-dns=10.96.0.10"), ("10.96.0.10",)),
         (("--cluster-dns=none",), ()),
         (("--cluster-dns=192.0.2.1",), ("192.0.2.1",)),
+        (("--dns-autopath=true",), ("10.96.0.10",)),
     ],
 )
 def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str, ...]) -> None:
@@ -186,6 +187,8 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     assert tuple(found.node.cluster_dns) == wanted
     assert (found.dns is None) is ("dns" in own.without)
     assert agent_options(own).dns is None
+    if found.dns is not None:
+        assert found.dns.walks is ("--dns-autopath=true" in flags)
 
 
 def test_who_is_asked_must_be_an_address() -> None:
