@@ -17,12 +17,12 @@ from dns.rcode import NOERROR
 from dns.rdatatype import AAAA, CNAME, PTR, A
 from dns.rrset import RRset
 
-from kvstack.agents.dns.cluster import UNKNOWN, Cluster, Found, Record
+from kvstack.agents.dns.cluster import UNKNOWN, Cluster, Record, Resolution
 from kvstack.agents.dns.forwarding.exchange import Question
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, NotResolvedError
 from kvstack.agents.dns.known_answers import KnownAnswers
 from kvstack.agents.dns.messages import message
-from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, Prepared, limit_of, problem
+from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, PreparedAnswer, limit_of, problem
 from kvstack.agents.dns.query import (
     IN,
     NXDOMAIN,
@@ -43,14 +43,14 @@ COMPOSED_MAX: Final = 4096
 """Answers of several names that are kept."""
 _IN_BYTES: Final = IN.to_bytes(2, "big")
 
-Answered: TypeAlias = tuple[Prepared, int]
+AgedAnswer: TypeAlias = tuple[PreparedAnswer, int]
 """What others said of a name, and how old that is in seconds."""
 
 
-class _Led(NamedTuple):
+class _AliasedResolution(NamedTuple):
     """What a name of the cluster stands for, and where it leads to outside."""
 
-    found: Found
+    found: Resolution
     answers: tuple[Record, ...]
     target: str = ""
     is_direct: bool = True
@@ -70,7 +70,7 @@ class Responder:
         self._paths = paths
         self._zone = labels_of(wire_name(cluster.options.domain))
         self._known = KnownAnswers(is_recursing=forwarder is not None)
-        self._composed: dict[tuple[bytes, int, str], tuple[Answered | None, Prepared]] = {}
+        self._composed: dict[tuple[bytes, int, str], tuple[AgedAnswer | None, PreparedAnswer]] = {}
         self._turn = 0
         self.is_synced = False
         """Whether the cluster is known; before, a name that is not known may yet exist."""
@@ -123,7 +123,7 @@ class Responder:
     def _problem(self, query: Query, code: int) -> bytes:
         return problem(query, code, is_recursing=self.is_recursing)
 
-    async def _resolve(self, question: Question, client: str) -> tuple[Prepared, int]:
+    async def _resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         if self._forwarder is None:
             raise NotResolvedError(REFUSED, "nobody is asked")
         return await self._forwarder.resolve(question, client)
@@ -153,9 +153,9 @@ class Responder:
         self, query: Query, labels: Sequence[str], client: str, limit: int
     ) -> bytes:
         """Return the answer of a name that leads to others'; the alias alone if that fails."""
-        resolved: dict[Question, Answered] = {}
+        resolved: dict[Question, AgedAnswer] = {}
 
-        def known(question: Question) -> Answered | None:
+        def known(question: Question) -> AgedAnswer | None:
             return resolved.get(question) or self._known_of_others(question)
 
         led = self._led(UNKNOWN, query.kind)
@@ -176,8 +176,8 @@ class Responder:
         query: Query,
         labels: Sequence[str],
         client: str,
-        known: Callable[[Question], Answered | None],
-    ) -> _Led | Question:
+        known: Callable[[Question], AgedAnswer | None],
+    ) -> _AliasedResolution | Question:
         """Return what a name stands for; a Question: what has to be known of others first."""
         led = self._led(self._cluster.find(labels, query.kind), query.kind)
         base = meant(labels) if query.kind in (A, AAAA) else ()
@@ -199,7 +199,7 @@ class Responder:
         return led
 
     def _exists(
-        self, query: Query, name: str, known: Callable[[Question], Answered | None]
+        self, query: Query, name: str, known: Callable[[Question], AgedAnswer | None]
     ) -> bool | Question | None:
         """Return whether a name exists; None: nobody says so; a Question: to be asked first."""
         own = self._own(name)
@@ -221,24 +221,28 @@ class Responder:
         own = name.removesuffix(zone).rstrip(".")
         return own.split(".") if own else ()
 
-    def _alias(self, name: str, kind: int) -> _Led:
+    def _alias(self, name: str, kind: int) -> _AliasedResolution:
         record = Record(CNAME, self._cluster.options.ttl_s, (name,))
-        return self._led(Found((record,), target=name), kind)._replace(is_for_all=False)
+        return self._led(Resolution((record,), target=name), kind)._replace(is_for_all=False)
 
-    def _led(self, found: Found, kind: int) -> _Led:
+    def _led(self, resolution: Resolution, kind: int) -> _AliasedResolution:
         """Return what a name stands for, its aliases within the cluster followed."""
-        answers = found.answers
+        answers = resolution.answers
         seen = 0
-        target = found.target
+        target = resolution.target
         while target and (own := self._own(target)) is not None and seen < ALIASES_MAX:
             seen += 1
             more = self._cluster.find(own, kind)
             answers += tuple(each._replace(owner=target) for each in more.answers)
             target = more.target
-        is_direct = bool(found.answers) and not found.target
-        return _Led(found, answers, "" if seen >= ALIASES_MAX else target, is_direct)
+        is_direct = bool(resolution.answers) and not resolution.target
+        return _AliasedResolution(
+            resolution, answers, "" if seen >= ALIASES_MAX else target, is_direct
+        )
 
-    def _prepared(self, query: Query, led: _Led, followed: Sequence[RRset] = ()) -> Prepared:
+    def _prepared(
+        self, query: Query, led: _AliasedResolution, followed: Sequence[RRset] = ()
+    ) -> PreparedAnswer:
         found = led.found
         soa = None if led.answers else self._cluster.soa()
         made = message(
@@ -250,9 +254,11 @@ class Responder:
             exists=found.exists,
             followed=followed,
         )
-        return Prepared(made)
+        return PreparedAnswer(made)
 
-    def _composition(self, query: Query, led: _Led, others: Answered | None = None) -> Prepared:
+    def _composition(
+        self, query: Query, led: _AliasedResolution, others: AgedAnswer | None = None
+    ) -> PreparedAnswer:
         """Return the answer of several names; others: what is said of the one outside."""
         key = (query.name, query.kind, led.found.target)
         kept = self._composed.get(key)
@@ -265,7 +271,7 @@ class Responder:
         self._composed[key] = others, prepared
         return prepared
 
-    def _sent(self, prepared: Prepared, query: Query, limit: int) -> bytes:
+    def _sent(self, prepared: PreparedAnswer, query: Query, limit: int) -> bytes:
         self._turn += 1
         return prepared.answer(query, limit, is_recursing=self.is_recursing, turn=self._turn)
 
@@ -280,7 +286,7 @@ class Responder:
             names = self._cluster.find_address(address)
         if not names:
             return self._of_others(query, limit)
-        prepared = Prepared(message(query.name, query.kind, names))
+        prepared = PreparedAnswer(message(query.name, query.kind, names))
         self._known.keep(query, prepared, None)
         return self._sent(prepared, query, limit)
 
@@ -301,7 +307,7 @@ class Responder:
         """Whether names of others are resolved for a query."""
         return self.is_recursing and query.is_recursive
 
-    def _known_of_others(self, question: Question) -> Answered | None:
+    def _known_of_others(self, question: Question) -> AgedAnswer | None:
         return None if self._forwarder is None else self._forwarder.known(question)
 
 
@@ -311,7 +317,7 @@ def _question(query: Query, name: str = "") -> Question:
     return Question(wire, query.kind, query.wants_dnssec, query.checking_disabled)
 
 
-def _records_of(answered: Answered, name: str, kind: int) -> Sequence[RRset]:
+def _records_of(answered: AgedAnswer, name: str, kind: int) -> Sequence[RRset]:
     """Return the records of an answer about a name, as old as they are."""
     prepared, age_s = answered
     asked = Query(b"\0\0", 0, wire_name(name) + kind.to_bytes(2, "big") + _IN_BYTES)

@@ -53,15 +53,15 @@ from kvstack.apiserver.server.process import announce, serve_store
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.net.hosts import join_host_port
 from kvstack.component.process.command import Command, Work, read_flags, run_work
 
 if TYPE_CHECKING:
-    from kvstack.agents.standalone.rootless.entry import Entered
+    from kvstack.agents.standalone.rootless.entry import NamespaceEntry
     from kvstack.agents.standalone.rootless.outside import Outside
-    from kvstack.apiserver.http.pages.page_set import PageSet
+    from kvstack.apiserver.server.assembly import ApiServer
     from kvstore.embed import Member
 
 SWITCH_S: Final = 0.0005
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(arguments: Sequence[str]) -> Work | None:
     own, rest = split_own(arguments)
 
-    def prepare(given: Given) -> Work:
+    def prepare(given: CommandLine) -> Work:
         options = stack_options(own, given)
         entered = _enter(own)
 
@@ -97,7 +97,7 @@ def _prepare(arguments: Sequence[str]) -> Work | None:
     return read_flags(Command(COMMAND, ABOUT, TABLE), rest, prepare)
 
 
-def _enter(own: StackOptions) -> "Entered | None":
+def _enter(own: StackOptions) -> "NamespaceEntry | None":
     """Enter a user namespace, if this process is to have a node and is not root; ConfigError."""
     if os.geteuid() == 0 or NODE in own.without or not own.may_be_rootless:
         return None
@@ -207,7 +207,7 @@ async def _serve(
                     store,
                     options,
                     log,
-                    on_made=lambda server: _add_pages(own, server.site.pages, member),
+                    on_made=lambda server: _add_pages(own, server, member),
                     on_ready=lambda: _on_ready(own, access.variables(member.client_urls), log),
                     ended=asyncio.to_thread(member.wait),
                     renew=renew,
@@ -221,10 +221,14 @@ async def _serve(
         await asyncio.to_thread(member.stop)
 
 
-def _add_pages(own: StackOptions, pages: "PageSet", member: "Member") -> None:
+def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None:
     from kvstack.agents.standalone.store_pages import add_store_pages
 
+    pages = server.site.pages
     add_store_pages(pages, member.page)
+    directory = pki_dir(own.data_dir)
+    for each in (directory, directory / "etcd"):
+        server.certificates.add(each)
     if DASHBOARD not in own.without:
         from kvstack.agents.standalone.dashboard_pages import add_dashboard
 

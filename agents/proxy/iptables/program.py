@@ -15,7 +15,7 @@ from kvstack.agents.proxy.iptables.layout import (
     Layout,
 )
 from kvstack.agents.proxy.iptables.removal import found_in, removal_of
-from kvstack.agents.proxy.iptables.ruleset import Found, Ruleset
+from kvstack.agents.proxy.iptables.ruleset import Ruleset, TableContents
 from kvstack.agents.proxy.rule_settings import RuleSettings
 from kvstack.agents.proxy.services import Family
 from kvstack.component.net import iptables
@@ -49,7 +49,7 @@ def restore(family: Family, text: str) -> None:
     iptables.restore(family, text)
 
 
-def found(family: Family, *, creates: bool = True) -> dict[str, Found]:
+def found(family: Family, *, creates: bool = True) -> dict[str, TableContents]:
     """Return what the tables have; raises IptablesError.
 
     creates: whether tables that the kernel has not yet are made for it.

@@ -1,7 +1,7 @@
 """What takes the rules of a proxy away, ours or kube-proxy's; and what a table has of them.
 
     removal_of(saved)     text for iptables-restore, from that of iptables-save; empty: nothing
-    found_in(saved)       {"nat": Found(chains, jumps)}
+    found_in(saved)       {"nat": TableContents(chains, jumps)}
 
 A chain that others lead to stays as it is, and so does kubelet's.
 """
@@ -20,7 +20,7 @@ from kvstack.agents.proxy.iptables.layout import (
     SERVICES,
 )
 from kvstack.agents.proxy.iptables.names import PREFIXES
-from kvstack.agents.proxy.iptables.ruleset import Found
+from kvstack.agents.proxy.iptables.ruleset import TableContents
 
 _FIXED: Final = frozenset(
     (
@@ -43,10 +43,10 @@ class _Table(NamedTuple):
     """Chain, the rule after it, and the chain or target to which it leads."""
 
 
-def found_in(saved: str) -> dict[str, Found]:
+def found_in(saved: str) -> dict[str, TableContents]:
     """Return what each table has."""
     return {
-        name: Found(
+        name: TableContents(
             frozenset(table.chains),
             frozenset((chain, target) for chain, _, target in table.rules if chain in table.system),
         )

@@ -2,7 +2,7 @@
 
     ruleset = Ruleset(layout)
     ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole({"nat": Found(chains, jumps)})    all of it, whatever is in the tables now
+    ruleset.whole({"nat": TableContents(chains, jumps)})    all of it, whatever is in the tables now
 
 A change writes the chains of ports that changed, and of chains that ports share those rules alone
 that come or go; a rule that comes is put first, since no two match the same. The kernel takes each
@@ -22,7 +22,7 @@ from kvstack.agents.proxy.services import PortName
 _NONE: Final = PortRules()
 
 
-class Found(NamedTuple):
+class TableContents(NamedTuple):
     """What a table has."""
 
     chains: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     """Pairs of a chain of the system and one that it leads to."""
 
 
-NOTHING: Final = Found()
+NOTHING: Final = TableContents()
 
 
 class Ruleset:
@@ -62,7 +62,7 @@ class Ruleset:
                 lines.put_first.append(f"-I {claim.chain} {_rule(claim, now)}")
         return text.whole()
 
-    def whole(self, found: Mapping[str, Found]) -> str:
+    def whole(self, found: Mapping[str, TableContents]) -> str:
         """Return what makes the tables as they are to be; found: what each has."""
         layout, text = self.layout, _Text()
         for table, chains in layout.chains.items():

@@ -2,7 +2,7 @@
 
     ruleset = Ruleset(layout)
     ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole(Found(chains, sets))              all of it, whatever is in the table now
+    ruleset.whole(TableContents(chains, sets))              all of it, whatever is in the table now
     ruleset.take_stale()                            chains that may be deleted a second later
 
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
@@ -27,7 +27,7 @@ _ELEMENTS_MAX: Final = 500
 """Of one statement."""
 
 
-class Found(NamedTuple):
+class TableContents(NamedTuple):
     """What the table has, by name."""
 
     chains: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Ruleset:
         lines.last += self._statements("add", come)
         return lines.text()
 
-    def whole(self, found: Found, *, anew: bool = False) -> str:
+    def whole(self, found: TableContents, *, anew: bool = False) -> str:
         """Return what makes the table as it is to be; found: what it has.
 
         anew: delete the table first, and with it what is known of clients.
@@ -79,7 +79,7 @@ class Ruleset:
         if anew:
             lines.append(f"delete table {table}")
             lines.append(f'add table {table} {{ comment "{_ABOUT}" ; }}')
-            found = Found()
+            found = TableContents()
         else:
             lines.append(f"flush table {table}")
             lines += (f"delete chain {table} {n}" for n in layout.base_chains if n in found.chains)

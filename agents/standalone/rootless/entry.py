@@ -34,7 +34,7 @@ _ADDRESS: Final = ip_interface("10.0.2.100/24")
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class NamespaceEntry:
     """How it went."""
 
     outside: Outside | None = None
@@ -45,7 +45,7 @@ class Entered:
     """What the node lacks, and why."""
 
 
-def enter(directory: Path) -> Entered:
+def enter(directory: Path) -> NamespaceEntry:
     """Enter a user namespace, if that can be done; directory: of this process, for its files.
 
     An error that comes once it is entered ends the process: OSError, OutsideError.
@@ -57,11 +57,11 @@ def enter(directory: Path) -> Entered:
         syscalls.unshare(facts.NAMESPACES)
     except OSError as error:
         outside.close()
-        return Entered(problem=facts.explained(os.strerror(error.errno or 0)))
+        return NamespaceEntry(problem=facts.explained(os.strerror(error.errno or 0)))
     limits = _map(outside, subordinates, uid, gid)
     _mount(directory)
     limits += _connect(outside, directory)
-    return Entered(outside, limits=limits)
+    return NamespaceEntry(outside, limits=limits)
 
 
 def _map(outside: Outside, subordinates: Subordinates, uid: int, gid: int) -> list[str]:

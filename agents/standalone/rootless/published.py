@@ -32,7 +32,7 @@ _GAP_S: Final = 0.1
 _PROTOCOLS: Final = ("tcp", "udp")
 
 
-class Published(NamedTuple):
+class PublishedPort(NamedTuple):
     """A port of the machine."""
 
     protocol: str
@@ -56,22 +56,22 @@ async def passed_on(
         relay.close()
 
 
-def published(services: Iterable[Object], pods: Iterable[Object]) -> dict[Published, str]:
+def published(services: Iterable[Object], pods: Iterable[Object]) -> dict[PublishedPort, str]:
     """Return the ports that Services and pods have on the node.
 
     Each with the address there that it is asked for at; empty: any.
     """
-    found: dict[Published, str] = {}
+    found: dict[PublishedPort, str] = {}
     for service in services:
         for port in service["spec"].get("ports") or ():
-            found[Published(_protocol(port), port.get("nodePort") or 0)] = ""
+            found[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
     for pod in pods:
         if is_ended(pod) or not pod["spec"].get("nodeName"):
             continue
         for container in pod["spec"]["containers"]:
             for port in container.get("ports") or ():
                 address = port.get("hostIP") or ""
-                key = Published(_protocol(port), port.get("hostPort") or 0)
+                key = PublishedPort(_protocol(port), port.get("hostPort") or 0)
                 found[key] = "" if address == ANYWHERE else address
     return {
         each: address
@@ -94,7 +94,7 @@ class PublishedPorts:
         self._node = node
         self._logger = logger
         self._room = Room()
-        self._relays: dict[Published, Relay | None] = {}
+        self._relays: dict[PublishedPort, Relay | None] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -137,7 +137,7 @@ class PublishedPorts:
         for new in sorted(wanted.keys() - self._relays.keys())[: _PORTS_MAX - len(self._relays)]:
             self._relays[new] = await self._publish(new, wanted[new] or self._node)
 
-    async def _publish(self, new: Published, address: str) -> Relay | None:
+    async def _publish(self, new: PublishedPort, address: str) -> Relay | None:
         """Listen for a port; None: somebody else does, until it is asked for anew."""
         try:
             own = await asyncio.to_thread(self._outside.listen, new.protocol, LOOPBACK, new.port)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.informer import Object
-from kvstack.agents.dns.forwarding.answer_cache import Kept
+from kvstack.agents.dns.forwarding.answer_cache import CachedAnswer
 from kvstack.agents.dns.forwarding.exchange import Question
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding, NotResolvedError
-from kvstack.agents.dns.prepared import Prepared
+from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import Query, labels_of, wire_name
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.search_paths import NDOTS, SearchPaths, meant
@@ -59,18 +59,18 @@ class Others:
     def __init__(self, said: Mapping[str, str | int]) -> None:
         """said: of names: an address, or a code."""
         self._said = said
-        self._kept: dict[Question, Prepared] = {}
+        self._kept: dict[Question, PreparedAnswer] = {}
         self.asked: list[str] = []
 
     def is_probe(self, question: Question) -> bool:
         assert question
         return False
 
-    def known(self, question: Question) -> tuple[Prepared, int] | None:
+    def known(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         kept = self._kept.get(question)
         return None if kept is None else (kept, 0)
 
-    async def resolve(self, question: Question, client: str) -> tuple[Prepared, int]:
+    async def resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         assert client
         name = b".".join(labels_of(question.name)).decode()
         self.asked.append(name)
@@ -82,7 +82,7 @@ class Others:
             answer.answer.append(from_text(f"{name}.", 60, "IN", "A", said))
         if said == NXDOMAIN:
             answer.set_rcode(NXDOMAIN)
-        found = self._kept[question] = Prepared(answer)
+        found = self._kept[question] = PreparedAnswer(answer)
         return found, 0
 
 
@@ -323,4 +323,4 @@ async def _walks(informers: GivenInformers, server: DnsServer, port: int, other:
     assert server.forwarder is not None
     question = Question(wire_name("github.com"), 1)
     kept = server.forwarder.cache.get(question, 0)
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, CachedAnswer)

@@ -175,7 +175,7 @@ def test_a_service_is_judged_by_its_endpoint(node: Node) -> None:
     def is_answered() -> bool:
         return node.network.ask("a", node.service_ip, 8080).name == "c"
 
-    one = {"to": [{"namespaceSelector": {}}]}
+    one: dict[str, Any] = {"to": [{"namespaceSelector": {}}]}
     node.sync(policy("x", "p", policyTypes=["Egress"], egress=[{**one, "ports": [{"port": 8080}]}]))
     assert is_silent()
     node.sync(policy("x", "p", policyTypes=["Egress"], egress=[{**one, "ports": [{"port": 80}]}]))

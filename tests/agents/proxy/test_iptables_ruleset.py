@@ -11,7 +11,7 @@ from kvstack.agents.proxy.iptables.layout import Layout
 from kvstack.agents.proxy.iptables.names import endpoint_chain, service_hash
 from kvstack.agents.proxy.iptables.port_rules import rules_of
 from kvstack.agents.proxy.iptables.removal import found_in, removal_of
-from kvstack.agents.proxy.iptables.ruleset import Found, Ruleset
+from kvstack.agents.proxy.iptables.ruleset import Ruleset, TableContents
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import PortName
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
@@ -200,7 +200,9 @@ def test_jumps_that_are_there_are_not_written_again() -> None:
     text = Ruleset(layout).whole({})
     assert text.count("\n-I ") == len(layout.jumps)
     there = {
-        table: Found(jumps=frozenset((j.chain, j.target) for j in layout.jumps if j.table == table))
+        table: TableContents(
+            jumps=frozenset((j.chain, j.target) for j in layout.jumps if j.table == table)
+        )
         for table in ("filter", "nat")
     }
     assert "\n-I " not in Ruleset(layout).whole(there)
@@ -209,7 +211,7 @@ def test_jumps_that_are_there_are_not_written_again() -> None:
 def test_chains_of_ports_that_are_gone_go_when_all_is_written() -> None:
     tables = Tables()
     tables.fill(1)
-    found = {"nat": Found(frozenset(("KUBE-SVC-OLD", "KUBE-SEP-OLD", "DOCKER")))}
+    found = {"nat": TableContents(frozenset(("KUBE-SVC-OLD", "KUBE-SEP-OLD", "DOCKER")))}
     lines = tables.ruleset.whole(found).splitlines()
     assert [line for line in lines if line.startswith("-X")] == [
         "-X KUBE-SEP-OLD",
@@ -254,4 +256,4 @@ def test_what_is_taken_away() -> None:
     found: dict[str, Any] = found_in(SAVED)
     assert found["nat"].jumps == {("PREROUTING", "KUBE-SERVICES"), ("PREROUTING", "DOCKER")}
     assert "KUBE-SVC-AAAA" in found["nat"].chains
-    assert found["raw"] == Found()
+    assert found["raw"] == TableContents()

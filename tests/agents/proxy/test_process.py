@@ -111,26 +111,30 @@ def test_a_proxy_of_its_own(tmp_path: Path) -> None:
         assert here.status(url) == 0
 
         flags = (f"--kubeconfig={kubeconfig}", f"--hostname-override={name}")
-        with proxy(here, log, *flags, "--proxy-mode=iptables"):
-            assert read(here, "/proxyMode") == "iptables"
-            eventually(lambda: here.status(url) == 200)
-            node_port = here.of_service(".spec.ports[0].nodePort")
-            assert here.status(f"http://127.0.0.1:{node_port}/") == 200
-            metrics = read(here, "/metrics")
-            counted = 'kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"} '
-            assert float(metrics.partition(counted)[2].split()[0]) > 10
-            assert "kubeproxy_sync_proxy_rules_service_changes_total" in metrics
-        assert here.status(url) == 200  # its rules stay
-        with proxy(here, log, *flags):
-            assert read(here, "/proxyMode") == "nftables"
-            eventually(lambda: "KUBE-S" not in rules(here))  # those of the other mode do not
-            assert "KUBE-FIREWALL" in rules(here)  # the kernel still routes loopback addresses
-            assert here.status(url) == 200
-        with proxy(here, log, *flags, "--proxy-mode=userspace") as process:
-            assert b"kube-proxy" not in tables(here.network)
-            assert read(here, "/proxyMode") == "userspace"
-            port = here.of_service(".spec.ports[0].nodePort")
-            eventually(lambda: here.status(f"http://127.0.0.1:{port}/") == 200)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_S) == 0
+        _other_modes(here, log, flags, url)
+
+
+def _other_modes(here: Cluster, log: Path, flags: tuple[str, ...], url: str) -> None:
+    with proxy(here, log, *flags, "--proxy-mode=iptables"):
+        assert read(here, "/proxyMode") == "iptables"
+        eventually(lambda: here.status(url) == 200)
+        node_port = here.of_service(".spec.ports[0].nodePort")
+        assert here.status(f"http://127.0.0.1:{node_port}/") == 200
+        metrics = read(here, "/metrics")
+        counted = 'kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"} '
+        assert float(metrics.partition(counted)[2].split()[0]) > 10
+        assert "kubeproxy_sync_proxy_rules_service_changes_total" in metrics
+    assert here.status(url) == 200  # its rules stay
+    with proxy(here, log, *flags):
+        assert read(here, "/proxyMode") == "nftables"
+        eventually(lambda: "KUBE-S" not in rules(here))  # those of the other mode do not
+        assert "KUBE-FIREWALL" in rules(here)  # the kernel still routes loopback addresses
+        assert here.status(url) == 200
+    with proxy(here, log, *flags, "--proxy-mode=userspace") as process:
         assert b"kube-proxy" not in tables(here.network)
+        assert read(here, "/proxyMode") == "userspace"
+        port = here.of_service(".spec.ports[0].nodePort")
+        eventually(lambda: here.status(f"http://127.0.0.1:{port}/") == 200)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0
+    assert b"kube-proxy" not in tables(here.network)

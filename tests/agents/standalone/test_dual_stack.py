@@ -101,7 +101,8 @@ def test_both_families(tmp_path: Path) -> None:
         assert here.python("client", SCRIPT, "https://kubernetes.default.svc/api/v1") == "200"
 
         deny = {"podSelector": {"matchLabels": {"run": "web"}}, "policyTypes": ["Ingress"]}
-        for allowed in ({}, {"ingress": [{"from": [{"podSelector": {}}]}]}):
+        rules: tuple[dict[str, Any], ...] = ({}, {"ingress": [{"from": [{"podSelector": {}}]}]})
+        for allowed in rules:
             here.home.joinpath("policy.json").write_text(
                 json.dumps(
                     {

@@ -15,7 +15,7 @@ from kvstack.agents.standalone.rootless import facts, ids
 from kvstack.agents.standalone.rootless.facts import Facts
 from kvstack.agents.standalone.rootless.ids import Subordinates, first_range, maps
 from kvstack.agents.standalone.rootless.outside import Outside, OutsideError
-from kvstack.agents.standalone.rootless.published import Published, passed_on, published
+from kvstack.agents.standalone.rootless.published import PublishedPort, passed_on, published
 from kvstack.component.line_log.line_logger import LineLogger
 from tests.support.network.ports import free_ports
 
@@ -161,9 +161,9 @@ def test_which_ports_the_machine_reaches() -> None:
         pod({"containerPort": 80, "hostPort": 8084}, node=""),
     ]
     assert published(services, pods) == {
-        Published("tcp", 30080): "",
-        Published("udp", 30053): "",
-        Published("tcp", 8080): "",
-        Published("tcp", 8081): "127.0.0.1",
-        Published("tcp", 8082): "",
+        PublishedPort("tcp", 30080): "",
+        PublishedPort("udp", 30053): "",
+        PublishedPort("tcp", 8080): "",
+        PublishedPort("tcp", 8081): "127.0.0.1",
+        PublishedPort("tcp", 8082): "",
     }

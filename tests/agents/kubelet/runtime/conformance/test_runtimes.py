@@ -634,8 +634,8 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         assert "docker0" not in found
         assert await is_refused(world.runtime, one.uid, 81)
         assert world.runtime.has_sandbox(one.uid)
-        for each in world.runtime.of_pod(other.uid):
-            await world.runtime.stop(each.id, 0)
+        for container in world.runtime.of_pod(other.uid):
+            await world.runtime.stop(container.id, 0)
         await world.runtime.stop_sandbox(other.uid)
         assert not world.runtime.has_sandbox(other.uid)
 

@@ -13,7 +13,7 @@ import resource
 import stat
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ Story = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("process")
     return tmp_path_factory.mktemp("confinement")
 
