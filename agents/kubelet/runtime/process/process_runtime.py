@@ -171,6 +171,8 @@ class ProcessRuntime:
             await asyncio.to_thread(self.devices.probe, self._options.cgroup)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
+        for directory in self._files.unrecorded():
+            await shims.end_unrecorded(directory)
         for directory in self._files.of_containers():
             await self._adopt(directory)
         for each in self._containers.values():
@@ -401,6 +403,7 @@ class ProcessRuntime:
             spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
+        user = await asyncio.to_thread(specs.user_of, spec) if image else None
         descriptors = list(held.namespaces.values())
         process, pid = await shims.launch(
             directory, spec, self._lifeline[0], descriptors, self.interpreter.path
@@ -416,7 +419,7 @@ class ProcessRuntime:
             log=Path(spec.log),
             has_tty=config.has_tty,
             spec_image=config.image,
-            user=await asyncio.to_thread(specs.user_of, spec) if image else None,
+            user=user,
         )
         files.write_record(directory, container, pid)
         self._add(container)

@@ -19,6 +19,7 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.process import shims
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
@@ -437,6 +438,63 @@ def test_what_runs_is_found_again(place: tuple[str, Path]) -> None:
         await world.ended(found)
 
     run(place, story)
+
+
+def test_a_container_whose_start_was_not_recorded_does_not_run_twice(
+    place: tuple[str, Path],
+) -> None:
+    """As a kubelet leaves it that is killed while it starts one."""
+
+    async def story(world: World) -> None:
+        if world.kind != "process":
+            return  # an engine records what it starts
+        sandbox = world.sandbox("half")
+        script = f"sleep 1001.{os.getpid()}"
+        first = await world.start(sandbox, script)
+        (record,) = (world.directory / "pods" / sandbox.uid).glob("containers/*/*/record.json")
+        record.unlink()
+        async with opened(world.kind, world.directory) as other:
+            assert not [each for each in commands() if script in each]
+            assert not any(each.is_running for each in other.of_pod(sandbox.uid))
+            assert sandbox.uid in other.pod_uids()
+        assert (await world.ended(first)).exit_code == 137
+
+    run(place, story)
+
+
+class KilledError(Exception):
+    """Stands for the end of the kubelet's process."""
+
+
+def test_a_container_ends_whose_node_was_killed_before_it_had_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shim finds that nobody reads that the container has started."""
+    script = f"sleep 1000.{os.getpid()}"
+
+    async def story(world: World) -> None:
+        def unread(descriptor: int) -> bytes:
+            os.close(descriptor)
+            raise KilledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shims, "_read_all", unread)
+            with pytest.raises(KilledError):
+                await world.start(world.sandbox("unread"), script)
+        async with opened(world.kind, world.directory):
+            assert not [each for each in commands() if script in each]
+
+    run_on_any(("process", tmp_path), story)
+
+
+def commands() -> Iterator[str]:
+    """Yield the command lines of all processes."""
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                yield (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it is gone
 
 
 def test_limits_and_use(place: tuple[str, Path]) -> None:
