@@ -133,7 +133,7 @@ NAMES = (
 SAID = st.sampled_from(("192.0.2.1", "192.0.2.2", NOERROR, NXDOMAIN))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.sampled_from(NAMES), min_size=1, max_size=NDOTS + 1).map(".".join),
     SAID,

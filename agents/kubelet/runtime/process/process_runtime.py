@@ -518,6 +518,8 @@ class ProcessRuntime:
         try:
             await asyncio.to_thread(self.cgroups.limit, running.spec.cgroup_path, limits)
         except OSError as error:
+            if files.read_exit(self._directory_of(running.container)) is not None:
+                return  # it ended, and its group is removed before it is forgotten
             raise UpdateError(str(error)) from error
 
     async def limit_pod(self, cgroup: str, limits: Limits) -> None:
