@@ -138,7 +138,8 @@ class LocalAgents:
         if self._options.node is not None and NODE not in self._options.without:
             await self._start_node(running, informers, self._options.node)
         if self._options.outside is not None and self._options.node is not None:
-            await self._publish(running, informers, self._options.outside, self._options.node.ip)
+            own = self._options.node.name, self._options.node.ip
+            await self._publish(running, informers, self._options.outside, own)
         if self._options.facts is not None:
             self._start_telling(running, self._options.facts)
         if METRICS not in self._options.without:
@@ -283,7 +284,11 @@ class LocalAgents:
         self._logger.info("the node is ready", name=options.name)
 
     async def _publish(
-        self, stack: AsyncExitStack, informers: Informers, outside: "Outside", node: str
+        self,
+        stack: AsyncExitStack,
+        informers: Informers,
+        outside: "Outside",
+        node: tuple[str, str],
     ) -> None:
         from kvstack.agents.standalone.rootless.published import PublishedPorts
 

@@ -130,6 +130,7 @@ async def _passed_on(
         *((each.hostname, each.port) for each in urls if each.hostname and each.port),
     ]
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(outside.close)
         for each in addresses:
             try:
                 await stack.enter_async_context(passed_on(outside, each, log))

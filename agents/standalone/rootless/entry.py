@@ -58,9 +58,13 @@ def enter(directory: Path) -> NamespaceEntry:
     except OSError as error:
         outside.close()
         return NamespaceEntry(problem=facts.explained(os.strerror(error.errno or 0)))
-    limits = _map(outside, subordinates, uid, gid)
-    _mount(directory)
-    limits += _connect(outside, directory)
+    try:
+        limits = _map(outside, subordinates, uid, gid)
+        _mount(directory)
+        limits += _connect(outside, directory)
+    except (OSError, OutsideError):
+        outside.close()
+        raise
     return NamespaceEntry(outside, limits=limits)
 
 
@@ -85,10 +89,15 @@ def _mount(directory: Path) -> None:
     before = directory / "machine-run"
     before.mkdir(mode=0o700, parents=True, exist_ok=True)
     syscalls.mount(_RUN, str(before), "", syscalls.MS_BIND | syscalls.MS_REC)
-    syscalls.mount("tmpfs", _RUN, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
-    for name in set(os.listdir(before)) - _OWN:
-        _show(before / name, Path(_RUN, name))
-    syscalls.unmount(str(before), syscalls.MNT_DETACH)
+    # The directory may be below /run, and then has no path any more.
+    held = os.open(before, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syscalls.mount("tmpfs", _RUN, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
+        for name in set(os.listdir(held)) - _OWN:
+            _show(Path(f"/proc/self/fd/{held}", name), Path(_RUN, name))
+        syscalls.unmount(f"/proc/self/fd/{held}", syscalls.MNT_DETACH)
+    finally:
+        os.close(held)
 
 
 def _show(source: Path, target: Path) -> None:

@@ -75,6 +75,8 @@ class Outside:
 
     def close(self) -> None:
         """Let it end, and wait until it has."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._link.shutdown(socket.SHUT_RDWR)  # also where a child has a copy of the socket
         self._link.close()
         with contextlib.suppress(ChildProcessError):  # it was waited for
             os.waitpid(self.pid, 0)

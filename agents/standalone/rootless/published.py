@@ -1,7 +1,7 @@
 """What the machine reaches of a node in a user namespace: listeners outside, passed on inside.
 
     async with passed_on(outside, ("127.0.0.1", 6443), logger): …      the API server
-    ports = PublishedPorts(outside, informers, "10.0.2.100", logger)
+    ports = PublishedPorts(outside, informers, ("vm", "10.0.2.100"), logger)
     await ports.start(); …; await ports.stop()
 
 Node ports of Services, and ports of the node that pods ask for (hostPort), are listened on at
@@ -12,6 +12,7 @@ may not listen there.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.built_in import PODS, SERVICES
@@ -19,6 +20,7 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.standalone.rootless.outside import Outside, OutsideError
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.component.logger import Logger
+from kvstack.component.net import hosts
 from kvstack.component.net.relay import Destination, Relay, Room, Single, TcpRelay, UdpRelay
 
 Object: TypeAlias = dict[str, Any]
@@ -26,7 +28,7 @@ Object: TypeAlias = dict[str, Any]
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "0.0.0.0"
 _FIRST_UNPRIVILEGED: Final = 1024
-_PORTS_MAX: Final = 1_000
+PORTS_MAX: Final = 1_000
 _GAP_S: Final = 0.1
 """Changes that come at once are looked at once."""
 _PROTOCOLS: Final = ("tcp", "udp")
@@ -46,8 +48,7 @@ async def passed_on(
     """Pass connections to an address of the machine on to the same one inside; OutsideError."""
     host, port = address
     own = await asyncio.to_thread(outside.listen, "tcp", host, port)
-    target = "::1" if ":" in host else LOOPBACK
-    relay = TcpRelay(Single(Destination(target, port)), Room())
+    relay = TcpRelay(Single(Destination(_inside(host), port)), Room())
     await relay.take(own)
     logger.debug("connections from outside are passed on", host=host, port=port)
     try:
@@ -56,8 +57,19 @@ async def passed_on(
         relay.close()
 
 
-def published(services: Iterable[Object], pods: Iterable[Object]) -> dict[PublishedPort, str]:
-    """Return the ports that Services and pods have on the node.
+def _inside(host: str) -> str:
+    """Return where a listener of an address of the machine is reached inside."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host  # localhost
+    return hosts.LOOPBACK[address.version] if address.is_unspecified else host
+
+
+def published(
+    services: Iterable[Object], pods: Iterable[Object], node: str
+) -> dict[PublishedPort, str]:
+    """Return the ports that Services have, and pods of a node.
 
     Each with the address there that it is asked for at; empty: any.
     """
@@ -66,7 +78,7 @@ def published(services: Iterable[Object], pods: Iterable[Object]) -> dict[Publis
         for port in service["spec"].get("ports") or ():
             found[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
     for pod in pods:
-        if is_ended(pod) or not pod["spec"].get("nodeName"):
+        if is_ended(pod) or pod["spec"].get("nodeName") != node:
             continue
         for container in pod["spec"]["containers"]:
             for port in container.get("ports") or ():
@@ -87,14 +99,18 @@ def _protocol(port: Object) -> str:
 class PublishedPorts:
     """Ports of Services and pods, on the machine's loopback."""
 
-    def __init__(self, outside: Outside, informers: Informers, node: str, logger: Logger) -> None:
-        """node: the address of the node inside."""
+    def __init__(
+        self, outside: Outside, informers: Informers, node: tuple[str, str], logger: Logger
+    ) -> None:
+        """node: its name, and its address inside."""
         self._outside = outside
         self._informers = informers
-        self._node = node
+        self._node, self._address = node
         self._logger = logger
         self._room = Room()
-        self._relays: dict[PublishedPort, Relay | None] = {}
+        self._relays: dict[tuple[PublishedPort, str], Relay | None] = {}
+        """By the port and where it leads; None: somebody else listens there."""
+        self._left_out = 0
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -129,13 +145,22 @@ class PublishedPorts:
 
     async def _settle(self) -> None:
         services, pods = (self._informers.of(each).store for each in (SERVICES, PODS))
-        wanted = published(services, pods)
-        for gone in self._relays.keys() - wanted.keys():
+        desired = published(services, pods, self._node).items()
+        for gone in self._relays.keys() - desired:
             relay = self._relays.pop(gone)
             if relay is not None:
                 relay.close()
-        for new in sorted(wanted.keys() - self._relays.keys())[: _PORTS_MAX - len(self._relays)]:
-            self._relays[new] = await self._publish(new, wanted[new] or self._node)
+        missing = sorted(desired - self._relays.keys())
+        room = PORTS_MAX - len(self._relays)
+        for port, address in missing[:room]:
+            self._relays[port, address] = await self._publish(port, address or self._address)
+        self._tell_left_out(len(missing[room:]))
+
+    def _tell_left_out(self, count: int) -> None:
+        if count > self._left_out:
+            text = "ports are not reached from the machine: there are too many"
+            self._logger.warning(text, left_out=count, limit=PORTS_MAX)
+        self._left_out = count
 
     async def _publish(self, new: PublishedPort, address: str) -> Relay | None:
         """Listen for a port; None: somebody else does, until it is asked for anew."""

@@ -4,20 +4,35 @@ import asyncio
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.standalone.doctor.findings import Level
 from kvstack.agents.standalone.doctor.pods import without_root
 from kvstack.agents.standalone.rootless import facts, ids
+from kvstack.agents.standalone.rootless import published as published_ports
 from kvstack.agents.standalone.rootless.facts import Facts
 from kvstack.agents.standalone.rootless.ids import Subordinates, first_range, maps
 from kvstack.agents.standalone.rootless.outside import Outside, OutsideError
-from kvstack.agents.standalone.rootless.published import PublishedPort, passed_on, published
+from kvstack.agents.standalone.rootless.published import (
+    PublishedPort,
+    PublishedPorts,
+    _inside,
+    passed_on,
+    published,
+)
 from kvstack.component.line_log.line_logger import LineLogger
+from tests.agents.dns.given import GivenInformers
+from tests.support.list_log import ListLog
 from tests.support.network.ports import free_ports
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.informers import Informers
 
 LOOPBACK = "127.0.0.1"
 
@@ -138,6 +153,67 @@ def test_what_is_passed_on() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("host", "inside"),
+    [
+        ("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("::1", "::1"),
+        ("192.0.2.7", "192.0.2.7"), ("localhost", "localhost"),
+    ],
+)  # fmt: skip
+def test_where_a_listener_is_inside(host: str, inside: str) -> None:
+    assert _inside(host) == inside
+
+
+class GivenOutside:
+    """Listens on any free port of the loopback, whatever is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def listen(self, kind: str, host: str, port: int) -> socket.socket:
+        assert (kind, host) == ("tcp", LOOPBACK)
+        self.asked.append(port)
+        own = socket.socket()
+        own.bind((LOOPBACK, 0))
+        own.listen()
+        return own
+
+
+def test_ports_follow_pods_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_ports, "PORTS_MAX", 2)
+
+    async def story() -> None:
+        informers, outside, log = GivenInformers(), GivenOutside(), ListLog()
+        informers.give(SERVICES, [])
+        made = PublishedPorts(
+            cast("Outside", outside), cast("Informers", informers), ("n", "127.0.0.2"), log
+        )
+        await made.start()
+        try:
+            for address in ("127.0.0.3", "127.0.0.4"):
+                ports = [{"containerPort": 1, "hostPort": 9000, "hostIP": address}]
+                informers.give(PODS, [named(address, pod(*ports))])
+                await eventually(partial(leads_to, made, address))
+            ports = [{"containerPort": 1, "hostPort": each} for each in (9001, 9002, 9003, 9004)]
+            informers.give(PODS, [named("many", pod(*ports))])
+            await eventually(lambda: {port.port for port, _ in made._relays} == {9001, 9002})
+            assert outside.asked == [9000, 9000, 9001, 9002]
+            await eventually(lambda: "too many" in str(log.lines))
+        finally:
+            await made.stop()
+
+    asyncio.run(story())
+
+
+def leads_to(ports: PublishedPorts, address: str) -> bool:
+    return {at for _, at in ports._relays} == {address}
+
+
+def named(name: str, pod: dict[str, Any]) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"}
+    return {"metadata": meta, **pod}
+
+
 def pod(*ports: dict[str, Any], phase: str = "Running", node: str = "n") -> dict[str, Any]:
     return {
         "spec": {"nodeName": node, "containers": [{"ports": list(ports)}]},
@@ -159,8 +235,9 @@ def test_which_ports_the_machine_reaches() -> None:
         pod({"containerPort": 80, "hostPort": 8082, "hostIP": "0.0.0.0"}),
         pod({"containerPort": 80, "hostPort": 8083}, phase="Succeeded"),
         pod({"containerPort": 80, "hostPort": 8084}, node=""),
+        pod({"containerPort": 80, "hostPort": 8085}, node="hollow"),
     ]
-    assert published(services, pods) == {
+    assert published(services, pods, "n") == {
         PublishedPort("tcp", 30080): "",
         PublishedPort("udp", 30053): "",
         PublishedPort("tcp", 8080): "",
