@@ -335,6 +335,13 @@ class Page:
                 found.append(entry["text"])
         return found
 
+    def until_complaint(self, word: str) -> None:
+        """Wait until the page has logged an error with a word; it may come after what it is of."""
+        end = time.monotonic() + TIMEOUT_S
+        while not any(word in each.lower() for each in self.complaints()):
+            assert time.monotonic() < end, (word, self.complaints())
+            self.run("new Promise((resolve) => setTimeout(resolve, 20))")
+
     def requested(self) -> list[dict[str, Any]]:
         """Return the requests of the page so far."""
         self.run("0")  # what was sent before is known by now

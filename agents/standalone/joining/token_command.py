@@ -48,6 +48,8 @@ Bootstrap tokens, with which machines join a cluster.
   kvstack token delete TOKEN…     delete tokens, by token or by ID (the first six characters)"""
 FAILED: Final = 1
 _DEFAULT_FILE: Final = "default.etcd/kubernetes/admin.conf"
+_ANNOUNCED_S: Final = 10.0
+_LOOK_S: Final = 0.2
 _ACTIONS: Final = ("create", "list", "delete")
 _GROUP: Final = "Tokens"
 TABLE: Final = FlagTable(
@@ -193,16 +195,26 @@ def join_command(announced: Announcement, token: tokens.Token) -> str:
 
 async def _announced(api: Api) -> Announcement:
     """Return what joining machines read; ConfigError if it leads them nowhere."""
-    try:
-        found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
-    except ApiError as error:
-        if error.code != _NOT_FOUND:
-            raise
-        raise ConfigError(
-            f"there is no {PUBLIC}/{CLUSTER_INFO}, which machines read that join: `kvstack up` "
-            "writes it, unless it runs with --without joining"
-        ) from error
+    found = await cluster_info(api)
     return announcement_of((found.get("data") or {}).get("kubeconfig", ""))
+
+
+async def cluster_info(api: Api) -> Object:
+    """Return cluster-info; a cluster that has just started is ready before it has written it."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _ANNOUNCED_S
+    while True:
+        try:
+            return await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            if loop.time() > end_s:
+                raise ConfigError(
+                    f"there is no {PUBLIC}/{CLUSTER_INFO}, which machines read that join: "
+                    "`kvstack up` writes it, unless it runs with --without joining"
+                ) from error
+        await asyncio.sleep(_LOOK_S)
 
 
 def announcement_of(content: str) -> Announcement:

@@ -157,7 +157,7 @@ def test_a_policy_refuses_what_a_page_would_never_do(page: Page) -> None:
         "document.body.append(Object.assign(document.createElement('img'), {src: 'https://evil.example/x.png'}))"
     )
     page.until("performance.getEntriesByType('resource').length > 0")
-    assert any("Content Security Policy" in each for each in page.complaints())
+    page.until_complaint("content security policy")
 
 
 def test_huge_objects_do_not_stop_the_page(cluster: Cluster, page: Page) -> None:
@@ -199,7 +199,7 @@ EVIL = """<!doctype html><title>evil</title><script>
   const path = target + '/api/v1/namespaces/default/configmaps';
   const send = (options) => fetch(path, {method: 'POST', credentials: 'include', ...options})
     .then((answer) => answer.type + answer.status, (error) => String(error));
-  window.attempts = Promise.all([
+  const attempts = [
     send({mode: 'no-cors', body: new Blob([body('forged-1')])}),
     send({mode: 'no-cors', body: body('forged-2')}),
     send({headers: {'Content-Type': 'application/json'}, body: body('forged-3')}),
@@ -221,7 +221,9 @@ EVIL = """<!doctype html><title>evil</title><script>
       };
       document.documentElement.append(frame);
     }),
-  ]);
+  ];
+  window.results = attempts.map(() => '');
+  attempts.forEach((each, number) => each.then((result) => { window.results[number] = result; }));
 </script>"""
 
 
@@ -258,15 +260,15 @@ def test_another_site_can_neither_write_nor_read_nor_frame(
     with evil_site() as port:
         browser.reach(cluster.url)
         page = browser.open(f"http://127.0.0.1:{port}/?target={cluster.url}")
-        page.until("window.attempts")
-        first, second, third, read, socket, frame = page.run("window.attempts")
+        page.until("results.every(Boolean)")
+        first, second, third, read, socket, frame = page.run("results")
         assert first.startswith("opaque")
         assert second.startswith("opaque")
         assert "TypeError" in third
         assert "TypeError" in read
         assert socket == "refused"
         assert frame == "closed"
-        assert any("frame" in each.lower() for each in page.complaints())
+        page.until_complaint("frame")
         page.close()
     assert "forged" not in cluster.kubectl("get", "configmaps", "-o", "name")
 
