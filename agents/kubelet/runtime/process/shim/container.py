@@ -132,7 +132,7 @@ def execute(spec: LaunchSpec) -> None:
         privileges.limit_capabilities(capabilities)
     if spec.filters_calls:
         seccomp.load(capabilities or ())
-    if groups:
+    if groups:  # the own one at least, unless the kernel lets this node set none
         os.setgroups(groups)
     os.setgid(group)
     os.setuid(user)
