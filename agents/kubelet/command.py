@@ -163,6 +163,13 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+def flag_meanings() -> dict[str, str]:
+    """Return the flags that have an effect, and what each is for."""
+    return {name: meaning for name, (_, meaning) in _OWN.items()} | {
+        name: ".".join(path) for name, path in FLAGS.items()
+    }
+
+
 def split_flags(
     arguments: Sequence[str],
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:

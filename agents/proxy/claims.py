@@ -3,16 +3,27 @@
     claims.change({name: ({key: value}, {key: new value})})    [(key, before, now), …]
 
 Each port claims keys and says what they lead to. A key is there while one port claims it; of
-several the first by name decides. What is returned are the keys for which that differs.
+several the oldest decides, so that nobody takes what another Service has. What is returned are the
+keys for which that differs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kvstack.agents.proxy.services import PortName
 
+
+class Dated(Protocol):
+    """What a key leads to."""
+
+    @property
+    def since(self) -> str:
+        """When the Service was created that it leads to."""
+        ...
+
+
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+V = TypeVar("V", bound=Dated)
 
 
 class Claims(Generic[K, V]):
@@ -43,7 +54,9 @@ class Claims(Generic[K, V]):
         owners = self._owners.get(key)
         if not owners:
             return None
-        return owners[min(owners)] if len(owners) > 1 else next(iter(owners.values()))
+        if len(owners) == 1:
+            return next(iter(owners.values()))
+        return owners[min(owners, key=lambda name: (owners[name].since, name))]
 
     def __iter__(self) -> Iterator[K]:
         """Give the keys that are claimed."""

@@ -3,8 +3,10 @@
 RuleSettings(4, local=LocalTraffic(cidrs=("10.244.0.0/24",)), node_ips=("192.0.2.5",))
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple, Self
 
 from kvstack.agents.proxy.services import Family
 
@@ -38,6 +40,18 @@ class RuleSettings:
     """Whether node ports are served on 127.0.0.0/8, too: with iptables, in IPv4."""
     drops_invalid: bool = True
     """Whether packets that belong to no connection are dropped: with iptables."""
+
+    def with_service_ranges(self, ranges: Iterable[str]) -> Self:
+        """Return them with those of the ranges that are of the family."""
+        own = sorted(each for each in ranges if (":" in each) == (self.family == 6))
+        return replace(self, service_ranges=tuple(own))
+
+    def outside(self, addresses: Iterable[str]) -> list[str]:
+        """Return the addresses without cluster IPs, which are those of other Services."""
+        ranges = [ip_network(each) for each in self.service_ranges]
+        return [
+            each for each in addresses if not any(ip_address(each) in range_ for range_ in ranges)
+        ]
 
     @property
     def mark(self) -> int:

@@ -33,6 +33,7 @@ from kvstack.agents.standalone.local_metrics import LocalMetrics, MetricsOptions
 from kvstack.agents.standalone.local_path.directories import VOLUMES, Directories
 from kvstack.agents.standalone.local_path.provisioner import LocalNode, LocalPathProvisioner
 from kvstack.agents.standalone.own_usage import HollowUsage, of_real_node
+from kvstack.agents.standalone.pages.scheduling import add_scheduling_page
 from kvstack.agents.standalone.parts import (
     CONTROLLERS,
     DNS,
@@ -44,7 +45,6 @@ from kvstack.agents.standalone.parts import (
     PROXY,
     SCHEDULER,
 )
-from kvstack.agents.standalone.scheduling_page import add_scheduling_page
 from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
@@ -96,6 +96,10 @@ class AgentOptions:
     """What machines are told that join; None: they are told nothing."""
     outside: "Outside | None" = None
     """The process outside of the user namespace that this one is in; None: it is in none."""
+    found_nodes: tuple[str, ...] = ()
+    """Nodes of a copied cluster, which are run without processes."""
+    adopts_nodes: bool = True
+    """Whether nodes that others made with the label of hollow nodes are run, too."""
 
 
 class LocalAgents:
@@ -233,7 +237,8 @@ class LocalAgents:
 
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
-        options = HollowOptions(self._options.hollow_nodes)
+        given = self._options
+        options = HollowOptions(given.hollow_nodes, given.adopts_nodes, given.found_nodes)
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()

@@ -223,7 +223,7 @@ async def _serve(
 
 
 def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None:
-    from kvstack.agents.standalone.store_pages import add_store_pages
+    from kvstack.agents.standalone.pages.store import add_store_pages
 
     pages = server.site.pages
     add_store_pages(pages, member.page)
@@ -231,7 +231,7 @@ def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None
     for each in (directory, directory / "etcd"):
         server.certificates.add(each)
     if DASHBOARD not in own.without:
-        from kvstack.agents.standalone.dashboard_pages import add_dashboard
+        from kvstack.agents.standalone.pages.dashboard import add_dashboard
 
         add_dashboard(pages)
 

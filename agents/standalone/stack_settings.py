@@ -7,6 +7,7 @@ Flags of `kvstore` are passed on as they are.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -126,6 +127,15 @@ _RBAC: Final = {
 _BOOLEANS: Final = ("host-image", "ignore-limits", "rootless", "dns-autopath")
 
 
+class StoreFlag(NamedTuple):
+    """A flag of `kvstore` that is passed on to it."""
+
+    name: str
+    about: str
+    is_bool: bool
+    choices: tuple[str, ...]
+
+
 class StackOptions(NamedTuple):
     """What is started, and where it is kept."""
 
@@ -158,6 +168,21 @@ class StackOptions(NamedTuple):
     """Whether who is not root has a node, in a user namespace."""
     dns_walks: bool = False
     """Whether DNS walks the search paths of pods."""
+
+
+def own_flags() -> dict[str, str]:
+    """Return the flags of this command alone, and how ABOUT begins to say what each is for."""
+    told = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
+    return {name: told[name] for name in _OWN}
+
+
+def store_flags() -> list[StoreFlag]:
+    """Return the flags of `kvstore` that `split_own` passes on and that have an effect."""
+    return [
+        StoreFlag(flag.name, flag.help, flag.kind is embed.FlagKind.BOOL, flag.choices)
+        for flag in embed.FLAGS_WITH_EFFECT
+        if flag.name not in {*BY_NAME, *_OWN}
+    ]
 
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:

@@ -34,6 +34,7 @@ from kvstore.node.cluster.disk_watch import DiskWatch
 from kvstore.node.cluster.exchange import Exchange
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.committed import Committed
+from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.installation import Installation
 from kvstore.node.maintenance.checkpointer import Checkpointer
 from kvstore.node.maintenance.long_jobs import LongJobs
@@ -59,6 +60,7 @@ class Node:
     def __init__(self, parts: Parts) -> None:
         """Take the parts of a restored member."""
         self._parts = parts
+        self._budget = DiskBudget(parts)
         self._reads = Reads(parts)
         self._leadership = Leadership(parts, self._reads)
         self._disk_watch = DiskWatch(parts, self._leadership)
@@ -76,12 +78,13 @@ class Node:
             self._checker,
             self._logins,
             self._leadership,
+            self._budget,
         )
         self._streams = Streams(parts, self._leadership, self._checker)
-        self._proposals = Proposals(parts, self._committed)
+        self._proposals = Proposals(parts, self._committed, self._budget)
         self._submission = Submission(parts, self._leadership)
         self._installation = Installation(parts, self._checkpointer, self._jobs)
-        self._exchange = Exchange(parts)
+        self._exchange = Exchange(parts, self._budget)
         self._tick_ns = 0  # when raft's clock moved last; 0: never
         self._tick_due_ns = 0
         self._began_ns = 0  # the first turn
@@ -114,6 +117,7 @@ class Node:
         out, parts, now_ns = Outbox(), self._parts, inbox.now_ns
         time, pending = parts.time, parts.replication.pending
         time.now_ns, time.wall_ms = now_ns, inbox.wall_ms
+        self._budget.begin_turn()
         has_ticked = (now_ns >= self._tick_due_ns or parts.raft.lead == 0) and self._tick(now_ns)
         if inbox.has_peer_news or self._exchange.has_failed:
             self._exchange.receive(inbox)
@@ -127,7 +131,9 @@ class Node:
             self._router.admit(inbox, out)
         if self._committed.has_over_quota:
             for call_id in self._committed.take_over_quota():
-                self._router.raise_no_space(call_id)
+                refusal = self._router.raise_no_space(call_id)
+                if refusal is not None:
+                    out.refuse(call_id, refusal)
         if pending.is_waiting:
             self._submission.submit(now_ns, out)
         self._reads.ask()

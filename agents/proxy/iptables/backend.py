@@ -100,7 +100,12 @@ class IptablesBackend(Backend):
 
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
-        return False  # no rule depends on them
+        settings = self._layout.settings
+        changed = settings.with_service_ranges(ranges)
+        if changed == settings:
+            return False
+        self._layout = Layout(changed)
+        return True
 
     @override
     async def is_there(self) -> bool:

@@ -46,6 +46,8 @@ class Answer(NamedTuple):
 
     about: str
     target: str
+    since: str = ""
+    """When the Service was created that it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class _Writer:
 
     def _claim(self, table: str, chain: str, match: str, about: str, target: str) -> None:
         text = f"{self._name} {about}".strip()[:_COMMENT_CHARACTERS_MAX]
-        self._found.claims[Claim(table, chain, match)] = Answer(text, target)
+        self._found.claims[Claim(table, chain, match)] = Answer(text, target, self._port.since)
 
     def _chain(self, *, is_local: bool) -> str:
         return f"{names.LOCAL if is_local else names.CLUSTER}{self._hash}"
@@ -117,11 +119,11 @@ class _Writer:
             self._found.chains[chain] = (rule, *self._found.chains[chain])
 
     def _serve_external(self) -> None:
-        served, port = self._served, self._port
+        served, port, outside = self._served, self._port, self._layout.settings.outside
         if served.has_any:
             chain = f"{names.EXTERNAL}{self._hash}"
             self._found.chains[chain] = tuple(self._from_outside())
-            for address in port.external_ips:
+            for address in outside(port.external_ips):
                 self._claim(NAT, SERVICES, self._at(address), "external IP", chain)
             self._lead_balancers(chain)
             if port.node_port:
@@ -129,7 +131,7 @@ class _Writer:
                 self._claim(NAT, NODE_PORTS, match, "", chain)
         if served.external is not Verdict.ENDPOINTS:
             refusal = _REFUSALS[served.external]
-            for address in (*port.external_ips, *port.balancer_ips):
+            for address in outside((*port.external_ips, *port.balancer_ips)):
                 self._claim(FILTER, EXTERNAL_SERVICES, self._at(address), *refusal)
             if port.node_port:
                 for address in self._layout.node_port_addresses:
@@ -154,7 +156,7 @@ class _Writer:
                 *(f"{about} -s {each} -j {external}" for each in sources),
                 dropped,
             )
-        for address in port.balancer_ips:
+        for address in self._layout.settings.outside(port.balancer_ips):
             self._claim(NAT, SERVICES, self._at(address), "loadbalancer IP", target)
             if target != external:
                 about = f"traffic not accepted by {target}"

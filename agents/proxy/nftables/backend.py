@@ -9,7 +9,6 @@ may write the table of a network namespace: `machine_lock` says who.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from typing_extensions import override
@@ -79,10 +78,10 @@ class NftBackend(Backend):
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
         settings = self._ruleset.layout.settings
-        own = tuple(sorted(each for each in ranges if (":" in each) == (settings.family == 6)))
-        if own == settings.service_ranges:
+        changed = settings.with_service_ranges(ranges)
+        if changed == settings:
             return False
-        self._ruleset = Ruleset(Layout(replace(settings, service_ranges=own)))
+        self._ruleset = Ruleset(Layout(changed))
         return True
 
     @override

@@ -41,6 +41,8 @@ class Value(NamedTuple):
 
     verdict: str = ""
     comment: str = ""
+    since: str = ""
+    """When the Service was created that it leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class _Writer:
         comment = ""
         if container in (NO_ENDPOINTS, NO_ENDPOINT_NODE_PORTS):
             comment = self._port.name.text[:_COMMENT_BYTES_MAX]
-        self._found.elements[Element(container, key)] = Value(verdict, comment)
+        since = self._port.since if verdict else ""
+        self._found.elements[Element(container, key)] = Value(verdict, comment, since)
 
     def _at(self, address: str) -> str:
         return f"{address} . {self._port.protocol} . {self._port.port}"
@@ -107,7 +110,7 @@ class _Writer:
 
     def _serve_external(self) -> None:
         served, port = self._served, self._port
-        addresses = (*port.external_ips, *port.balancer_ips)
+        addresses = self._layout.settings.outside((*port.external_ips, *port.balancer_ips))
         if served.has_any:
             chain = f"external-{self._base}"
             self._found.chains[chain] = tuple(self._from_outside())
@@ -147,7 +150,7 @@ class _Writer:
         sources = self._served.allowed_sources(self._layout.settings.node_ip)
         chain = f"firewall-{self._base}"
         self._found.chains[chain] = (f"{self._x} saddr != {{ {', '.join(sources)} }} drop",)
-        for address in port.balancer_ips:
+        for address in self._layout.settings.outside(port.balancer_ips):
             self._add(FIREWALL_IPS, self._at(address), f"goto {chain}")
 
     def _to(self, endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
     ruleset = Ruleset(layout)
     ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole(TableContents(chains, sets))              all of it, whatever is in the table now
+    ruleset.whole(TableContents(chains, sets))     all of it, whatever is in the table now
     ruleset.take_stale()                            chains that may be deleted a second later
 
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
 before 6.2 still count the map's element that led there. An element that several ports want (a
 hairpin of one pod, an external address that two Services claim) is there while one of them does;
-the first by name decides where it leads.
+the oldest decides where it leads, so that nobody takes what another Service has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

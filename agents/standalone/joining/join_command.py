@@ -167,6 +167,14 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+def flag_meanings() -> dict[str, str]:
+    """Return the flags that have an effect, and what each is for."""
+    own = {name: meaning for name, (_, meaning) in _OWN.items()}
+    return own | {
+        name: meaning for name, meaning in kubelet.flag_meanings().items() if name not in _SET
+    }
+
+
 def read_arguments(arguments: Sequence[str]) -> JoinArguments:
     """Return what the command line says; JoinError."""
     own = {name: default for name, (default, _) in _OWN.items()}

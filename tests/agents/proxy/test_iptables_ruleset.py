@@ -15,7 +15,7 @@ from kvstack.agents.proxy.iptables.ruleset import Ruleset, TableContents
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import PortName
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
-from tests.agents.proxy.test_ruleset import slice_of, steps_of
+from tests.agents.proxy.test_ruleset import claim, slice_of, steps_of
 
 
 class Tables:
@@ -257,3 +257,25 @@ def test_what_is_taken_away() -> None:
     assert found["nat"].jumps == {("PREROUTING", "KUBE-SERVICES"), ("PREROUTING", "DOCKER")}
     assert "KUBE-SVC-AAAA" in found["nat"].chains
     assert found["raw"] == TableContents()
+
+
+def test_nobody_takes_what_another_service_has() -> None:
+    """Cluster IPs are not to be claimed, and an address of outside is the older Service's."""
+    tables = Tables(RuleSettings(4, service_ranges=("10.96.0.0/16",)))
+    tables.view.set_service(None, claim("b", "10.96.0.2", "2026-11-01"))
+    tables.view.set_slice(None, endpoint_slice(endpoint("10.0.0.5"), name="b", of="b"))
+    lines = tables.change()
+    assert [each for each in lines if each.startswith("-I") and "-d 203.0.113.9 " in each]
+    hostile = claim("a", "10.96.0.1", "2026-11-02")
+    hostile["spec"]["externalIPs"] += ["10.96.0.2"]
+    hostile["spec"]["type"] = "LoadBalancer"
+    hostile["spec"]["loadBalancerSourceRanges"] = ["192.0.2.0/24"]
+    hostile["status"] = {"loadBalancer": {"ingress": [{"ip": "10.96.0.2"}, {"ip": "192.0.2.7"}]}}
+    tables.view.set_service(None, hostile)
+    tables.view.set_slice(None, endpoint_slice(endpoint("10.0.0.6"), name="a", of="a"))
+    text = "\n".join(tables.change())
+    assert "-d 192.0.2.7 " in text
+    assert "-d 203.0.113.9 " not in text
+    assert "-d 10.96.0.2 " not in text
+    tables.view.set_service(claim("b", "10.96.0.2", "2026-11-01"), None)
+    assert "-d 203.0.113.9 " in "\n".join(tables.change())

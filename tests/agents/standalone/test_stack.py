@@ -161,6 +161,27 @@ def test_a_kubeconfig_is_written_once(tmp_path: Path) -> None:
     assert found["contexts"][0]["name"] == found["current-context"]
 
 
+def test_what_others_added_to_a_kubeconfig_stays(tmp_path: Path) -> None:
+    path = tmp_path / "admin.conf"
+    write_kubeconfig(path, kubeconfig("https://a:1", b"ca", "admin", Pair(b"cert", b"key")))
+    found = yaml.safe_load(path.read_text())
+    for members, member in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+        found[members].insert(0, {"name": "other", member: {"a": "b"}})
+    found["current-context"] = "other"
+    path.write_text(yaml.safe_dump(found))
+    same = kubeconfig("https://a:1", b"ca", "admin", Pair(b"cert", b"key"))
+    assert not write_kubeconfig(path, same)
+    assert write_kubeconfig(path, kubeconfig("https://b:2", b"ca", "admin", Pair(b"c", b"k")))
+    changed = yaml.safe_load(path.read_text())
+    assert changed["current-context"] == "other"
+    assert {each["name"] for each in changed["users"]} == {"admin", "other"}
+    servers = {each["name"]: each["cluster"].get("server") for each in changed["clusters"]}
+    assert servers == {"kvstack": "https://b:2", "other": None}
+    path.write_text("[")
+    assert write_kubeconfig(path, same)
+    assert path.read_bytes() == same
+
+
 @contextmanager
 def up(
     directory: Path,
