@@ -3,8 +3,8 @@
     claims.change({name: ({key: value}, {key: new value})})    [(key, before, now), …]
 
 Each port claims keys and says what they lead to. A key is there while one port claims it; of
-several the oldest decides, so that nobody takes what another Service has; of those of one age the
-first by name. What is returned are the keys for which that differs.
+several the oldest decides, so that nobody takes what another Service has. What is returned are the
+keys for which that differs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -19,6 +19,7 @@ class Dated(Protocol):
     @property
     def since(self) -> str:
         """When the Service was created that it leads to."""
+        ...
 
 
 K = TypeVar("K", bound=Hashable)

@@ -6,7 +6,7 @@ RuleSettings(4, local=LocalTraffic(cidrs=("10.244.0.0/24",)), node_ips=("192.0.2
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kvstack.agents.proxy.services import Family
 
@@ -41,10 +41,10 @@ class RuleSettings:
     drops_invalid: bool = True
     """Whether packets that belong to no connection are dropped: with iptables."""
 
-    def with_service_ranges(self, ranges: Iterable[str]) -> "RuleSettings":
-        """Return the same with ranges of cluster IPs; those of the other family are left out."""
-        own = tuple(sorted(each for each in ranges if (":" in each) == (self.family == 6)))
-        return replace(self, service_ranges=own)
+    def with_service_ranges(self, ranges: Iterable[str]) -> Self:
+        """Return them with those of the ranges that are of the family."""
+        own = sorted(each for each in ranges if (":" in each) == (self.family == 6))
+        return replace(self, service_ranges=tuple(own))
 
     def outside(self, addresses: Iterable[str]) -> list[str]:
         """Return the addresses without cluster IPs, which are those of other Services."""

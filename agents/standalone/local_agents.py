@@ -94,12 +94,12 @@ class AgentOptions:
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
     """What machines are told that join; None: they are told nothing."""
+    outside: "Outside | None" = None
+    """The process outside of the user namespace that this one is in; None: it is in none."""
     found_nodes: tuple[str, ...] = ()
     """Nodes of a copied cluster, which are run without processes."""
     adopts_nodes: bool = True
     """Whether nodes that others made with the label of hollow nodes are run, too."""
-    outside: "Outside | None" = None
-    """The process outside of the user namespace that this one is in; None: it is in none."""
 
 
 class LocalAgents:

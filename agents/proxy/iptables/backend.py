@@ -100,11 +100,11 @@ class IptablesBackend(Backend):
 
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
-        settings = self._layout.settings.with_service_ranges(ranges)
-        if settings == self._layout.settings:
+        settings = self._layout.settings
+        changed = settings.with_service_ranges(ranges)
+        if changed == settings:
             return False
-        self._layout = Layout(settings)
-        self._ruleset = Ruleset(self._layout)
+        self._layout = Layout(changed)
         return True
 
     @override

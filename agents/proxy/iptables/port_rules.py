@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     about: str
     target: str
     since: str = ""
-    """When the Service was created whose it is."""
+    """When the Service was created that it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,7 @@ class _Writer:
             self._found.chains[chain] = (rule, *self._found.chains[chain])
 
     def _serve_external(self) -> None:
-        served, port = self._served, self._port
-        outside = self._layout.settings.outside
+        served, port, outside = self._served, self._port, self._layout.settings.outside
         if served.has_any:
             chain = f"{names.EXTERNAL}{self._hash}"
             self._found.chains[chain] = tuple(self._from_outside())

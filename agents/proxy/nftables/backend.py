@@ -77,11 +77,11 @@ class NftBackend(Backend):
 
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
-        before = self._ruleset.layout.settings
-        settings = before.with_service_ranges(ranges)
-        if settings == before:
+        settings = self._ruleset.layout.settings
+        changed = settings.with_service_ranges(ranges)
+        if changed == settings:
             return False
-        self._ruleset = Ruleset(Layout(settings))
+        self._ruleset = Ruleset(Layout(changed))
         return True
 
     @override

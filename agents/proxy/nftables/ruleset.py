@@ -2,7 +2,7 @@
 
     ruleset = Ruleset(layout)
     ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole(TableContents(chains, sets))              all of it, whatever is in the table now
+    ruleset.whole(TableContents(chains, sets))     all of it, whatever is in the table now
     ruleset.take_stale()                            chains that may be deleted a second later
 
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels

@@ -25,10 +25,10 @@ from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 MACHINE: Final = "/dev"
-_TERMINALS: Final = 5
-"""The group of terminals (tty)."""
 COPIED_MAX: Final = 10_000
 """Device files and links that are copied."""
+_TERMINALS: Final = 5
+"""The group of terminals (tty)."""
 _OWN: Final = frozenset(
     ("console", "core", "fd", "mqueue", "ptmx", "pts", "shm", "stderr", "stdin", "stdout")
 )
