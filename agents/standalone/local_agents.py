@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
     from kvstack.agents.standalone.local_dns import LocalDnsOptions
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
+    from kvstack.agents.standalone.rootless.outside import Outside
 
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
@@ -95,6 +96,8 @@ class AgentOptions:
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
     """What machines are told that join; None: they are told nothing."""
+    outside: "Outside | None" = None
+    """The process outside of the user namespace that this one is in; None: it is in none."""
     found_nodes: tuple[str, ...] = ()
     """Nodes of a copied cluster, which are run without processes."""
     adopts_nodes: bool = True
@@ -146,6 +149,9 @@ class LocalAgents:
             await self._start_proxy(running, informers, self._proxy_options)
         if self._options.node is not None and NODE not in self._options.without:
             await self._start_node(running, informers, self._options.node)
+        if self._options.outside is not None and self._options.node is not None:
+            own = self._options.node.name, self._options.node.ip
+            await self._publish(running, informers, self._options.outside, own)
         if self._options.facts is not None:
             self._start_telling(running, self._options.facts)
         if METRICS not in self._options.without:
@@ -312,6 +318,19 @@ class LocalAgents:
             return
         self._own_nodes.append(of_real_node(node, self._clock))
         self._logger.info("the node is ready", name=options.name)
+
+    async def _publish(
+        self,
+        stack: AsyncExitStack,
+        informers: Informers,
+        outside: "Outside",
+        node: tuple[str, str],
+    ) -> None:
+        from kvstack.agents.standalone.rootless.published import PublishedPorts
+
+        ports = PublishedPorts(outside, informers, node, self._logger)
+        stack.push_async_callback(ports.stop)
+        await ports.start()
 
     async def _start_metrics(self, stack: AsyncExitStack, informers: Informers) -> None:
         metrics = LocalMetrics(

@@ -134,8 +134,9 @@ def main(arguments: Sequence[str]) -> int:
 
     @asynccontextmanager
     async def beside(_api: Api, informers: Informers) -> AsyncIterator[None]:
-        ranges = (pods,) if pods else ()
-        settings = LocalProxyOptions(options.name, options.ip, ranges, leaves_rules=True)
+        ranges = tuple(filter(None, pods.split(",")))
+        ips = (options.ip, *options.more_ips)
+        settings = LocalProxyOptions(options.name, ips, ranges, leaves_rules=True)
         proxy = LocalProxy(informers, settings, SystemClock(), log)
         try:
             if wanted.has_proxy:

@@ -196,7 +196,7 @@ def _identity(state: os.stat_result | None) -> tuple[int, ...]:
 
 def _held(lock: Path) -> str:
     try:
-        age_s = SystemClock().unix_ms() / 1000 - lock.stat().st_mtime
+        age_s = max(SystemClock().unix_ms() / 1000 - lock.stat().st_mtime, 0.0)
     except OSError:
         age_s = 0.0
     return (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvstack.agents.standalone.agent_settings import agent_options, pod_range
+from kvstack.agents.standalone.agent_settings import agent_options, pod_ranges
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
     pki_dir,
@@ -111,14 +111,14 @@ def test_a_range_of_pods_is_used_by_what_is_there(
     pki.mkdir(parents=True)
     for name in ("ca.crt", "ca.key", "sa.key"):
         (pki / name).touch()
-    with pod_range(own, LineLogger([], "fatal")) as pods:
-        assert pods == wanted
+    with pod_ranges(own, (), LineLogger([], "fatal")) as pods:
+        assert pods == (wanted,)
         found = agent_options(own, pods)
     ranges = found.controllers.node_ranges
     assert ranges is not None
     assert ranges.clusters == (wanted,)
     assert found.node is not None
-    assert (found.node.network, found.node.cluster_range) == (network, wanted)
+    assert (found.node.network, found.node.cluster_ranges) == (network, (wanted,))
 
 
 def test_pods_of_the_machines_files_do_not_see_the_clusters_own() -> None:
