@@ -309,4 +309,4 @@ def test_a_request_whose_certificate_has_ended_goes() -> None:
     assert asked == []
     asked, again = drive(Cleaner().reconcile("all", view, NOW_S + 3601))
     assert [type(each) for each in asked] == [Delete]
-    assert again == Again(3600.0)
+    assert again == Again(3600.0, is_routine=True)

@@ -84,7 +84,7 @@ class World:
     ) -> list[Action]:
         plan = self.controller.reconcile("monitor", view(nodes, pods, leases), NOW_S + after_s)
         asked, after = drive(plan, answer)
-        assert after == Again(5.0)
+        assert after == Again(5.0, is_routine=True)
         return asked
 
     def taint(self, after_s: float, nodes: list[Object]) -> tuple[list[Action], Any]:

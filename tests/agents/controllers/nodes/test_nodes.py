@@ -148,8 +148,8 @@ def test_what_tolerates_stays() -> None:
 def test_pods_of_lost_nodes_go_when_it_is_sure() -> None:
     collector = PodGarbageCollector(0)
     view = view_of({NODES: [], PODS: [pod("p")]})
-    assert drive(collector.reconcile("all", view, NOW_S)) == ([], Again(20.0))
-    assert drive(collector.reconcile("all", view, NOW_S + 39)) == ([], Again(20.0))
+    assert drive(collector.reconcile("all", view, NOW_S)) == ([], Again(20.0, is_routine=True))
+    assert drive(collector.reconcile("all", view, NOW_S + 39)) == ([], Again(20.0, is_routine=True))
     asked, _ = drive(collector.reconcile("all", view, NOW_S + 40), lambda action: node())
     assert [type(each) for each in asked] == [Get]
 

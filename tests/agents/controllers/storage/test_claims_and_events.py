@@ -158,13 +158,13 @@ def test_why_a_claim_waits(
 ) -> None:
     asked, after = bound("claim/n/c", [given], [], classes, pods)
     assert told(asked) == [event]
-    assert after == Again(15.0)
+    assert after == Again(15.0, is_routine=True)
 
 
 def test_a_claim_that_waits_is_looked_at_as_often_as_told_and_not_provisioned() -> None:
     given, options = claim(storageClassName="s"), VolumeOptions(30.0, provisions=False)
     asked, after = bound("claim/n/c", [given], [], [storage_class()], options=options)
-    assert (asked, after) == ([], Again(30.0))
+    assert (asked, after) == ([], Again(30.0, is_routine=True))
 
 
 def test_a_provisioner_is_told_by_both_annotations() -> None:
@@ -229,7 +229,7 @@ def test_the_newest_default_class_is_given_later() -> None:
 def test_a_claim_that_names_what_it_cannot_have(spec: Object, event: tuple[str, str, str]) -> None:
     asked, after = bound("claim/n/c", [claim(volumeName="v")], [volume(**spec)])
     assert told(asked) == [event]
-    assert after == Again(15.0)
+    assert after == Again(15.0, is_routine=True)
 
 
 def test_a_claim_that_we_bound_to_anothers_volume_is_an_error() -> None:

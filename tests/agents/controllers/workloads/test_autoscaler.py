@@ -261,7 +261,7 @@ def _status(asked: list[Action]) -> Object:
 
 def test_a_target_is_scaled() -> None:
     asked, again = _round(_usage("900m"))
-    assert again == Again(15.0)
+    assert again == Again(15.0, is_routine=True)
     scaled = next(x for x in asked if isinstance(x, Update) and x.subresource == "scale")
     assert scaled.obj["spec"]["replicas"] == 4
     [event] = [each for each in asked if isinstance(each, Record)]
@@ -461,7 +461,7 @@ def test_pods_of_two_autoscalers_are_scaled_by_none() -> None:
     alone = view_of({HORIZONTAL_POD_AUTOSCALERS: [_autoscaler("also")], PODS: PODS_THERE})
     drive(controller.reconcile(KEY, alone, NOW_S), answer)
     _, again = drive(controller.reconcile("default/also", alone, NOW_S), answer)
-    assert again == Again(15.0)
+    assert again == Again(15.0, is_routine=True)
 
 
 def test_an_autoscaler_is_looked_at_in_its_own_time() -> None:
