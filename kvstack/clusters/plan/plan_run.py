@@ -10,7 +10,9 @@ own, in the caller's thread; nothing of the fork is left.
 """
 
 import asyncio
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,14 +79,20 @@ class PlanResult(NamedTuple):
 def run_plan(
     contents: Contents, change: Change, settings: PlanSettings, log: Logger, progress: Progress
 ) -> PlanResult:
-    """Make a change on a fork of contents; raises ComponentError."""
+    """Make a change on a fork of contents; raises ComponentError.
+
+    SIGTERM ends it as SIGINT does: with KeyboardInterrupt, once nothing is left of it.
+    """
     line = Timeline(AT_ONCE, real_s=time.monotonic())
     with (
         tempfile.TemporaryDirectory(prefix="kvstack-plan-") as directory,
         asyncio.Runner(loop_factory=partial(VirtualLoop, line)) as runner,
     ):
         run = _Run(contents, change, settings, Path(directory), log, progress)
-        return runner.run(run.result())
+        try:
+            return runner.run(run.result())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 class _Run:
@@ -109,6 +117,9 @@ class _Run:
     async def result(self) -> PlanResult:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
+        task = asyncio.current_task()
+        if task is not None and threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
         contents, self._contents = self._contents, None
         assert contents is not None
         began_ms = round(contents.time_s * 1000) or None

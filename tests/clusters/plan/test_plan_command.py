@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing_extensions import override
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.clusters.commands.plan_command import main
 from tests.clusters.plan.planning import SHOP
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -221,3 +223,23 @@ def test_a_command_reaches_the_fork_alone(user: User) -> None:
     assert 'deployment.apps "web" deleted' in done.stderr
     failed = user.run("--", "kubectl", "-n", "shop", "get", "deployment", "none", code=2)
     assert "the command ended with exit code 1" in failed.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_plan_that_is_ended_leaves_nothing(user: User, number: signal.Signals) -> None:
+    sign = user.directory / "begun"
+    script = f"echo $$ > {sign}; exec sleep 600"
+    process = subprocess.Popen(
+        [*KVSTACK, "plan", "--", "sh", "-c", script],
+        env=user.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: sign.exists() and sign.read_text().strip(), timeout_s=TIMEOUT_S)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert errors.endswith("interrupted\n")
+    assert not Path(f"/proc/{sign.read_text().strip()}").exists()
+    assert list((user.directory / "tmp").iterdir()) == []

@@ -97,6 +97,19 @@ def test_the_next_step(
     assert type(found) is type(step)
 
 
+def test_pods_may_run_for_a_while_before_they_are_ready() -> None:
+    obj = running(pod())
+    obj["status"]["conditions"] = []
+
+    def step(running_s: float) -> pods.Step:
+        return pods.next_step(obj, running_s, told_ready=False, ready_after_s=5.0)
+
+    assert step(2.0) == pods.Wait(3.0)
+    assert step(5.0) == pods.SetReady(is_ready=True)
+    never = running(pod(annotations={"hollow/ready": "false"}))
+    assert pods.next_step(never, 2.0, told_ready=False, ready_after_s=5.0) is None
+
+
 def test_a_pod_that_runs() -> None:
     status = begun(pod(), "10.244.1.1")
     assert status["phase"] == "Running"
