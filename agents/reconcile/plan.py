@@ -322,6 +322,11 @@ class BackOff:
     retries_max: int | None = None
     """After so many failures in a row a key waits for its next change."""
 
+    @property
+    def is_period(self) -> bool:
+        """Whether keys come again after the same time always, whatever came of them."""
+        return self.base_s == self.max_s
+
 
 DEFAULT_BACK_OFF: Final = BackOff()
 

@@ -272,6 +272,8 @@ class Runner:
             self._queue.forget(key)
             return
         wait_s = self._queue.add_rate_limited(key)
+        if self.controller.back_off.is_period:
+            self._routine.add(key)
         if isinstance(error, ApiError) and error.is_conflict:
             say = self._logger.debug
         else:

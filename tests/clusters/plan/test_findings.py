@@ -1,8 +1,10 @@
 """What a plan names: what gets stuck, and what nobody here can know."""
 
+import asyncio
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from kvstack.clusters.plan.plan_run import PlanSettings
 from kvstack.clusters.plan.printing import as_markdown, as_table
 from kvstack.clusters.plan.report import Report, report_of
 from kvstack.clusters.plan.writes import Write, who
+from kvstack.clusters.sources.source import ReadOptions, Silent
+from kvstack.clusters.sources.state_files import StateFileSource
 from tests.clusters.plan.planning import (
     SETTINGS,
     SHOP,
@@ -25,6 +29,7 @@ from tests.clusters.plan.planning import (
     edited,
     plan,
 )
+from tests.clusters.support.snapshots import real_snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +174,17 @@ def test_what_kubectl_set_passes_to_the_manager_that_applies() -> None:
             "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}},
         },
     ]
+
+
+def test_a_real_cluster_whose_metrics_nobody_answers_comes_to_rest(tmp_path: Path) -> None:
+    source = StateFileSource(real_snapshot(tmp_path))
+    contents = asyncio.run(source.read(ReadOptions(has_events=False), Silent()))
+    change = edited(("namespace: shop", "namespace: default"), kind="Deployment")()
+    report = reported(contents, change)
+    assert "+ deployment default/web" in as_table(report)
+    (finding,) = said(report.unforeseen)
+    assert finding.startswith("aggregated API server v1beta1.metrics.k8s.io: was not reached")
+    assert report.passed_s < 300
 
 
 # Commands.
