@@ -22,6 +22,51 @@ def encode_entries(
     crc: int,
 ) -> tuple[bytes, int]: ...
 
+class Kernels:
+    def __init__(self) -> None: ...
+    def encode_puts(
+        self,
+        keys: list[bytes],
+        values: list[bytes],
+        leases: list[int] | None,
+        creates: list[int],
+        versions: list[int],
+        first: int,
+    ) -> tuple[list[bytes], list[bytes]]: ...
+    def put_replies(
+        self, call_ids: list[int], head: bytes, tail: bytes, first: int
+    ) -> list[tuple[int, int, bytes]]: ...
+    def swap_replies(
+        self,
+        call_ids: list[int],
+        outcomes: bytes,
+        revisions: list[int],
+        kvs: list[bytes],
+        head: bytes,
+        tail: bytes,
+    ) -> list[tuple[int, int, bytes]]: ...
+    def get_replies(
+        self, gets: list[tuple[int, bytes]], kvs: list[bytes | None], header: bytes
+    ) -> list[tuple[int, int, bytes]]: ...
+    def tally(self, tuples: list[tuple[int, int, bytes]]) -> tuple[dict[int, int], int]: ...
+
+class PlainCalls:
+    def __init__(
+        self, put: tuple[int, int], range_: int, txn: tuple[int, int], overhead_bytes: int
+    ) -> None: ...
+    def recognize(
+        self,
+        calls: list[tuple[int, int, bytes]],
+        start: int,
+        room_bytes: int,
+        data_bytes_max: int,
+        id_prefix: int,
+        id_suffix: int,
+    ) -> tuple[int, list[Any], list[tuple[int, bytes]], list[tuple[int, bytes]]]: ...
+    def puts_of_entries(
+        self, entries: list[Entry], start: int
+    ) -> tuple[list[bytes], list[bytes]]: ...
+
 class RowSums:
     def __init__(self) -> None: ...
     def seal(self, rows: Sequence[Row]) -> list[Row]: ...

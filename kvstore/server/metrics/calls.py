@@ -30,6 +30,7 @@ from kvstore.batch import STORE_IDS, Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
+from kvstore.wire.columns import tally
 from kvstore.wire.rpc import METHODS, Kind
 
 METHOD_BITS: Final = 8
@@ -163,18 +164,11 @@ class CallCounters:
 
     def _start(self, calls: list[CallTuple]) -> None:
         started, received = self.started, self.received
-        methods = list(map(_second, calls))
-        first, total = methods[0], len(methods)
-        if methods.count(first) == total:
-            self._batch_counts = {first: total}
-            started[first] += total
-            received[first] += total
-        else:
-            self._batch_counts = counts = Counter(methods)
-            for method, count in counts.items():
-                started[method] += count
-                received[method] += count
-        self.received_bytes += sum(map(len, map(_third, calls)))
+        self._batch_counts, size_bytes = tally(calls)
+        for method, count in self._batch_counts.items():
+            started[method] += count
+            received[method] += count
+        self.received_bytes += size_bytes
 
     def _count_streams(self, inbox: Inbox, now_ns: int) -> None:
         for stream_id, method in inbox.opened:
@@ -250,9 +244,10 @@ class CallCounters:
             replies = [reply for reply in replies if _is_counted(reply[0])]
         if batch or replies:
             self._batch = []
-            if not self._is_all_answered(batch, replies, now_ns):
+            codes, size_bytes = tally(replies)
+            if not self._is_all_answered(batch, codes, now_ns):
                 self._count_mixed(batch, replies, now_ns)
-            self.sent_bytes += sum(map(len, map(_third, replies)))
+            self.sent_bytes += size_bytes
         if out.responses:
             self._pages.update([each[0] for each in out.responses if each[3] is None])
         if out.deliveries:
@@ -262,11 +257,12 @@ class CallCounters:
             if stream_id in self._streams:
                 self._end_stream(stream_id, code, now_ns)
 
-    def _is_all_answered(
-        self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
-    ) -> bool:
-        """Count a turn whose replies answer exactly its batch, all of them OK and none slow."""
-        if self._open or len(batch) != len(replies) or any(map(_second, replies)):
+    def _is_all_answered(self, batch: list[CallTuple], codes: dict[int, int], now_ns: int) -> bool:
+        """Count a turn whose replies answer exactly its batch, all of them OK and none slow.
+
+        codes: how many replies have each code.
+        """
+        if self._open or codes != {0: len(batch)}:
             return False
         took_ns = now_ns - self._began_ns
         if took_ns > self._slow_ns:
