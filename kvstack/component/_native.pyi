@@ -19,6 +19,7 @@ ABI: int  # see kvstack.component.crate
 
 def encode_entries(
     entries: list[Entry],
+    state: bytes,
     crc: int,
 ) -> tuple[bytes, int]: ...
 
