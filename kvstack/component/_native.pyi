@@ -30,12 +30,11 @@ class Kernels:
         keys: list[bytes],
         values: list[bytes],
         leases: list[int] | None,
-        creates: list[int],
-        versions: list[int],
+        numbers: tuple[list[int], list[int]],
         first: int,
     ) -> tuple[list[bytes], list[bytes]]: ...
     def put_replies(
-        self, call_ids: list[int], head: bytes, tail: bytes, first: int
+        self, call_ids: list[int], header: tuple[bytes, bytes], first: int
     ) -> list[tuple[int, int, bytes]]: ...
     def swap_replies(
         self,
@@ -43,8 +42,7 @@ class Kernels:
         outcomes: bytes,
         revisions: list[int],
         kvs: list[bytes],
-        head: bytes,
-        tail: bytes,
+        header: tuple[bytes, bytes],
     ) -> list[tuple[int, int, bytes]]: ...
     def get_replies(
         self, gets: list[tuple[int, bytes]], kvs: list[bytes | None], header: bytes
@@ -59,10 +57,8 @@ class PlainCalls:
         self,
         calls: list[tuple[int, int, bytes]],
         start: int,
-        room_bytes: int,
-        data_bytes_max: int,
-        id_prefix: int,
-        id_suffix: int,
+        limits: tuple[int, int],
+        last_id: tuple[int, int],
     ) -> tuple[int, list[Any], list[tuple[int, bytes]], list[tuple[int, bytes]]]: ...
     def puts_of_entries(
         self, entries: list[Entry], start: int

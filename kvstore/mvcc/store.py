@@ -293,7 +293,7 @@ class Store:
         first: MainRevision,
     ) -> list[Event]:
         """Add the records of puts at consecutive revisions; return their events."""
-        revkeys, kvs = encode_puts(keys, values, leases, creates, versions, first)
+        revkeys, kvs = encode_puts(keys, values, leases, (creates, versions), first)
         self._records.fresh.update(zip(revkeys, kvs, strict=True))
         mains = range(first, first + len(keys))
         # The hot path of every write: a third of the cost of Event(...) for each.

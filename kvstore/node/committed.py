@@ -78,7 +78,7 @@ class Committed:
         if run.field == Field.PUT:
             first_revision = applier.put_run(run.keys, run.values)  # type: ignore[arg-type]
             if first_revision is not None:
-                out.replies += put_replies(run.call_ids, *applier.header_parts(), first_revision)
+                out.replies += put_replies(run.call_ids, applier.header_parts(), first_revision)
                 return len(run)
         elif self._apply_swaps(run, out):
             return 0
@@ -103,7 +103,7 @@ class Committed:
             call_ids = [each for at, each in enumerate(call_ids) if at not in positions]
         counters.note_in_batch(Field.TXN, True, len(call_ids))
         header = applier.header_parts()
-        out.replies += swap_replies(call_ids, bytes(outcomes), revisions, kvs, *header)
+        out.replies += swap_replies(call_ids, bytes(outcomes), revisions, kvs, header)
         return True
 
     def _apply_unawaited(self, entries: list[Entry], at: int) -> int:

@@ -52,15 +52,13 @@ class PlainCalls(Protocol):
         self,
         calls: list[Call],
         start: int,
-        room_bytes: int,
-        data_bytes_max: int,
-        id_prefix: int,
-        id_suffix: int,
+        limits: tuple[int, int],
+        last_id: tuple[int, int],
     ) -> Recognized:
         """Recognize calls from start on, up to the first other one.
 
-        A write that costs room_bytes or more is another one, and one whose entry takes more than
-        data_bytes_max. The ids of entries begin at id_prefix | id_suffix + 1; see RequestIds.
+        limits: a write that costs so much or more is another one, and one whose entry takes more
+        bytes than that. The ids of entries come after the last one; see RequestIds.last.
         """
         ...
 
@@ -76,12 +74,12 @@ class PythonPlainCalls:
         self,
         calls: list[Call],
         start: int,
-        room_bytes: int,
-        data_bytes_max: int,
-        id_prefix: int,
-        id_suffix: int,
+        limits: tuple[int, int],
+        last_id: tuple[int, int],
     ) -> Recognized:
         """See PlainCalls."""
+        room_bytes, data_bytes_max = limits
+        id_prefix, id_suffix = last_id
         runs: list[RunColumns] = []
         gets: list[Get] = []
         local_gets: list[Get] = []

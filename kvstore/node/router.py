@@ -156,12 +156,10 @@ class Router:
         """Handle calls that are refused for no other reason than their own contents."""
         parts, reads = self._parts, self._reads
         ids, pending = parts.replication.request_ids, parts.replication.pending
-        room_bytes, data_bytes_max = self._room_bytes, parts.limits.request_bytes_max
+        limits = self._room_bytes, parts.limits.request_bytes_max
         at, end = 0, len(calls)
         while at < end:
-            at, runs, gets, local_gets = PLAIN_CALLS.recognize(
-                calls, at, room_bytes, data_bytes_max, *ids.last
-            )
+            at, runs, gets, local_gets = PLAIN_CALLS.recognize(calls, at, limits, ids.last)
             for field, call_ids, bodies, datas, keys, values in runs:
                 ids.skip(len(datas))
                 pending.add_run(datas, PlainRun(field, call_ids, bodies, keys, values))

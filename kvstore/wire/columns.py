@@ -43,15 +43,19 @@ class Kernels(Protocol):
         keys: list[bytes],
         values: list[bytes],
         leases: list[int] | None,
-        creates: list[int],
-        versions: list[int],
+        numbers: tuple[list[int], list[int]],
         first: int,
     ) -> Records:
-        """Return the records of puts at consecutive main revisions; leases None: all are 0."""
+        """Return the records of puts at consecutive main revisions.
+
+        leases None: all are 0; numbers: create revisions and versions.
+        """
         ...
 
-    def put_replies(self, call_ids: list[int], head: bytes, tail: bytes, first: int) -> list[Reply]:
-        """Return the replies to puts at consecutive revisions; head, tail: splice.HeaderMaker."""
+    def put_replies(
+        self, call_ids: list[int], header: tuple[bytes, bytes], first: int
+    ) -> list[Reply]:
+        """Return the replies to puts at consecutive revisions; header: HeaderMaker.parts."""
         ...
 
     def swap_replies(
@@ -60,8 +64,7 @@ class Kernels(Protocol):
         outcomes: bytes,
         revisions: list[int],
         kvs: list[bytes],
-        head: bytes,
-        tail: bytes,
+        header: tuple[bytes, bytes],
     ) -> list[Reply]:
         """Return the replies to compare-and-puts; kvs are those of GOT, in order."""
         ...
@@ -85,22 +88,24 @@ class PythonKernels:
         keys: list[bytes],
         values: list[bytes],
         leases: list[int] | None,
-        creates: list[int],
-        versions: list[int],
+        numbers: tuple[list[int], list[int]],
         first: int,
     ) -> Records:
         """See Kernels."""
         mains = range(first, first + len(keys))
-        numbers = zip(creates, mains, versions, strict=True)
-        of_keys = zip(keys, numbers, values, leases or repeat(0, len(keys)), strict=True)
+        creates, versions = numbers
+        of_puts = zip(creates, mains, versions, strict=True)
+        of_keys = zip(keys, of_puts, values, leases or repeat(0, len(keys)), strict=True)
         kvs = [splice.encode_kv(key, *each, value, lease) for key, each, value, lease in of_keys]
         return [main.to_bytes(8, "big") + _REVISION_KEY_END for main in mains], kvs
 
-    def put_replies(self, call_ids: list[int], head: bytes, tail: bytes, first: int) -> list[Reply]:
+    def put_replies(
+        self, call_ids: list[int], header: tuple[bytes, bytes], first: int
+    ) -> list[Reply]:
         """See Kernels."""
         numbers = map(varint, range(first, first + len(call_ids)))
         return [
-            (call_id, 0, _header(head, number, tail))
+            (call_id, 0, _header(header, number))
             for call_id, number in zip(call_ids, numbers, strict=True)
         ]
 
@@ -110,22 +115,21 @@ class PythonKernels:
         outcomes: bytes,
         revisions: list[int],
         kvs: list[bytes],
-        head: bytes,
-        tail: bytes,
+        header: tuple[bytes, bytes],
     ) -> list[Reply]:
         """See Kernels."""
         next_kv = iter(kvs).__next__
         replies: list[Reply] = []
         for call_id, outcome, revision in zip(call_ids, outcomes, revisions, strict=True):
-            header = _header(head, varint(revision), tail)
+            field = _header(header, varint(revision))
             if outcome == SWAPPED:
-                response = splice.put_in_txn_response(header, revision)
+                response = splice.put_in_txn_response(field, revision)
             elif outcome == NOT_SWAPPED:
-                response = header
+                response = field
             else:
                 own = splice.revision_field(revision)
                 got = own if outcome == ABSENT else splice.get_response(own, next_kv())
-                response = splice.txn_response(header, False, (splice.response_op(1, got),))
+                response = splice.txn_response(field, False, (splice.response_op(1, got),))
             replies.append((call_id, 0, response))
         return replies
 
@@ -143,7 +147,8 @@ class PythonKernels:
         return dict(Counter(map(_second, tuples))), sum(map(len, map(_third, tuples)))
 
 
-def _header(head: bytes, number: bytes, tail: bytes) -> bytes:
+def _header(parts: tuple[bytes, bytes], number: bytes) -> bytes:
+    head, tail = parts
     return b"\n%c%b\x18%b%b" % (len(head) + 1 + len(number) + len(tail), head, number, tail)
 
 

@@ -43,8 +43,8 @@ def test_records(
     keys, values = [each[0] for each in puts], [each[1] for each in puts]
     leases = [each[2] for each in puts] if with_leases else None
     creates, versions = [each[3] for each in puts], [each[4] for each in puts]
-    found = kernels().encode_puts(keys, values, leases, creates, versions, first)
-    assert found == PYTHON.encode_puts(keys, values, leases, creates, versions, first)
+    found = kernels().encode_puts(keys, values, leases, (creates, versions), first)
+    assert found == PYTHON.encode_puts(keys, values, leases, (creates, versions), first)
     for at, kv in enumerate(found[1]):
         assert kv_pb2.KeyValue.FromString(kv) == kv_pb2.KeyValue(
             key=keys[at],
@@ -59,8 +59,8 @@ def test_records(
 @QUICK
 @given(st.lists(CALL_IDS, max_size=5), HEADERS, UINT63)
 def test_replies_to_puts(call_ids: list[int], header: tuple[bytes, bytes], first: int) -> None:
-    found = kernels().put_replies(call_ids, *header, first)
-    assert found == PYTHON.put_replies(call_ids, *header, first)
+    found = kernels().put_replies(call_ids, header, first)
+    assert found == PYTHON.put_replies(call_ids, header, first)
     for _, _, response in found:
         rpc_pb2.PutResponse.FromString(response)
 
@@ -77,8 +77,8 @@ def test_replies_to_swaps(
     call_ids, revisions = [each[0] for each in swaps], [each[2] for each in swaps]
     outcomes = bytes(each[1] for each in swaps)
     kvs = [splice.encode_kv(text, 1, 2, 3, text, 0) for text in texts]
-    found = kernels().swap_replies(call_ids, outcomes, revisions, kvs, *header)
-    assert found == PYTHON.swap_replies(call_ids, outcomes, revisions, kvs, *header)
+    found = kernels().swap_replies(call_ids, outcomes, revisions, kvs, header)
+    assert found == PYTHON.swap_replies(call_ids, outcomes, revisions, kvs, header)
     for (_, _, response), outcome in zip(found, outcomes, strict=True):
         message = rpc_pb2.TxnResponse.FromString(response)
         assert message.succeeded is (outcome == columns.SWAPPED)
@@ -104,24 +104,24 @@ def test_a_tally(tuples: list[tuple[int, int, bytes]]) -> None:
 def test_columns_of_different_lengths_are_refused() -> None:
     found = kernels()
     with pytest.raises(ValueError, match="differ in length"):
-        found.encode_puts([b"k"], [], None, [1], [1], 1)
+        found.encode_puts([b"k"], [], None, ([1], [1]), 1)
     with pytest.raises(ValueError, match="differ in length"):
-        found.encode_puts([b"k"], [b"v"], [], [1], [1], 1)
+        found.encode_puts([b"k"], [b"v"], [], ([1], [1]), 1)
     with pytest.raises(ValueError, match="differ in length"):
-        found.swap_replies([1], b"", [1], [], b"", b"")
+        found.swap_replies([1], b"", [1], [], (b"", b""))
     with pytest.raises(ValueError, match="1 gets and 0 KeyValues"):
         found.get_replies([(1, b"k")], [], b"")
     with pytest.raises(ValueError, match="9 is no outcome"):
-        found.swap_replies([1], b"\x09", [1], [], b"", b"")
+        found.swap_replies([1], b"\x09", [1], [], (b"", b""))
     with pytest.raises(IndexError):
-        found.swap_replies([1], bytes((GOT,)), [1], [], b"", b"")
+        found.swap_replies([1], bytes((GOT,)), [1], [], (b"", b""))
 
 
 def test_columns_of_other_types_are_refused() -> None:
     found = kernels()
     with pytest.raises(TypeError):
-        found.encode_puts(["k"], [b"v"], None, [1], [1], 1)  # type: ignore[list-item]
+        found.encode_puts(["k"], [b"v"], None, ([1], [1]), 1)  # type: ignore[list-item]
     with pytest.raises(TypeError):
         found.get_replies([5], [None], b"")  # type: ignore[list-item]
     with pytest.raises(OverflowError):
-        found.encode_puts([b"k"], [b"v"], None, [-1], [1], 1)
+        found.encode_puts([b"k"], [b"v"], None, ([-1], [1]), 1)

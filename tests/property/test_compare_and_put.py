@@ -60,7 +60,7 @@ def test_a_run_and_one_by_one(requests: list[pb.TxnRequest], quota_bytes: int) -
     answers = dict(found.refused)
     left = [at for at in range(len(planned)) if at not in answers]
     header = together.applier.header_parts()
-    replies = swap_replies(left, bytes(found.outcomes), found.revisions, found.kvs, *header)
+    replies = swap_replies(left, bytes(found.outcomes), found.revisions, found.kvs, header)
     for _, code, response in replies:
         assert code == 0
         pb.TxnResponse.FromString(response)

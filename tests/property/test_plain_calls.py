@@ -78,7 +78,7 @@ def of_crate() -> PlainCalls:
 def recognized(
     calls: PlainCalls, found: list[Call], start: int, room: int, size: int, suffix: int
 ) -> list[object]:
-    end, runs, gets, local_gets = calls.recognize(found, start, room, size, 5 << 48, suffix)
+    end, runs, gets, local_gets = calls.recognize(found, start, (room, size), (5 << 48, suffix))
     return [end, [tuple(run) for run in runs], gets, local_gets]
 
 
@@ -124,9 +124,9 @@ def test_of_any_bytes_it_recognizes_no_more(
     for method, body in requests:
         damaged = body[:at] + written + body[at + removed :]
         call = [(1, method, damaged)]
-        found = of_crate().recognize(call, 0, 1 << 62, 1 << 20, 0, 0)
+        found = of_crate().recognize(call, 0, (1 << 62, 1 << 20), (0, 0))
         if found[0]:
-            expected = PYTHON.recognize(call, 0, 1 << 62, 1 << 20, 0, 0)
+            expected = PYTHON.recognize(call, 0, (1 << 62, 1 << 20), (0, 0))
             assert _plain(found) == _plain(expected)
 
 
@@ -168,7 +168,7 @@ def test_a_run_ends_where_another_kind_begins() -> None:
         (5, rpc.PUT, put), (6, rpc.STATUS, b""), (7, rpc.PUT, put),
     ]  # fmt: skip
     for each in (of_crate(), PYTHON):
-        end, runs, gets, local_gets = each.recognize(calls, 0, 1 << 62, 1 << 20, 1 << 48, 9)
+        end, runs, gets, local_gets = each.recognize(calls, 0, (1 << 62, 1 << 20), (1 << 48, 9))
         assert (end, gets, local_gets) == (5, [(2, b"k")], [])
         assert [(run[0], run[1]) for run in runs] == [
             (Field.PUT, [1, 3]), (Field.TXN, [4]), (Field.PUT, [5])

@@ -81,7 +81,7 @@ def test_a_run_and_one_by_one(
     keys, values = [key for key, _ in run], [value for _, value in run]
     first = together.applier.put_run(keys, values)
     assert first is not None
-    replies = put_replies([*range(len(run))], *together.applier.header_parts(), first)
+    replies = put_replies([*range(len(run))], together.applier.header_parts(), first)
     assert [response for _, _, response in replies] == [
         apart.applier.put(pb.PutRequest(key=k, value=v), NO_CREDENTIAL) for k, v in run
     ]

@@ -37,8 +37,8 @@ impl HeaderParts<'_> {
 /// How a compare-and-put ended.
 #[derive(Clone, Copy)]
 pub enum Swapped<'a> {
-    Done,               // the put, at the header's revision
-    Not,                // and nothing to get
+    Done,                  // the put, at the header's revision
+    Not,                   // and nothing to get
     Got(Option<&'a [u8]>), // instead: the KeyValue of a key, if there is one
 }
 
@@ -57,9 +57,7 @@ impl Swapped<'_> {
             // All lengths are one byte.
             Swapped::Done => 2 + 2 + 2 + 2 + Self::put_size(revision),
             Swapped::Not => 0,
-            Swapped::Got(kv) => {
-                1 + bytes_size(1 + bytes_size(Self::got_size(revision, *kv)))
-            }
+            Swapped::Got(kv) => 1 + bytes_size(1 + bytes_size(Self::got_size(revision, *kv))),
         };
         header.size(revision) + rest
     }

@@ -13,6 +13,12 @@ use crate::kernels::responses::{HeaderParts, Swapped};
 /// Revision keys and KeyValues, in step.
 type Records<'py> = (Bound<'py, PyList>, Bound<'py, PyList>);
 
+/// See `HeaderParts`.
+type HeaderArgument<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// The position of the first call that is left, runs, gets, serializable gets.
+type Recognized<'py> = (usize, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>);
+
 /// Recognizes the calls that most calls are; see `kvstore.node.plain_calls`.
 #[pyclass(frozen, module = "kvstack.component._native")]
 pub struct PlainCalls {
@@ -77,19 +83,18 @@ impl PlainCalls {
     /// or whose entry takes more than `data_bytes_max`. The ids of the entries are prefix | suffix + 1 and
     /// so on, where the suffix has 48 bits.
     ///
-    /// Returns (position of the first call that is left, runs, gets, serializable gets); a run is (field,
-    /// call ids, bodies, entries' data, keys, values), of swaps the swaps are in place of keys.
+    /// A run is (field, call ids, bodies, entries' data, keys, values), of swaps the swaps are in place of
+    /// keys.
     fn recognize<'py>(
         &self,
         py: Python<'py>,
         calls: &Bound<'py, PyList>,
         start: usize,
-        room_bytes: u64,
-        data_bytes_max: usize,
-        id_prefix: u64,
-        id_suffix: u64,
-    ) -> PyResult<(usize, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>)> {
-        let limits = Limits { room_bytes, data_bytes_max };
+        limits: (u64, usize),
+        last_id: (u64, u64),
+    ) -> PyResult<Recognized<'py>> {
+        let limits = Limits { room_bytes: limits.0, data_bytes_max: limits.1 };
+        let (id_prefix, id_suffix) = last_id;
         let (gets, local_gets, runs) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
         let mut run: Option<Run<'py>> = None;
         let mut suffix = id_suffix;
@@ -255,13 +260,14 @@ impl Kernels {
         keys: &Bound<'py, PyList>,
         values: &Bound<'py, PyList>,
         leases: Option<&Bound<'py, PyList>>,
-        creates: &Bound<'py, PyList>,
-        versions: &Bound<'py, PyList>,
+        numbers: (Bound<'py, PyList>, Bound<'py, PyList>),
         first: u64,
     ) -> PyResult<Records<'py>> {
+        let (creates, versions) = numbers;
         let count = keys.len();
-        let others = [values, creates, versions];
-        if others.iter().any(|each| each.len() != count) || leases.is_some_and(|l| l.len() != count) {
+        let others = [values, &creates, &versions];
+        if others.iter().any(|each| each.len() != count) || leases.is_some_and(|l| l.len() != count)
+        {
             return Err(PyValueError::new_err(format!("columns of {count} keys differ in length")));
         }
         let (revision_keys, kvs) = (PyList::empty(py), PyList::empty(py));
@@ -290,11 +296,10 @@ impl Kernels {
         &self,
         py: Python<'py>,
         call_ids: &Bound<'py, PyList>,
-        head: &[u8],
-        tail: &[u8],
+        header: HeaderArgument<'py>,
         first: u64,
     ) -> PyResult<Bound<'py, PyList>> {
-        let header = HeaderParts { head, tail };
+        let header = HeaderParts { head: header.0.as_bytes(), tail: header.1.as_bytes() };
         let replies = PyList::empty(py);
         for (call_id, revision) in call_ids.iter().zip(first..) {
             let response = PyBytes::new_with(py, header.size(revision), |out| {
@@ -315,10 +320,9 @@ impl Kernels {
         outcomes: &[u8],
         revisions: &Bound<'py, PyList>,
         kvs: &Bound<'py, PyList>,
-        head: &[u8],
-        tail: &[u8],
+        header: HeaderArgument<'py>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let header = HeaderParts { head, tail };
+        let header = HeaderParts { head: header.0.as_bytes(), tail: header.1.as_bytes() };
         let replies = PyList::empty(py);
         let mut read = 0;
         if call_ids.len() != outcomes.len() || call_ids.len() != revisions.len() {
