@@ -41,8 +41,8 @@ class Committed:
         self.members_changed = False  # reset when the links were updated
         self._over_quota: list[int] = []  # calls whose write was done but exceeded the quota
 
-    def apply(self, entries: list[Entry], now_ns: int, out: Outbox) -> None:
-        """Apply entries in order and answer their waiters.
+    def apply(self, entries: list[Entry], now_ns: int, out: Outbox) -> bool:
+        """Apply entries in order and answer their waiters; tell whether all were in whole runs.
 
         Plain writes that follow one another are applied as one run.
         """
@@ -54,11 +54,16 @@ class Committed:
         if armed:
             _hit_each(entries)
         puts = 0  # that succeeded and are not counted yet
+        are_runs = True
         at, end = 0, len(entries)
         while at < end:
             run = pending.take_run(entries, at)
             if run is not None:
-                puts += self._apply_run(run, now_ns, out)
+                done = self._apply_run(run, out)
+                if done is None:
+                    are_runs = False
+                    done = self._apply_each(run, now_ns, out)
+                puts += done
                 at += len(run)
                 continue
             count = 0 if pending.by_index or pending.runs else self._apply_unawaited(entries, at)
@@ -66,14 +71,19 @@ class Committed:
                 puts += count
                 at += count
             else:
+                are_runs = False
                 puts += self._apply_one(entries[at], now_ns, out)
                 at += 1
         took_ns = clock() - began_ns
         if parts.counters.note_batch(took_ns, puts, Field.PUT):
             slow_apply.warn_batch(parts, entries, took_ns)
+        return are_runs
 
-    def _apply_run(self, run: PlainRun, now_ns: int, out: Outbox) -> int:
-        """Apply a run and answer it; return how many puts succeeded, not counted yet."""
+    def _apply_run(self, run: PlainRun, out: Outbox) -> int | None:
+        """Apply a run and answer it; return how many puts succeeded, not counted yet.
+
+        None, with nothing done: each must be applied by itself.
+        """
         applier = self._parts.state.applier
         if run.field == Field.PUT:
             first_revision = applier.put_run(run.keys, run.values)  # type: ignore[arg-type]
@@ -82,6 +92,10 @@ class Committed:
                 return len(run)
         elif self._apply_swaps(run, out):
             return 0
+        return None
+
+    def _apply_each(self, run: PlainRun, now_ns: int, out: Outbox) -> int:
+        """Apply the writes of a run one by one; return as _apply_run."""
         puts = 0
         for index, waiter in enumerate(run.waiters(), run.first_index):
             puts += self._apply_awaited(waiter, index, now_ns, out)

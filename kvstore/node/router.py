@@ -129,8 +129,8 @@ class Router:
         """Return the ids of the methods served here (streams of messages are not)."""
         return frozenset(self._handlers)
 
-    def admit(self, inbox: Inbox, out: Outbox) -> None:
-        """Handle every call of the inbox."""
+    def admit(self, inbox: Inbox, out: Outbox) -> bool:
+        """Handle every call of the inbox; tell whether all were plain writes and reads."""
         self._out = out
         parts = self._parts
         raft = parts.raft
@@ -149,14 +149,18 @@ class Router:
             self._is_learner, self._no_leader, self._is_fenced = is_learner, no_leader, is_fenced
             for call in inbox.calls:
                 self._admit_checked(call, inbox.metadata, out)
-        else:
-            self._admit_free(inbox.calls, inbox.metadata, out)
+            return False
+        return self._admit_free(inbox.calls, inbox.metadata, out)
 
-    def _admit_free(self, calls: list[Call], metadata: Mapping[int, Metadata], out: Outbox) -> None:
-        """Handle calls that are refused for no other reason than their own contents."""
+    def _admit_free(self, calls: list[Call], metadata: Mapping[int, Metadata], out: Outbox) -> bool:
+        """Handle calls that are refused for no other reason than their own contents.
+
+        Returns as admit.
+        """
         parts, reads = self._parts, self._reads
         ids, pending = parts.replication.request_ids, parts.replication.pending
         limits = self._room_bytes, parts.limits.request_bytes_max
+        are_plain = True
         at, end = 0, len(calls)
         while at < end:
             at, runs, gets, local_gets = PLAIN_CALLS.recognize(calls, at, limits, ids.last)
@@ -167,6 +171,7 @@ class Router:
                 reads.add_gets(gets, serializable=False)
             if local_gets:
                 reads.add_gets(local_gets, serializable=True)
+            are_plain &= at == end
             while at < end:
                 call_id, method, body = calls[at]
                 at += 1
@@ -175,6 +180,7 @@ class Router:
                 self._handle(call_id, method, body, context, out)
                 if at < end and calls[at][1] in RECOGNIZED:
                     break
+        return are_plain
 
     def _admit_checked(self, call: Call, metadata: Mapping[int, Metadata], out: Outbox) -> None:
         """Handle a call that may be refused, or needs a credential."""
