@@ -48,7 +48,7 @@ test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Pyth
 	@for python in $$({ packaging/fastest-python.sh; packaging/fastest-python.sh newest; } | sort -u); do \
 	  venv=$(VENV)-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 	  $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python $$venv/.dev && \
-	  $$venv/bin/pytest -q -n 2 tests/unit tests/apimachinery $(ARGS) || exit 1; done
+	  $$venv/bin/pytest -q -n 2 tests/unit tests/component tests/apimachinery tests/cel $(ARGS) || exit 1; done
 
 long: $(VENV)/.dev  ## the tests that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)

@@ -48,7 +48,7 @@ class Contender:
             pids=(self.api.pid, self.store.pid),
             ca=self.authority,
             bearer=ADMIN_TOKEN,
-            **options,
+            **options,  # type: ignore[arg-type]  # none of run's own names
         )
 
     def body(self, name: str, text: str) -> Path:

@@ -37,50 +37,50 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "apiserver": Command(
         "kvstack.apiserver.server.process",
-        "The API server alone, with kube-apiserver's flags.",
+        "The API server, with kube-apiserver's flags.",
     ),
     "controller-manager": Command(
         "kvstack.agents.manager.process",
-        "The controllers alone, with kube-controller-manager's flags.",
+        "The controllers, with kube-controller-manager's flags.",
     ),
     "scheduler": Command(
         "kvstack.agents.scheduler.live.process",
-        "A scheduler alone, with kube-scheduler's flags.",
+        "The scheduler, with kube-scheduler's flags.",
     ),
     "kubelet": Command(
         "kvstack.agents.kubelet.command",
-        "A node that runs pods as processes of this machine.",
+        "A node, with kubelet's configuration; pods are processes of this machine.",
     ),
     "join": Command(
         "kvstack.agents.standalone.joining.join_command",
-        "Make this machine a node of a cluster, and be that node.",
+        "Join this machine to a cluster as a node, and run the node.",
         "HOST:PORT [flags]",
     ),
     "token": Command(
         "kvstack.agents.standalone.joining.token_command",
-        "Tokens by which machines join a cluster.",
+        "Bootstrap tokens, with which machines join a cluster.",
         "create|list|delete [flags]",
     ),
     "dns": Command(
         "kvstack.agents.dns.command",
-        "The DNS of a cluster: names of Services and of what is behind them.",
+        "Cluster DNS: the names of Services and their endpoints.",
     ),
     "proxy": Command(
         "kvstack.agents.proxy.process",
-        "What leads traffic to Services, with kube-proxy's flags.",
+        "The service proxy, with kube-proxy's flags.",
     ),
     "cni": Command(
         "kvstack.agents.kubelet.cni.command",
-        "The network of our nodes for container engines: a plugin of CNI.",
+        "The CNI plugin: kvstack's pod network for container engines.",
         "install [flags]",
     ),
     "hollow-nodes": Command(
         "kvstack.agents.kubelet.hollow.command",
-        "Nodes that run pods without any process.",
+        "Hollow nodes, which run pods without processes.",
     ),
     "metrics": Command(
         "kvstack.agents.metrics.command",
-        "What nodes and pods use, behind an API server: metrics.k8s.io, custom metrics.",
+        "The metrics APIs: metrics.k8s.io, custom and external metrics.",
     ),
     "certs": Command(
         "kvstack.apiserver.server.certs.certs_command",
@@ -88,15 +88,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "doctor": Command(
         "kvstack.agents.standalone.doctor.command",
-        "What this machine gives a cluster, and whether `kvstack up` would work.",
+        "Check what this machine supports, and whether `kvstack up` would work.",
     ),
     "bindings": Command(
         "kvstack.agents.standalone.bindings_command",
-        "The rights of the users that `kvstack certs` makes; once per cluster.",
+        "Grant the users of `kvstack certs` their roles; once per cluster.",
     ),
     "envtest": Command(
         "kvstack.agents.standalone.envtest",
-        "Write launchers that controller-runtime's envtest takes as its assets.",
+        "Write launchers for controller-runtime's envtest.",
         "DIR [flags]",
     ),
 }

@@ -21,6 +21,8 @@ PACKAGES: Final = (
     Path("kvstore/wire/gen"),
     Path("agents/kubelet/runtime/cri/gen"),
     Path("agents/kubelet/device_plugins/gen"),
+    Path("agents/kubelet/csi/gen"),
+    Path("tests/support/csi/gen"),
 )
 
 

@@ -25,7 +25,7 @@ _ROOTS: Final = ("/api", "/apis")
 _STALE: Final = "stale GroupVersion discovery: {}"
 
 
-class Served(NamedTuple):
+class ServedResource(NamedTuple):
     """One resource of one version."""
 
     resource: ResourceType
@@ -38,7 +38,7 @@ class Served(NamedTuple):
 class Discovery:
     """All that is served."""
 
-    served: list[Served] = field(default_factory=list)
+    served: list[ServedResource] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     """Why nothing is known of a `group/version`."""
 
@@ -135,7 +135,7 @@ def _add(
 ) -> None:
     for name, kind, is_namespaced, verbs in rows:
         resource = ResourceType(group, version, name, kind, is_namespaced)
-        found.served.append(Served(resource, frozenset(verbs), name not in seen))
+        found.served.append(ServedResource(resource, frozenset(verbs), name not in seen))
         seen.add(name)
 
 

@@ -38,7 +38,7 @@ class _Similar(NamedTuple):
     last_s: float
 
 
-class _Written(NamedTuple):
+class _WrittenEvent(NamedTuple):
     """What an event that was written is counted by; whole events would be some KiB each."""
 
     name: str
@@ -78,7 +78,7 @@ class EventCorrelator:
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._similar: _Recent[_Similar] = _Recent()
-        self._written: _Recent[_Written] = _Recent()
+        self._written: _Recent[_WrittenEvent] = _Recent()
         self._spam: _Recent[_Spam] = _Recent()
 
     def correlate(self, event: Object, now_s: float) -> Correlated | None:
@@ -118,7 +118,7 @@ class EventCorrelator:
                 "count": before.times + 1,
             }
         name = event["metadata"]["name"]
-        self._written.set(key, _Written(name, event["firstTimestamp"], event["count"]))
+        self._written.set(key, _WrittenEvent(name, event["firstTimestamp"], event["count"]))
         if not self._may_write((*sender, *thing, event["type"]), now_s):
             return None
         return Correlated(event, is_patch=before is not None)

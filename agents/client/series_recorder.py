@@ -25,6 +25,7 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
+from kvstack.component.packing import Packing
 
 Object: TypeAlias = dict[str, Any]
 
@@ -39,11 +40,12 @@ _NOTE_BYTES_MAX: Final = 1024
 class _Series:
     """An event, how often it happened, and how much of that the server was told."""
 
-    __slots__ = ("_packed", "count", "is_due", "is_written", "last_s", "told", "told_s")
+    __slots__ = ("_content", "count", "is_due", "is_written", "last_s", "told", "told_s")
 
-    def __init__(self, event: Object, last_s: float) -> None:
-        # Most are never needed again; parsed, each would be four times as large.
-        self._packed: Final = exact(orjson.dumps(event))
+    def __init__(self, event: Object, last_s: float, packing: Packing) -> None:
+        # Most are never needed again; parsed, each would take fifteen times as much.
+        content = orjson.dumps(event)
+        self._content: Final = packing.of(content) or exact(content)
         self.count = 1
         self.last_s = last_s
         self.told = 0
@@ -53,7 +55,8 @@ class _Series:
 
     def event(self) -> Object:
         """Return the event as it was first written."""
-        event: Object = orjson.loads(self._packed)
+        content = self._content
+        event: Object = orjson.loads(content if isinstance(content, bytes) else content.content())
         return event
 
 
@@ -70,6 +73,7 @@ class SeriesRecorder:
         self._clock = clock
         self._logger = logger
         self._series: OrderedDict[str, _Series] = OrderedDict()
+        self._packing = Packing()
         self._waiting: deque[_Series] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ns = 0
@@ -94,7 +98,7 @@ class SeriesRecorder:
             series = None
         if series is None:
             event = self._event(regarding, type_, reason, action, cut(note), now_s)
-            series = self._series[key] = _Series(event, now_s)
+            series = self._series[key] = _Series(event, now_s, self._packing)
             if len(self._series) > _REMEMBERED_MAX:
                 self._series.popitem(last=False)
             self._write_soon(series)

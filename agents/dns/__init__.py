@@ -1,4 +1,4 @@
-"""The DNS of a cluster, `kvstack dns`: names of Services and of what is behind them.
+"""The DNS of a cluster, `kvstack dns`: the names of Services and their endpoints.
 
     Services, EndpointSlices ─► cluster ─► responder ◄── udp_port, tcp_port ◄── pods
                                               │

@@ -6,7 +6,7 @@ from dns.message import Message
 from dns.rcode import NOERROR, NXDOMAIN
 from dns.rdatatype import SOA
 
-from kvstack.agents.dns.prepared import Prepared
+from kvstack.agents.dns.prepared import PreparedAnswer
 
 ENTRIES_MAX: Final = 9984
 BYTES_MAX: Final = 8 << 20
@@ -17,10 +17,10 @@ TTL_S_MIN: Final = 5
 K = TypeVar("K")
 
 
-class Kept(NamedTuple):
+class CachedAnswer(NamedTuple):
     """An answer, and since and until when it is kept, by a monotonic clock."""
 
-    prepared: Prepared
+    prepared: PreparedAnswer
     since_s: float
     until_s: float
 
@@ -50,10 +50,10 @@ class _Shelf(Generic[K]):
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
         self._entries_max, self._bytes_max = entries_max, bytes_max
-        self.entries: dict[K, Kept] = {}
+        self.entries: dict[K, CachedAnswer] = {}
         self._bytes = 0
 
-    def put(self, key: K, kept: Kept) -> None:
+    def put(self, key: K, kept: CachedAnswer) -> None:
         self.drop(key)
         self.entries[key] = kept
         self._bytes += len(kept.prepared.body)
@@ -81,7 +81,7 @@ class AnswerCache(Generic[K]):
         """Return how many are kept of each kind."""
         return {"success": len(self._found.entries), "denial": len(self._missing.entries)}
 
-    def get(self, key: K, now_s: float) -> Kept | None:
+    def get(self, key: K, now_s: float) -> CachedAnswer | None:
         """Return an answer that still holds."""
         for kind, shelf in (("success", self._found), ("denial", self._missing)):
             kept = shelf.entries.get(key)
@@ -94,7 +94,7 @@ class AnswerCache(Generic[K]):
         self.misses += 1
         return None
 
-    def put(self, key: K, kept: Kept) -> None:
+    def put(self, key: K, kept: CachedAnswer) -> None:
         """Keep an answer."""
         prepared = kept.prepared
         has_records = prepared.code == NOERROR and prepared.counts[0] > 0

@@ -49,7 +49,7 @@ class Record(NamedTuple):
     """With the zone."""
 
 
-class Found(NamedTuple):
+class Resolution(NamedTuple):
     """What a name stands for."""
 
     answers: tuple[Record, ...] = ()
@@ -61,9 +61,9 @@ class Found(NamedTuple):
     """Another name: what that stands for is a part of the answer, too."""
 
 
-NOTHING: Final = Found()
+NOTHING: Final = Resolution()
 """The name exists, and has no records of the type."""
-UNKNOWN: Final = Found(exists=False)
+UNKNOWN: Final = Resolution(exists=False)
 
 
 class Options(NamedTuple):
@@ -177,13 +177,13 @@ class Cluster:
 
     # What names stand for.
 
-    def find(self, labels: Sequence[str], kind: int) -> Found:
+    def find(self, labels: Sequence[str], kind: int) -> Resolution:
         """Return what a name of the zone stands for; labels: before those of the zone."""
         if not labels:
             return self._zone(kind)
         if tuple(labels) == ("dns-version",):
             text = Record(TXT, _SCHEMA_TTL_S, (SCHEMA,))
-            return Found((text,)) if kind == TXT else NOTHING
+            return Resolution((text,)) if kind == TXT else NOTHING
         if kind == TXT:
             return NOTHING
         if labels[-1] not in ("svc", "pod"):
@@ -217,19 +217,19 @@ class Cluster:
                 names += [f"{host}.{self._name_of(key)}" for host in hosts]
         return tuple(Record(PTR, self.options.ttl_s, (each,)) for each in names[:RECORDS_MAX])
 
-    def _zone(self, kind: int) -> Found:
+    def _zone(self, kind: int) -> Resolution:
         if kind == SOA:
-            return Found((self.soa(),))
+            return Resolution((self.soa(),))
         if kind != NS:
             return NOTHING
         service = self._services.get(_DNS_SERVICE)
         if service is None:
-            return Found((self._record(NS, f"ns.dns.{self.options.domain}"),))
+            return Resolution((self._record(NS, f"ns.dns.{self.options.domain}"),))
         name = self._name_of(_DNS_SERVICE)
         addresses = [each._replace(owner=name) for each in self._addresses(service.ips)]
-        return Found((self._record(NS, name),), tuple(addresses))
+        return Resolution((self._record(NS, name),), tuple(addresses))
 
-    def _pod(self, labels: Sequence[str], namespace: str, kind: int) -> Found:
+    def _pod(self, labels: Sequence[str], namespace: str, kind: int) -> Resolution:
         if len(labels) != 1 or self.options.pods == DISABLED or namespace not in self._namespaces:
             return UNKNOWN
         address = undashed(labels[0])
@@ -237,9 +237,9 @@ class Cluster:
             return UNKNOWN
         if self.options.pods == VERIFIED and (namespace, address) not in self._pods:
             return UNKNOWN
-        return Found(tuple(self._addresses([address], kind)))
+        return Resolution(tuple(self._addresses([address], kind)))
 
-    def _service(self, key: Key, labels: Sequence[str], kind: int) -> Found:
+    def _service(self, key: Key, labels: Sequence[str], kind: int) -> Resolution:
         service = self._services.get(key)
         if service is None or len(labels) > 2:
             return UNKNOWN
@@ -250,14 +250,16 @@ class Cluster:
                 return NOTHING
             answer = (self._record(CNAME, service.alias),)
             if kind == CNAME:
-                return Found(answer, service=key)
-            return Found(answer, target=service.alias)
+                return Resolution(answer, service=key)
+            return Resolution(answer, target=service.alias)
         matches = list(self._matches(key, service, labels))
         if not matches:
             return UNKNOWN
         if kind == SRV:
             return self._srv(key, matches)
-        return Found(tuple(self._addresses([each.address for each in matches], kind)), service=key)
+        return Resolution(
+            tuple(self._addresses([each.address for each in matches], kind)), service=key
+        )
 
     def _matches(self, key: Key, service: Service, labels: Sequence[str]) -> Iterator[_Match]:
         """Give what a name below a Service means: one endpoint, a port, or all there is."""
@@ -281,7 +283,7 @@ class Cluster:
     def _pieces(self, key: Key) -> list[Slice]:
         return list(self._slices.get(key, {}).values())
 
-    def _srv(self, key: Key, matches: Sequence[_Match]) -> Found:
+    def _srv(self, key: Key, matches: Sequence[_Match]) -> Resolution:
         with_port = [each for each in matches if each.port != NO_PORT]
         weight = max(1, 100 // len(with_port)) if with_port else 0
         told = dict.fromkeys((each.port, each.target) for each in with_port)
@@ -295,7 +297,7 @@ class Cluster:
             for target, address in list(hosts)[:RECORDS_MAX]
             for record in self._addresses([address])
         ]
-        return Found(tuple(answers), tuple(additional), service=key)
+        return Resolution(tuple(answers), tuple(additional), service=key)
 
     def _addresses(self, addresses: Sequence[str], kind: int = 0) -> Iterator[Record]:
         """Give the records of addresses, each once; kind: of one family."""

@@ -14,14 +14,14 @@ from kvstack.agents.dns.pages import DnsPages
 from kvstack.agents.dns.server import DnsServer
 from kvstack.agents.dns.settings import Settings, read
 from kvstack.agents.process.settings import cluster_of, raise_wrong
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
 from kvstack.component.process.command import Command, Work, level_of, run_command
 from kvstack.component.process.program import settle, stop_event
 
 COMMAND: Final = "kvstack dns"
-ABOUT: Final = "The DNS of a cluster: names of Services and of what is behind them."
+ABOUT: Final = "Cluster DNS: the names of Services and their endpoints."
 _AGENT: Final = "kvstack-dns"
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work:
+def _prepare(given: CommandLine) -> Work:
     wrong: list[str] = []
     settings = read(FlagReader(given, wrong), SystemClock())
     raise_wrong(wrong)

@@ -61,12 +61,12 @@ async def ask(resolver: Resolver, question: Question, timeout_s: float) -> Messa
     """Return the answer of a resolver, whatever its code is; raises ExchangeError."""
     try:
         async with asyncio.timeout(timeout_s):
-            found = await _over_udp(resolver, question, has_options=True)
-            if found.rcode() in (rcode.FORMERR, rcode.NOTIMP):  # as of one that knows no OPT
-                found = await _over_udp(resolver, question, has_options=False)
-            if found.flags & flags.TC:
-                found = await _over_tcp(resolver, question)
-            return found
+            answer = await _over_udp(resolver, question, has_options=True)
+            if answer.rcode() in (rcode.FORMERR, rcode.NOTIMP):  # as of one that knows no OPT
+                answer = await _over_udp(resolver, question, has_options=False)
+            if answer.flags & flags.TC:
+                answer = await _over_tcp(resolver, question)
+            return answer
     except TimeoutError as error:
         raise ExchangeError(f"no answer within {timeout_s:g} s") from error
     except OSError as error:

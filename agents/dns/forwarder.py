@@ -24,9 +24,9 @@ from dns.rdatatype import RdataType
 from dns.rrset import RRset
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.dns.answer_cache import AnswerCache, Kept, Limits, lifetime_s
+from kvstack.agents.dns.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
 from kvstack.agents.dns.exchange import ExchangeError, Question, Resolver, ask
-from kvstack.agents.dns.prepared import Prepared
+from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
 from kvstack.component.logger import Logger
 
@@ -75,7 +75,7 @@ class Forwarder:
         self._logger = logger
         self._chance = random.SystemRandom()
         self.cache: Final = AnswerCache[Question]()
-        self._asking: dict[Question, asyncio.Task[Kept]] = {}
+        self._asking: dict[Question, asyncio.Task[CachedAnswer]] = {}
         self._waiting: Counter[str] = Counter()
         self._failed_s: dict[Resolver, float] = {}
         self._looping: set[Resolver] = set()
@@ -84,13 +84,13 @@ class Forwarder:
         """Questions that were too many."""
         self.failed = 0
 
-    def known(self, question: Question) -> tuple[Prepared, int] | None:
+    def known(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         """Return an answer that was given before, and its age in seconds."""
         now_s = self._clock.monotonic_s()
         kept = self.cache.get(question, now_s)
         return None if kept is None else (kept.prepared, int(now_s - kept.since_s))
 
-    async def resolve(self, question: Question, client: str) -> tuple[Prepared, int]:
+    async def resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         """Return an answer and its age in seconds; raises NotResolvedError."""
         found = self.known(question)
         if found is not None:
@@ -117,7 +117,7 @@ class Forwarder:
                 del self._waiting[client]
         return kept.prepared, 0
 
-    def _asked(self, question: Question, task: asyncio.Task[Kept]) -> None:
+    def _asked(self, question: Question, task: asyncio.Task[CachedAnswer]) -> None:
         del self._asking[question]
         if not task.cancelled() and (error := task.exception()) is not None:
             name = b".".join(labels_of(question.name)).decode("latin-1")
@@ -130,7 +130,7 @@ class Forwarder:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, question: Question) -> Kept:
+    async def _ask(self, question: Question) -> CachedAnswer:
         """Ask one after the other until one answers."""
         answer, problem = None, "there is no resolver"
         try:
@@ -173,7 +173,7 @@ class Forwarder:
                 best = count, resolvers
         return self._settings.resolvers() if best is None else best[1]
 
-    def _keep(self, question: Question, answer: Message) -> Kept:
+    def _keep(self, question: Question, answer: Message) -> CachedAnswer:
         code = answer.rcode()
         kept = Message(id=0)
         kept.flags = flags.QR | (answer.flags & (flags.AA | flags.AD))
@@ -184,7 +184,7 @@ class Forwarder:
         kept.set_rcode(rcode.Rcode.make(code) if code <= 0xF else rcode.SERVFAIL)
         now_s = self._clock.monotonic_s()
         lifetime = lifetime_s(answer, self._settings.limits)
-        found = Kept(Prepared(kept), now_s, now_s + lifetime)
+        found = CachedAnswer(PreparedAnswer(kept), now_s, now_s + lifetime)
         self.cache.put(question, found)
         return found
 

@@ -9,7 +9,7 @@ changes, all others with every change.
 
 from typing import Final
 
-from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, OPTIONS, SIZE_MAX, Prepared
+from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, OPTIONS, SIZE_MAX, PreparedAnswer
 from kvstack.agents.dns.query import HEADER_BYTES, PLAIN_BYTES, Query
 from kvstack.agents.dns.services import Key
 
@@ -27,12 +27,12 @@ _USUAL_SECOND: Final = (0x00, 0x20)
 """Nothing, or that authenticated data would be understood."""
 
 
-class _Known:
+class _KnownAnswer:
     """An answer, and its begins: without and with OPT, each without and with RD."""
 
     __slots__ = ("heads", "prepared")
 
-    def __init__(self, prepared: Prepared, *, is_recursing: bool) -> None:
+    def __init__(self, prepared: PreparedAnswer, *, is_recursing: bool) -> None:
         self.prepared = prepared
         self.heads = tuple(
             prepared.answer(
@@ -49,8 +49,8 @@ class KnownAnswers:
     def __init__(self, *, is_recursing: bool) -> None:
         """is_recursing: whether names of others are resolved, which every answer tells."""
         self._is_recursing = is_recursing
-        self._of_services: dict[bytes, _Known] = {}
-        self._others: dict[bytes, _Known] = {}
+        self._of_services: dict[bytes, _KnownAnswer] = {}
+        self._others: dict[bytes, _KnownAnswer] = {}
         self._keys: dict[Key, set[bytes]] = {}
         self._turn = 0
 
@@ -102,10 +102,10 @@ class KnownAnswers:
         head = known.heads[(first & 1) + (2 if has_options else 0)]
         return data[:2] + head + data[HEADER_BYTES:end] + body + options
 
-    def keep(self, query: Query, prepared: Prepared, service: Key | None) -> None:
+    def keep(self, query: Query, prepared: PreparedAnswer, service: Key | None) -> None:
         """Remember the answer of a query; service: the only one that it depends on."""
         key = query.name + query.question[-4:]
-        known = _Known(prepared, is_recursing=self._is_recursing)
+        known = _KnownAnswer(prepared, is_recursing=self._is_recursing)
         if service is None:
             if len(self._others) >= OTHERS_MAX:
                 self._others.clear()

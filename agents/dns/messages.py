@@ -58,17 +58,17 @@ def message(
 
     followed: what others said of the name that the last answer points to.
     """
-    found = authoritative()
+    answer = authoritative()
     asked = Name((*labels_of(name), b""))
-    found.question.append(RRset(asked, IN, RdataType.make(kind)))
-    found.answer.extend(_sets(asked, answers))
-    found.answer.extend(followed)
-    found.additional.extend(_sets(asked, additional))
+    answer.question.append(RRset(asked, IN, RdataType.make(kind)))
+    answer.answer.extend(_sets(asked, answers))
+    answer.answer.extend(followed)
+    answer.additional.extend(_sets(asked, additional))
     if soa is not None:
-        found.authority.extend(_sets(asked, (soa,)))
+        answer.authority.extend(_sets(asked, (soa,)))
     if not exists:
-        found.set_rcode(NXDOMAIN)
-    return found
+        answer.set_rcode(NXDOMAIN)
+    return answer
 
 
 def _sets(asked: Name, records: Iterable[Record]) -> list[RRset]:

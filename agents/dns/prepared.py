@@ -30,7 +30,7 @@ OPTIONS: Final = tuple(_OPT.pack(0, 41, SIZE_MAX, 0, 0, flags, 0) for flags in (
 """The OPT record of an answer, without and with DO."""
 
 
-class Prepared:
+class PreparedAnswer:
     """One answer, without id and question."""
 
     __slots__ = ("body", "code", "counts", "ends", "flags", "rotated", "ttls")

@@ -15,12 +15,12 @@ from dns.message import from_wire
 from dns.rdatatype import PTR
 from dns.rrset import RRset
 
-from kvstack.agents.dns.cluster import Cluster, Found, Record
+from kvstack.agents.dns.cluster import Cluster, Record, Resolution
 from kvstack.agents.dns.exchange import Question
 from kvstack.agents.dns.forwarder import Forwarder, NotResolvedError
 from kvstack.agents.dns.known_answers import KnownAnswers
 from kvstack.agents.dns.messages import message
-from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, Prepared, limit_of, problem
+from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, PreparedAnswer, limit_of, problem
 from kvstack.agents.dns.query import (
     IN,
     NXDOMAIN,
@@ -39,10 +39,10 @@ ALIASES_MAX: Final = 8
 _IN_BYTES: Final = IN.to_bytes(2, "big")
 
 
-class _Led(NamedTuple):
+class _AliasedResolution(NamedTuple):
     """What a name of the cluster stands for, and where it leads to outside."""
 
-    found: Found
+    found: Resolution
     answers: tuple[Record, ...]
     target: str = ""
     is_direct: bool = True
@@ -106,7 +106,7 @@ class Responder:
     def _problem(self, query: Query, code: int) -> bytes:
         return problem(query, code, is_recursing=self.is_recursing)
 
-    async def _resolve(self, question: Question, client: str) -> tuple[Prepared, int]:
+    async def _resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         if self._forwarder is None:
             raise NotResolvedError(REFUSED, "nobody is asked")
         return await self._forwarder.resolve(question, client)
@@ -123,23 +123,27 @@ class Responder:
         self._known.keep(query, prepared, led.found.service if led.is_direct else None)
         return self._sent(prepared, query, limit)
 
-    def _led(self, labels: Sequence[str], kind: int) -> _Led:
+    def _led(self, labels: Sequence[str], kind: int) -> _AliasedResolution:
         """Return what a name stands for, its aliases within the cluster followed."""
-        found = self._cluster.find(labels, kind)
-        answers = found.answers
+        resolution = self._cluster.find(labels, kind)
+        answers = resolution.answers
         seen = 0
         zone = self._cluster.options.domain
-        target = found.target
+        target = resolution.target
         while target and (target == zone or target.endswith(f".{zone}")) and seen < ALIASES_MAX:
             seen += 1
             own = target.removesuffix(zone).rstrip(".")
             more = self._cluster.find(own.split(".") if own else (), kind)
             answers += tuple(each._replace(owner=target) for each in more.answers)
             target = more.target
-        is_direct = bool(found.answers) and not found.target
-        return _Led(found, answers, "" if seen >= ALIASES_MAX else target, is_direct)
+        is_direct = bool(resolution.answers) and not resolution.target
+        return _AliasedResolution(
+            resolution, answers, "" if seen >= ALIASES_MAX else target, is_direct
+        )
 
-    def _prepared(self, query: Query, led: _Led, followed: Sequence[RRset] = ()) -> Prepared:
+    def _prepared(
+        self, query: Query, led: _AliasedResolution, followed: Sequence[RRset] = ()
+    ) -> PreparedAnswer:
         found = led.found
         soa = None if led.answers else self._cluster.soa()
         made = message(
@@ -151,9 +155,11 @@ class Responder:
             exists=found.exists,
             followed=followed,
         )
-        return Prepared(made)
+        return PreparedAnswer(made)
 
-    async def _led_on(self, query: Query, led: _Led, client: str, limit: int) -> bytes:
+    async def _led_on(
+        self, query: Query, led: _AliasedResolution, client: str, limit: int
+    ) -> bytes:
         """Return the answer of an alias of what is elsewhere; the alias alone if that fails."""
         followed: list[RRset] = []
         try:
@@ -168,7 +174,7 @@ class Responder:
             pass  # the alias is true whatever it leads to
         return self._sent(self._prepared(query, led, followed), query, limit)
 
-    def _sent(self, prepared: Prepared, query: Query, limit: int) -> bytes:
+    def _sent(self, prepared: PreparedAnswer, query: Query, limit: int) -> bytes:
         self._turn += 1
         return prepared.answer(query, limit, is_recursing=self.is_recursing, turn=self._turn)
 
@@ -183,7 +189,7 @@ class Responder:
             names = self._cluster.find_address(address)
         if not names:
             return self._of_others(query, limit)
-        prepared = Prepared(message(query.name, query.kind, names))
+        prepared = PreparedAnswer(message(query.name, query.kind, names))
         self._known.keep(query, prepared, None)
         return self._sent(prepared, query, limit)
 

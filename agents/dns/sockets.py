@@ -55,22 +55,22 @@ def check_host(host: str) -> None:
 
 def _open(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, kind)
+    opened = socket.socket(family, kind)
     try:
-        found.setblocking(False)
+        opened.setblocking(False)
         if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
+            opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
         else:
-            found.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+            opened.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
         if kind == socket.SOCK_STREAM:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        found.bind((host, port))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        opened.bind((host, port))
     except OSError:
-        found.close()
+        opened.close()
         raise
-    return found
+    return opened
 
 
 def _problem(host: str, port: int, error: OSError) -> ConfigError:

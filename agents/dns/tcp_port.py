@@ -119,13 +119,13 @@ class TcpPort:
         self._clients.begin(began_s)
         if not self._clients.admits(host):
             return False
-        found = self._responder.at_once(data, is_tcp=True)
-        if isinstance(found, Query):
-            found = await self._responder.later(found, host, is_tcp=True)
-        if found is None:
+        answer = self._responder.at_once(data, is_tcp=True)
+        if isinstance(answer, Query):
+            answer = await self._responder.later(answer, host, is_tcp=True)
+        if answer is None:
             return False
-        writer.write(len(found).to_bytes(_LENGTH_BYTES, "big") + found)
-        self._traffic.count(TCP, self._family, data, found)
+        writer.write(len(answer).to_bytes(_LENGTH_BYTES, "big") + answer)
+        self._traffic.count(TCP, self._family, data, answer)
         self._traffic.seconds.add(self._clock.monotonic_s() - began_s)
         async with asyncio.timeout(self._read_s):
             await writer.drain()

@@ -10,8 +10,17 @@ from kvstack.agents.process.absent import Absent
 
 ABSENT: Final = (
     Absent(
-        "volumes of CSI drivers, of networks (`nfs`, `iscsi`, `fc`) and of clouds; block devices",
+        "volumes of networks (`nfs`, `iscsi`, `fc`) and of clouds, also those that CSI drivers have"
+        " taken over (migration)",
         "the pod is refused, or waits with an event if a claim is bound to such a volume",
+    ),
+    Absent(
+        "of CSI: mounts with SELinux contexts, the health of volumes (`CSIVolumeHealth`, alpha)",
+        "`seLinuxMount` of a CSIDriver has no effect; nothing is told",
+    ),
+    Absent(
+        "block devices are locked by a loop device while a pod has them",
+        "whoever is root may detach the device below a pod",
     ),
     Absent("resource claims (DRA)", "the pod is refused"),
     Absent(

@@ -1,7 +1,7 @@
 """The command `kvstack kubelet`: one node, with kubelet's flags and configuration file.
 
-Containers are processes of this machine, or, with --container-runtime-endpoint, those of a
-container engine. Without the engine they live on when the command ends, and are found again.
+Containers are processes of this machine or, with --container-runtime-endpoint, of a container
+engine. Processes keep running when the command ends, and are adopted when it starts again.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ _OWN: Final = {
     "config-dir": ("", "directory of *.conf files that override --config"),
     "hostname-override": ("", "name of the node (default: host name)"),
     "node-ip": ("", "address of the node, and of pods that have none of their own"),
-    "node-labels": ("", "more labels: a=b,c=d"),
+    "node-labels": ("", "additional labels of the node: a=b,c=d"),
     "root-dir": (
         "/var/lib/kvstack-node",
         "directory of volumes, layers, certificates and images",
@@ -84,18 +84,18 @@ _OWN: Final = {
     "cert-dir": ("", "directory of certificates (default: pki in --root-dir)"),
     "pod-network": (
         "auto",
-        "of a node of processes: bridge (each pod has an address of the node's podCIDR), host "
-        "(pods share the node's), or auto: bridge if there is a podCIDR within 10 s, and from then "
-        "on",
+        "network of a node of processes: bridge (each pod has an address of the node's podCIDR), "
+        "host (pods share the node's address), or auto: bridge from the moment the node has a "
+        "podCIDR, which is awaited for 10 s",
     ),
     "network-policy": (
         "true",
-        "whether NetworkPolicies are enforced on pods that have addresses of the node's podCIDR",
+        "enforce NetworkPolicies on pods with addresses of the node's podCIDR",
     ),
     "cluster-cidr": (
         "",
-        "range of the pods of all nodes, to which pods send from their own address (default: of "
-        "this node alone)",
+        "range of the pods of all nodes; traffic to it is not masqueraded (default: the range of "
+        "this node)",
     ),
     "network": (
         "",
@@ -103,18 +103,19 @@ _OWN: Final = {
         "none, or auto: host-gw where the node is on a network of this machine, else vxlan "
         "(default: auto with --cluster-cidr, else none)",
     ),
-    "image-dir": ("", "images of a node of processes (default: images in --root-dir)"),
-    "host-image": ("false", "whether host:latest, the machine's own files, is an image"),
+    "image-dir": ("", "directory of images of a node of processes (default: images in --root-dir)"),
+    "host-image": ("false", "enable the image host:latest, this machine's files"),
     "host-root-namespaces": (
         "",
-        "namespaces whose pods of host:latest may be root of the machine, if they say so: a,b",
+        "namespaces whose pods of host:latest may run as root of the machine if they request it: "
+        "a,b",
     ),
     "end-pods": (
         SHUTDOWN,
-        "when the end of the command ends the pods, in the order of shutdownGracePeriod: shutdown "
-        "(of the machine, as systemd says), always or never",
+        "when to terminate pods, in the order of shutdownGracePeriod, as the command ends: "
+        "shutdown (if systemd shuts the machine down), always or never",
     ),
-    "ignore-limits": ("false", "take pods with limits where none can be enforced"),
+    "ignore-limits": ("false", "accept pods whose limits cannot be enforced"),
     "log-level": ("warn", "debug, info, warn or error"),
 }
 # Flags of kubelet that have no effect here.
@@ -152,7 +153,7 @@ def help_text() -> str:
     for name, (default, meaning) in _OWN.items():
         shown = f" (default {default})" if default else ""
         lines.append(f"  --{name:<24} {meaning}{shown}")
-    lines.append("\nOf the configuration, as kubelet has them:")
+    lines.append("\nFlags for fields of the configuration, as in kubelet:")
     lines += [f"  --{name:<38} {'.'.join(path)}" for name, path in FLAGS.items()]
     return "\n".join(lines) + "\n"
 
@@ -179,6 +180,12 @@ def split_flags(
             flags[name] = text
         else:
             taken.append(f"--{name}")
+    _check(own)
+    return own, flags, taken
+
+
+def _check(own: dict[str, str]) -> None:
+    """Check the values of own flags; FlagError."""
     if own["log-level"] not in LEVELS:
         raise FlagError(f"--log-level {own['log-level']}: one of {', '.join(LEVELS)}")
     if own["pod-network"] not in (AUTOMATIC, BRIDGE, SHARED):
@@ -200,7 +207,6 @@ def split_flags(
             raise FlagError(problem)
     if not own["kubeconfig"]:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
-    return own, flags, taken
 
 
 def _cluster_range(own: dict[str, str]) -> IPv4Network | None:

@@ -119,7 +119,9 @@ class Housekeeping:
                 continue
             try:
                 await self._kubelet.renew_volumes(pod)
-            except (VolumeError, ConfigurationError) as error:
+            except VolumeError as error:
+                self._recorder.record(pod, "Warning", error.reason, str(error))
+            except ConfigurationError as error:
                 self._recorder.record(pod, "Warning", "FailedMount", str(error))
 
     async def _check_disks(self) -> None:

@@ -25,6 +25,7 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
+from kvstack.agents.kubelet.csi.csi_node import CsiNode
 from kvstack.agents.kubelet.housekeeping import Housekeeping
 from kvstack.agents.kubelet.images.image_manager import ImageManager
 from kvstack.agents.kubelet.lifecycle.prober import Prober
@@ -52,6 +53,7 @@ from kvstack.agents.kubelet.sync.runtime_classes import RuntimeClasses
 from kvstack.agents.kubelet.sync.status_writer import StatusWriter
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
+from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
@@ -111,6 +113,19 @@ class Kubelet:
         self.links: Final = LogLinks(options.log_links)
         self.logs: Final = PodLogs(options.root / "pod-logs")
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
+        self.csi: Final = CsiNode(
+            api,
+            clock,
+            chance,
+            logger,
+            self._recorder,
+            options.name,
+            options.root,
+            node=lambda: self.node.object,
+            again=self._queue.add,
+            report=lambda: self.node.look_again(),
+            call_s=options.csi_call_s,
+        )
         self._volumes = PodVolumes(
             api,
             clock,
@@ -119,6 +134,7 @@ class Kubelet:
             allocatable,
             lambda: self.node.object,
             self._queue.add,
+            self.csi,
         )
         self._sync = PodSync(self._tools(settings, allocatable, isolate or _isolate_nothing))
         self._writer = StatusWriter(api)
@@ -218,6 +234,8 @@ class Kubelet:
         )
         spawn = asyncio.get_running_loop().create_task
         await self._open_devices()
+        await self.csi.open()
+        self.node.volumes_in_use = self.csi.volumes.in_use
         if self._static.is_used:  # which run also while there is no API server: it may be one
             await self._read_static()
             self._begin_work()
@@ -240,8 +258,9 @@ class Kubelet:
                 self._queue.add(uid)  # their mirrors
             self._tasks.append(spawn(self._keep_static(), name="static pods"))
         self._informer.on_change(self._pod_changed)
-        for uid in self.runtime.pod_uids():
+        for uid in {*self.runtime.pod_uids(), *self.csi.volumes.uids()}:
             self._queue.add(uid)  # what an earlier kubelet left may be wanted no more
+        self.csi.start()
         if not self._static.is_used:
             self._begin_work()
         self._tasks.append(spawn(self.keeping.run(), name="housekeeping"))
@@ -259,8 +278,11 @@ class Kubelet:
         """End all pods in order, as the options say; nothing of them is taken away."""
         await self._shutdown.run()
 
-    async def stop(self) -> None:
-        """Let everything be; whether containers go on is their runtime's decision."""
+    async def stop(self, *, leaves_volumes: bool = False) -> None:
+        """Let everything be; whether containers go on is their runtime's decision.
+
+        leaves_volumes: `csi` is ended by the caller, once containers have.
+        """
         self._queue.close()
         tasks = list(self._tasks)
         self._tasks.clear()
@@ -272,6 +294,8 @@ class Kubelet:
         if self._plugins is not None:
             await self._plugins.stop()
         await self._sync.close()
+        if not leaves_volumes:
+            await self.csi.close()
         await self._volumes.close()
         await self.prober.stop()
         await self._recorder.close()
@@ -326,6 +350,10 @@ class Kubelet:
         memory.reason, memory.message, memory.grace_s = reason, message, grace_s
         record.ending.set()
         self._queue.add(uid)
+
+    def volume_stats(self, uid: str) -> list[VolumeStats]:
+        """Return how full the volumes of a pod are that are claimed, or a driver's."""
+        return self._volumes.stats(uid)
 
     async def renew_volumes(self, pod: Object) -> None:
         """Write what changed of what the API holds of a pod's volumes."""
@@ -403,6 +431,8 @@ class Kubelet:
         next_s = min((each for each in (next_s, retry_s) if each is not None), default=None)
         await self._tell(pod, shown, record)
         if record.is_over:
+            if not self.csi.volumes.release(uid):
+                return  # it is looked at again when its drivers have unmounted them
             # Before its object goes, so that nothing of a pod outlives it.
             await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
             self._volumes.forget(uid)
@@ -421,7 +451,9 @@ class Kubelet:
             return
         try:
             await self.renew_volumes(pod)
-        except (VolumeError, ConfigurationError) as error:
+        except VolumeError as error:
+            self._recorder.record(pod, "Warning", error.reason, str(error))
+        except ConfigurationError as error:
             self._recorder.record(pod, "Warning", "FailedMount", str(error))
 
     def _replaces_static_pod(self, pod: Object) -> bool:
@@ -479,6 +511,8 @@ class Kubelet:
         if not await self._sync.kill(record):
             return
         await self.runtime.stop_sandbox(uid)
+        if not self.csi.volumes.release(uid):
+            return
         # First of all what is mounted, so that nothing is removed but what is the pod's own.
         await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
         await self.runtime.remove_pod(uid)

@@ -53,6 +53,8 @@ class KubeletOptions:
     """Besides those that are safe."""
     device_plugins: Path | None = None
     """Where plugins of devices register; None: nowhere."""
+    csi_call_s: float = 120.0
+    """How long CSI drivers have for each thing that they are asked."""
     shutdown: Sequence[tuple[int, float]] = ()
     """Priorities of pods, and seconds in which those of each end with the node; none: they stay."""
     lease_s: int = DURATION_S

@@ -337,10 +337,11 @@ class RealNode:
         async with AsyncExitStack() as ends:  # the later ones even if an earlier one fails
             if ends_pods:  # they are isolated to their end
                 ends.push_async_callback(self._isolation.close, leaves_rules=False)
+                ends.push_async_callback(self.kubelet.csi.end)
             ends.push_async_callback(self.runtime.close)
             if not ends_pods:
                 ends.push_async_callback(self._isolation.close, leaves_rules=True)
-            ends.push_async_callback(self.kubelet.stop)
+            ends.push_async_callback(self.kubelet.stop, leaves_volumes=ends_pods)
             for server in (self._server, self._health):
                 if server is not None:
                     ends.push_async_callback(server.stop)

@@ -9,7 +9,7 @@ structs. What upstream keeps there and no flag says is left out.
 from typing import Any, Final, TypeAlias
 
 from kvstack.apimachinery.objects import durations
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_table import Kind
 
 Object: TypeAlias = dict[str, Any]
@@ -141,7 +141,7 @@ FIELDS: Final = {
 """Field, from the root on → the flag that says what it is."""
 
 
-def shown(given: Given) -> Object:
+def shown(given: CommandLine) -> Object:
     """Return what /configz shows, by name."""
     kinds = {flag.name: flag.kind for flag in given.table.flags}
     root: Object = {"kind": "KubeControllerManagerConfiguration", "apiVersion": f"{NAME}/v1alpha1"}

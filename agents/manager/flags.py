@@ -65,10 +65,10 @@ SIGNERS: Final = {
 
 _GENERIC_FLAGS: Final = flag_group(
     "Generic",
-    ("controllers", LIST, "*", LIVE, "*: all that are on by default; name or +name: this one; -name: not this one"),
-    ("kube-api-qps", FLOAT, "20", LIVE, "requests a second of each controller"),
-    ("kube-api-burst", INT, "30", LIVE, "and so many at once"),
-    ("use-service-account-credentials", BOOL, "false", LIVE, "each controller is a service account of its own"),
+    ("controllers", LIST, "*", LIVE, "controllers to run: * all that are on by default, name this one, -name not this one"),
+    ("kube-api-qps", FLOAT, "20", LIVE, "requests per second of each controller"),
+    ("kube-api-burst", INT, "30", LIVE, "burst of requests of each controller"),
+    ("use-service-account-credentials", BOOL, "false", LIVE, "run each controller with its own service account"),
     ("kube-api-content-type", TEXT, "application/vnd.kubernetes.protobuf", IGNORED, ""),
     ("controller-start-interval", DURATION, "0s", IGNORED, ""),
     ("enable-leader-migration", BOOL, "false", IGNORED, ""),
@@ -85,60 +85,60 @@ _GENERIC_FLAGS: Final = flag_group(
 
 _NODE_FLAGS: Final = flag_group(
     "Nodes",
-    ("allocate-node-cidrs", BOOL, "false", LIVE, "give every node a range of pod addresses"),
-    ("cluster-cidr", TEXT, "", LIVE, "ranges of all pod addresses, comma-separated"),
-    ("service-cluster-ip-range", TEXT, "", LIVE, "ranges of cluster IPs, which nodes are not given"),
-    ("node-cidr-mask-size", INT, "0", LIVE, "of a node's range; default 24 or 64"),
-    ("node-cidr-mask-size-ipv4", INT, "0", LIVE, "of a node's range; default 24"),
-    ("node-cidr-mask-size-ipv6", INT, "0", LIVE, "of a node's range; default 64"),
+    ("allocate-node-cidrs", BOOL, "false", LIVE, "allocate a range of pod addresses to each node"),
+    ("cluster-cidr", TEXT, "", LIVE, "ranges of pod addresses, comma-separated"),
+    ("service-cluster-ip-range", TEXT, "", LIVE, "ranges of cluster IPs; never allocated to nodes"),
+    ("node-cidr-mask-size", INT, "0", LIVE, "mask size of a node's range; default 24 or 64"),
+    ("node-cidr-mask-size-ipv4", INT, "0", LIVE, "mask size of a node's IPv4 range; default 24"),
+    ("node-cidr-mask-size-ipv6", INT, "0", LIVE, "mask size of a node's IPv6 range; default 64"),
     ("cidr-allocator-type", TEXT, "RangeAllocator", IGNORED, ""),
-    ("node-monitor-period", DURATION, "5s", LIVE, "how often nodes are looked at"),
-    ("node-monitor-grace-period", DURATION, "50s", LIVE, "how long a node may be silent"),
-    ("node-startup-grace-period", DURATION, "1m0s", LIVE, "how long a new node may be silent"),
-    ("node-eviction-rate", FLOAT, "0.1", LIVE, "silent nodes of a zone that are emptied a second"),
-    ("secondary-node-eviction-rate", FLOAT, "0.01", LIVE, "the same, where many nodes of a large zone are silent"),
-    ("large-cluster-size-threshold", INT, "50", LIVE, "nodes of a large zone"),
-    ("unhealthy-zone-threshold", FLOAT, "0.55", LIVE, "share of silent nodes from which a zone is unhealthy"),
-    ("terminated-pod-gc-threshold", INT, "12500", LIVE, "ended pods that are kept; 0 or less: all"),
+    ("node-monitor-period", DURATION, "5s", LIVE, "interval of checks of node status"),
+    ("node-monitor-grace-period", DURATION, "50s", LIVE, "time without a heartbeat after which a node is not ready"),
+    ("node-startup-grace-period", DURATION, "1m0s", LIVE, "the same for a node that has just started"),
+    ("node-eviction-rate", FLOAT, "0.1", LIVE, "unready nodes per second and zone whose pods are evicted"),
+    ("secondary-node-eviction-rate", FLOAT, "0.01", LIVE, "the same in a large zone with many unready nodes"),
+    ("large-cluster-size-threshold", INT, "50", LIVE, "number of nodes from which a zone is large"),
+    ("unhealthy-zone-threshold", FLOAT, "0.55", LIVE, "fraction of unready nodes from which a zone is unhealthy"),
+    ("terminated-pod-gc-threshold", INT, "12500", LIVE, "number of terminated pods that are kept; 0 or less: all"),
     ("node-sync-period", DURATION, "0s", IGNORED, ""),
 )  # fmt: skip
 
 _SIGNING_FLAGS: Final = flag_group(
     "Signing",
-    ("root-ca-file", TEXT, "", LIVE, "authorities that pods are to believe"),
-    ("service-account-private-key-file", TEXT, "", LIVE, "key of the tokens in Secrets; empty: none are made"),
-    ("cluster-signing-cert-file", TEXT, "", LIVE, "authority of all signers"),
-    ("cluster-signing-key-file", TEXT, "", LIVE, "key of that authority"),
+    ("root-ca-file", TEXT, "", LIVE, "CA certificates for the ConfigMaps kube-root-ca.crt"),
+    ("service-account-private-key-file", TEXT, "", LIVE, "key that signs tokens of Secrets; empty: none are made"),
+    ("cluster-signing-cert-file", TEXT, "", LIVE, "CA certificate of all signers"),
+    ("cluster-signing-key-file", TEXT, "", LIVE, "key of that CA certificate"),
     *(
-        (f'cluster-signing-{signer}-{part}-file', TEXT, "", LIVE, f'{told} of the signer {name} alone')
+        (f'cluster-signing-{signer}-{part}-file', TEXT, "", LIVE, f'{about} of the signer {name}')
         for signer, name in SIGNERS.items()
-        for part, told in (('cert', 'authority'), ('key', 'key of the authority'))
+        for part, about in (('cert', 'CA certificate'), ('key', 'key of the CA certificate'))
     ),
-    ("cluster-signing-duration", DURATION, "8760h0m0s", LIVE, "how long certificates last at most"),
-    ("legacy-service-account-token-clean-up-period", DURATION, "8760h0m0s", LIVE, "how long tokens in Secrets are kept that nobody uses"),
+    ("cluster-signing-duration", DURATION, "8760h0m0s", LIVE, "maximum lifetime of certificates"),
+    ("legacy-service-account-token-clean-up-period", DURATION, "8760h0m0s", LIVE, "time after which unused tokens of Secrets are deleted"),
 )  # fmt: skip
 
 _OTHER_FLAGS: Final = (
     *flag_group(
         "Generic",
-        ("enable-garbage-collector", BOOL, "true", LIVE, "delete what belongs to objects that are gone"),
-        ("resource-quota-sync-period", DURATION, "5m0s", LIVE, "how often quotas are counted anew"),
+        ("enable-garbage-collector", BOOL, "true", LIVE, "delete objects whose owners are gone"),
+        ("resource-quota-sync-period", DURATION, "5m0s", LIVE, "interval of full recounts of quotas"),
     ),
     *flag_group(
         "Services",
-        ("max-endpoints-per-slice", INT, "100", LIVE, "endpoints of a slice"),
-        ("mirroring-max-endpoints-per-subset", INT, "1000", LIVE, "endpoints of a subset that are mirrored"),
+        ("max-endpoints-per-slice", INT, "100", LIVE, "maximum number of endpoints in a slice"),
+        ("mirroring-max-endpoints-per-subset", INT, "1000", LIVE, "maximum number of mirrored endpoints of a subset"),
         ("endpoint-updates-batch-period", DURATION, "0s", IGNORED, ""),
         ("endpointslice-updates-batch-period", DURATION, "0s", IGNORED, ""),
         ("mirroring-endpointslice-updates-batch-period", DURATION, "0s", IGNORED, ""),
     ),
     *flag_group(
         "Autoscaler",
-        ("horizontal-pod-autoscaler-sync-period", DURATION, "15s", LIVE, "how often targets are looked at"),
-        ("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", LIVE, "how long the highest recommendation is remembered"),
-        ("horizontal-pod-autoscaler-tolerance", FLOAT, "0.1", LIVE, "difference that changes nothing"),
-        ("horizontal-pod-autoscaler-cpu-initialization-period", DURATION, "5m0s", LIVE, "how long CPU samples of new pods may be left out"),
-        ("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", LIVE, "how long a change of readiness counts as the first"),
+        ("horizontal-pod-autoscaler-sync-period", DURATION, "15s", LIVE, "interval of autoscaling"),
+        ("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", LIVE, "time for which the highest recommendation is kept before scaling down"),
+        ("horizontal-pod-autoscaler-tolerance", FLOAT, "0.1", LIVE, "relative difference that does not cause scaling"),
+        ("horizontal-pod-autoscaler-cpu-initialization-period", DURATION, "5m0s", LIVE, "time after a pod's start in which its CPU samples may be ignored"),
+        ("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", LIVE, "time after a pod's start in which a change of readiness is its initial one"),
     ),
     *flag_group(
         "Generic",
@@ -148,8 +148,8 @@ _OTHER_FLAGS: Final = (
         "Volumes",
         ("attach-detach-reconcile-sync-period", DURATION, "1m0s", IGNORED, ""),
         ("disable-attach-detach-reconcile-sync", BOOL, "false", IGNORED, ""),
-        ("disable-force-detach-on-timeout", BOOL, "false", LIVE, "volumes that an unready node has mounted stay attached to it"),
-        ("enable-dynamic-provisioning", BOOL, "true", LIVE, "provisioners are asked for the volumes of claims"),
+        ("disable-force-detach-on-timeout", BOOL, "false", LIVE, "do not force-detach volumes from unready nodes"),
+        ("enable-dynamic-provisioning", BOOL, "true", LIVE, "provision volumes for claims dynamically"),
         ("enable-hostpath-provisioner", BOOL, "false", IGNORED, ""),
         ("flex-volume-plugin-dir", TEXT, "", IGNORED, ""),
         ("pv-recycler-increment-timeout-nfs", INT, "30", IGNORED, ""),
@@ -158,7 +158,7 @@ _OTHER_FLAGS: Final = (
         ("pv-recycler-pod-template-filepath-hostpath", TEXT, "", IGNORED, ""),
         ("pv-recycler-pod-template-filepath-nfs", TEXT, "", IGNORED, ""),
         ("pv-recycler-timeout-increment-hostpath", INT, "30", IGNORED, ""),
-        ("pvclaimbinder-sync-period", DURATION, "15s", LIVE, "how often claims that wait are looked at"),
+        ("pvclaimbinder-sync-period", DURATION, "15s", LIVE, "interval of checks of pending claims"),
     ),
 )  # fmt: skip
 

@@ -36,7 +36,7 @@ from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.reconcile.manager import Manager, Users
 from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import render
 from kvstack.component.process.command import Command, Work, run_command
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work:
+def _prepare(given: CommandLine) -> Work:
     settings = manager_settings(given)
     process = settings.process
     cluster = cluster_of(process.kubeconfig, process.master)
@@ -73,7 +73,9 @@ class _Running:
     manager: Manager | None = None
 
 
-async def serve(cluster: Cluster, settings: ManagerSettings, given: Given, log: Logger) -> None:
+async def serve(
+    cluster: Cluster, settings: ManagerSettings, given: CommandLine, log: Logger
+) -> None:
     """Run controllers until a signal comes; LeaseLostError: another leads.
 
     given: the command line that the settings are of.

@@ -18,7 +18,7 @@ from kvstack.agents.controllers.table import UnknownControllerError, check_names
 from kvstack.agents.manager.flags import SIGNERS, WORKERS
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.process.settings import Settings, raise_wrong, read_settings
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 
 _MASKS: Final = {4: 24, 6: 64}
@@ -43,7 +43,7 @@ class ManagerSettings:
     """Whether each controller is a service account of its own."""
 
 
-def manager_settings(given: Given) -> ManagerSettings:
+def manager_settings(given: CommandLine) -> ManagerSettings:
     """Return the settings of a command line; raises ConfigError with all that is wrong."""
     wrong: list[str] = []
     reader = FlagReader(given, wrong)

@@ -29,21 +29,21 @@ class MetricsApi(Protocol):
 
     def answer(
         self, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str, /
-    ) -> "Answered":
+    ) -> "WholeAnswer":
         """Answer a request of somebody who may read what is asked for."""
         ...
 
 
 async def answered(
     api: MetricsApi, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str
-) -> "Answered":
+) -> "WholeAnswer":
     """Return the answer of an API, made where it keeps nobody waiting."""
     if api.is_large:
         return await asyncio.to_thread(api.answer, method, path, query, accept)
     return api.answer(method, path, query, accept)
 
 
-class Answered(NamedTuple):
+class WholeAnswer(NamedTuple):
     """What is answered, whole."""
 
     code: int
@@ -51,7 +51,7 @@ class Answered(NamedTuple):
     body: bytes
 
 
-class Accepted(NamedTuple):
+class AcceptedType(NamedTuple):
     """What a client takes."""
 
     table_version: str = ""
@@ -60,17 +60,17 @@ class Accepted(NamedTuple):
     """What the rows of a Table hold."""
 
 
-def answer(obj: Object, code: int = 200) -> Answered:
+def answer(obj: Object, code: int = 200) -> WholeAnswer:
     """Return an object as an answer."""
-    return Answered(code, JSON, orjson.dumps(obj) + b"\n")
+    return WholeAnswer(code, JSON, orjson.dumps(obj) + b"\n")
 
 
-def refusal(error: ApiError) -> Answered:
+def refusal(error: ApiError) -> WholeAnswer:
     """Return an error as an answer."""
     return answer(error.status, error.code)
 
 
-def accepted(header: str, include: str = "") -> Accepted:
+def accepted(header: str, include: str = "") -> AcceptedType:
     """Return what an Accept header asks for, in its order; raises ApiError for nothing we have."""
     clauses = [] if not header else header[:_ACCEPT_MAX].split(",")
     for clause in clauses:
@@ -79,9 +79,9 @@ def accepted(header: str, include: str = "") -> Accepted:
         if media_type not in _JSON_LIKE:
             continue
         if parameters.get("as") == "Table" and parameters.get("g", "meta.k8s.io") == "meta.k8s.io":
-            return Accepted(parameters.get("v", "v1"), include or "Metadata")
+            return AcceptedType(parameters.get("v", "v1"), include or "Metadata")
         if "as" not in parameters:
-            return Accepted()
+            return AcceptedType()
     if clauses:
         raise not_acceptable(f"only the following media types are accepted: {JSON}")
-    return Accepted()
+    return AcceptedType()

@@ -148,6 +148,8 @@ class Collector:
     async def _note(self) -> None:
         """Write a step of the history, and let others work in between."""
         history = self.history
+        nodes = {each["metadata"]["name"] for each in self._nodes.store}
+        history.keep(nodes.union(self._pods.store.all_keys()))
         history.begin(self._clock.now_s())
         for node in self._nodes.store:
             name = node["metadata"]["name"]

@@ -42,7 +42,7 @@ from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, render
@@ -50,7 +50,7 @@ from kvstack.component.process.command import Command, Work, level_of, run_comma
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
 COMMAND: Final = "kvstack metrics"
-ABOUT: Final = "What nodes and pods use (metrics.k8s.io), behind an API server."
+ABOUT: Final = "The metrics APIs of a cluster: metrics.k8s.io, custom and external metrics."
 
 _AGENT: Final = "kvstack-metrics"
 _RESOLUTION_MIN_S: Final = 1.0
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work:
+def _prepare(given: CommandLine) -> Work:
     wrong: list[str] = []
     reader = FlagReader(given, wrong)
     settings = settings_of(reader)
@@ -124,7 +124,7 @@ async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
         collector = Collector(informers, clock, log, settings.collector, kubelets.read)
         stack.push_async_callback(collector.stop)
         access = review_access(stack, cluster, settings.pages, clock, _AGENT)
-        known = _Known(api, access, settings.pages, directory, log)
+        known = _ClientAuthorities(api, access, settings.pages, directory, log)
         custom = _custom(informers, settings, clock, log)
         apis = _apis(informers, collector, custom, clock)
         settle()  # it may wait for an API server for days
@@ -222,7 +222,7 @@ def _written(path: Path, data: bytes) -> str:
     return str(path)
 
 
-class _Known:
+class _ClientAuthorities:
     """Who may vouch for clients, as the API server tells it; asked again from time to time."""
 
     def __init__(

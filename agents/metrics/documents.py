@@ -13,7 +13,7 @@ _STRING: Final[Mapping[str, Any]] = {"type": "string"}
 _QUANTITIES: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": _STRING}
 
 
-class Served(NamedTuple):
+class ServedResource(NamedTuple):
     """A resource."""
 
     name: str
@@ -37,8 +37,8 @@ _CONTAINER: Final = {
     "required": ["name", "usage"],
     "properties": {"name": _STRING, "usage": _QUANTITIES},
 }
-NODES: Final = Served("nodes", "NodeMetrics", False, {**_USAGE, "usage": _QUANTITIES})
-PODS: Final = Served(
+NODES: Final = ServedResource("nodes", "NodeMetrics", False, {**_USAGE, "usage": _QUANTITIES})
+PODS: Final = ServedResource(
     "pods", "PodMetrics", True, {**_USAGE, "containers": {"type": "array", "items": _CONTAINER}}
 )
 
@@ -66,7 +66,7 @@ class MetricsGroup(NamedTuple):
 
     name: str
     version: str
-    resources: Sequence[Served]
+    resources: Sequence[ServedResource]
 
     @property
     def api_version(self) -> str:
@@ -163,7 +163,7 @@ class MetricsGroup(NamedTuple):
             found[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
         return found
 
-    def _operation(self, served: Served, action: str, place: str, *, is_v3: bool) -> Object:
+    def _operation(self, served: ServedResource, action: str, place: str, *, is_v3: bool) -> Object:
         kind = served.kind if action == "get" else f"{served.kind}List"
         name = self._schema_name(kind)
         response: Object = {"description": "OK", "schema": {"$ref": f"#/definitions/{name}"}}

@@ -71,7 +71,7 @@ def _sample(number: int, line: str, name: re.Match[str]) -> Sample:
 
 def _labels(number: int, line: str, at: int) -> tuple[dict[str, str], int]:
     """Return the labels, and where they end."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     is_next = True
     while line[at : at + 1] != "}":
         label = _LABEL.match(line, at) if is_next else None
@@ -80,12 +80,12 @@ def _labels(number: int, line: str, at: int) -> tuple[dict[str, str], int]:
                 at = line.index("}", at)
                 break
             raise _error(number, line)
-        if len(found) == LABELS_MAX:
+        if len(labels) == LABELS_MAX:
             raise ReadingError(f"line {number} has more than {LABELS_MAX} labels")
         text = label[2]
-        found[label[1]] = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+        labels[label[1]] = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
         at, is_next = label.end(), bool(label[3])
-    return found, at + 1
+    return labels, at + 1
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ forgotten. Above series_max no new one begins; `refused` counts those that did n
 """
 
 from array import array
+from collections.abc import Set as AbstractSet
 from math import isnan, nan
 from typing import Final, NamedTuple
 
@@ -49,6 +50,11 @@ class History:
     def __len__(self) -> int:
         """Return the number of series."""
         return len(self._series)
+
+    def keep(self, names: AbstractSet[str]) -> None:
+        """Forget the series of whatever has another name."""
+        for name in self._series.keys() - names:
+            del self._series[name]
 
     def begin(self, now_s: float) -> None:
         """Begin a step; what was there a whole round ago is gone."""

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.metrics.answers import Answered, accepted, answer, refusal
-from kvstack.agents.metrics.documents import USAGE_SCHEMA, MetricsGroup, Served
+from kvstack.agents.metrics.answers import WholeAnswer, accepted, answer, refusal
+from kvstack.agents.metrics.documents import USAGE_SCHEMA, MetricsGroup, ServedResource
 from kvstack.agents.metrics.history import History
 from kvstack.agents.metrics.resource_api import usage_text
 from kvstack.apimachinery.objects import status
@@ -29,8 +29,8 @@ GROUP: Final = "metrics.kvstack.io"
 _POINTS: Final = {
     "points": {"type": "array", "items": {"type": "object", "properties": USAGE_SCHEMA}}
 }
-_NODES: Final = Served("nodes", "NodeHistory", False, _POINTS, has_list=False)
-_PODS: Final = Served("pods", "PodHistory", True, _POINTS, has_list=False)
+_NODES: Final = ServedResource("nodes", "NodeHistory", False, _POINTS, has_list=False)
+_PODS: Final = ServedResource("pods", "PodHistory", True, _POINTS, has_list=False)
 HISTORY_GROUP: Final = MetricsGroup(GROUP, "v1", (_NODES, _PODS))
 
 
@@ -50,7 +50,7 @@ class HistoryApi:
 
     def answer(
         self, method: str, path: str, _query: Mapping[str, Sequence[str]], accept: str
-    ) -> Answered:
+    ) -> WholeAnswer:
         """Answer a request of somebody who may read what is asked for."""
         try:
             return answer(self._answer(method, path, accept))
@@ -74,7 +74,7 @@ class HistoryApi:
                 return self._of(_PODS, self._pods.get(key), key)
         raise status.generic(404)
 
-    def _of(self, served: Served, obj: Object | None, key: str) -> Object:
+    def _of(self, served: ServedResource, obj: Object | None, key: str) -> Object:
         name = key.rpartition("/")[2]
         if obj is None:
             raise status.not_found(GroupResource("", served.name), name)

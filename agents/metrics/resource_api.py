@@ -20,13 +20,13 @@ from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.metrics.answers import (
     OBJECTS_MANY,
-    Accepted,
-    Answered,
+    AcceptedType,
+    WholeAnswer,
     accepted,
     answer,
     refusal,
 )
-from kvstack.agents.metrics.documents import NODES, PODS, MetricsGroup, Served
+from kvstack.agents.metrics.documents import NODES, PODS, MetricsGroup, ServedResource
 from kvstack.agents.metrics.points import PodRate, Points, Rate
 from kvstack.apimachinery.objects import durations, fields, labels, quantity, status
 from kvstack.apimachinery.objects.fields import FieldSelectorError
@@ -67,14 +67,14 @@ class ResourceApi:
         """Whether an answer may take long; it may be made in a thread."""
         return len(self._pods) + len(self._nodes) > OBJECTS_MANY
 
-    def answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+    def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
         """Answer a request of somebody who may read what is asked for."""
         try:
             return self._answer(method, path, query, accept)
         except ApiError as error:
             return refusal(error)
 
-    def _answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+    def _answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
         parts = path.strip("/").split("/")
         group = _BY_VERSION.get(parts[2]) if parts[:2] == ["apis", GROUP] and parts[2:] else None
         if group is None:
@@ -215,14 +215,16 @@ def _selectors(query: Query) -> tuple[labels.Selector, fields.FieldSelector]:
     return by_labels, by_fields
 
 
-def _one(group: MetricsGroup, served: Served, found: Object, wanted: Accepted) -> Answered:
+def _one(
+    group: MetricsGroup, served: ServedResource, found: Object, wanted: AcceptedType
+) -> WholeAnswer:
     obj = {"kind": served.kind, "apiVersion": group.api_version, **found}
     return answer(_table(served, [obj], wanted) if wanted.table_version else obj)
 
 
 def _many(
-    group: MetricsGroup, served: Served, found: Sequence[Object], wanted: Accepted
-) -> Answered:
+    group: MetricsGroup, served: ServedResource, found: Sequence[Object], wanted: AcceptedType
+) -> WholeAnswer:
     if wanted.table_version:
         kinds = {"kind": served.kind, "apiVersion": group.api_version}
         return answer(_table(served, [{**kinds, **each} for each in found], wanted))
@@ -240,7 +242,7 @@ _COLUMNS: Final = (
 )
 
 
-def _table(served: Served, objects: Sequence[Object], wanted: Accepted) -> Object:
+def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedType) -> Object:
     rows = []
     for obj in objects:
         usage = obj["usage"] if served is NODES else _summed(obj["containers"])

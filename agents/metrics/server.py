@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from kvstack.agents.metrics.answers import Answered, MetricsApi, answer, answered, refusal
+from kvstack.agents.metrics.answers import MetricsApi, WholeAnswer, answer, answered, refusal
 from kvstack.agents.metrics.documents import MetricsGroup, openapi_answer
 from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
@@ -47,15 +47,15 @@ class MetricsServer:
             return
         query = parse_query(query_text)
         if any(each in _BAD_PARTS for each in path[1:].split("/")):
-            found = refusal(status.generic(404))  # what is permitted must be what is asked for
+            answered = refusal(status.generic(404))  # what is permitted must be what is asked for
         elif (refused := await self._access.refusal(request, path, query)) is not None:
-            found = refusal(refused)
+            answered = refusal(refused)
         else:
-            found = await self._answer(request, path, query)
-        headers = [("Content-Type", found.content_type), ("Cache-Control", "no-cache, private")]
-        answer_.send(found.code, headers, found.body)
+            answered = await self._answer(request, path, query)
+        headers = [("Content-Type", answered.content_type), ("Cache-Control", "no-cache, private")]
+        answer_.send(answered.code, headers, answered.body)
 
-    async def _answer(self, request: Request, path: str, query: Query) -> Answered:
+    async def _answer(self, request: Request, path: str, query: Query) -> WholeAnswer:
         document = openapi_answer(self._groups, path)
         if document is not None:
             return answer(document)

@@ -15,7 +15,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of the mirror of a static pod: the uid that its node knows it by."""
 
 
-class _Known(NamedTuple):
+class _PodIdentity(NamedTuple):
     namespace: str
     name: str
     labels: Mapping[str, str]
@@ -28,7 +28,7 @@ class OwnPods:
         """address_of: of the sandbox of a pod, by uid; empty: there is none with an own network."""
         self._node = node
         self._address_of = address_of
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _PodIdentity] = {}
         self._addresses: dict[str, str] = {}
         self.changed: dict[str, None] = {}
         """Uids of pods that are to be looked at."""
@@ -40,7 +40,7 @@ class OwnPods:
         is_static = meta["uid"] != uid or not spec.get("nodeName")
         if spec.get("hostNetwork") or (spec.get("nodeName") != self._node and not is_static):
             return ""
-        self._known[uid] = _Known(meta["namespace"], meta["name"], meta.get("labels") or {})
+        self._known[uid] = _PodIdentity(meta["namespace"], meta["name"], meta.get("labels") or {})
         self.changed[uid] = None
         return uid
 

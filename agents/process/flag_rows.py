@@ -21,36 +21,36 @@ from kvstack.component.flags.flag_table import (
     flag_group,
 )
 
-_TTL_HELP: Final = "how long an answer is believed"
+_TTL_HELP: Final = "time for which responses are cached"
 
 
 def page_flags(port: int) -> tuple[Flag, ...]:
     """Return the flags of the pages; port: the default."""
     return flag_group(
         "Secure serving",
-        ("bind-address", IP, "0.0.0.0", LIVE, "address of the pages"),
+        ("bind-address", IP, "0.0.0.0", LIVE, "address to listen on"),
         ("cert-dir", TEXT, "", IGNORED, ""),
-        ("disable-http2-serving", BOOL, "false", LIVE, "offer HTTP/1.1 alone"),
+        ("disable-http2-serving", BOOL, "false", LIVE, "serve HTTP/1.1 only"),
         ("http2-max-streams-per-connection", INT, "0", IGNORED, ""),
         ("permit-address-sharing", BOOL, "false", IGNORED, ""),
         ("permit-port-sharing", BOOL, "false", IGNORED, ""),
-        ("secure-port", INT, str(port), LIVE, "their port; 0: no pages"),
-        ("tls-cert-file", TEXT, "", LIVE, "certificate; default: a new one"),
-        ("tls-cipher-suites", LIST, "", LIVE, "Go's names; empty: all safe ones"),
+        ("secure-port", INT, str(port), LIVE, "port to listen on; 0: none"),
+        ("tls-cert-file", TEXT, "", LIVE, "serving certificate; default: a self-signed one"),
+        ("tls-cipher-suites", LIST, "", LIVE, "names as in Go; empty: all secure ones"),
         ("tls-curve-preferences", LIST, "", IGNORED, ""),
         ("tls-min-version", TEXT, "", LIVE, "VersionTLS12 or VersionTLS13"),
-        ("tls-private-key-file", TEXT, "", LIVE, "key of the certificate"),
+        ("tls-private-key-file", TEXT, "", LIVE, "key of the serving certificate"),
         ("tls-sni-cert-key", ARRAY, "", IGNORED, ""),
     )  # fmt: skip
 
 
 AUTHENTICATION: Final = flag_group(
     "Authentication",
-    ("authentication-kubeconfig", TEXT, "", LIVE, "who asks the API server whose a token is; default: --kubeconfig"),
+    ("authentication-kubeconfig", TEXT, "", LIVE, "kubeconfig used for TokenReviews; default: --kubeconfig"),
     ("authentication-skip-lookup", BOOL, "false", IGNORED, ""),
     ("authentication-token-webhook-cache-ttl", DURATION, "10s", LIVE, _TTL_HELP),
     ("authentication-tolerate-lookup-failure", BOOL, "true", IGNORED, ""),
-    ("client-ca-file", TEXT, "", LIVE, "authorities of the certificates of who reads the pages"),
+    ("client-ca-file", TEXT, "", LIVE, "CA certificates that verify client certificates"),
     ("requestheader-allowed-names", LIST, "", IGNORED, ""),
     ("requestheader-client-ca-file", TEXT, "", IGNORED, ""),
     ("requestheader-extra-headers-prefix", LIST, "x-remote-extra-", IGNORED, ""),
@@ -61,16 +61,16 @@ AUTHENTICATION: Final = flag_group(
 
 AUTHORIZATION: Final = flag_group(
     "Authorization",
-    ("authorization-always-allow-paths", LIST, "/healthz,/readyz,/livez", LIVE, "pages for everybody; with * at the end: all that begin so"),
-    ("authorization-kubeconfig", TEXT, "", LIVE, "who asks the API server what a user may; default: --kubeconfig"),
+    ("authorization-always-allow-paths", LIST, "/healthz,/readyz,/livez", LIVE, "paths served without authorization; a trailing * matches any suffix"),
+    ("authorization-kubeconfig", TEXT, "", LIVE, "kubeconfig used for SubjectAccessReviews; default: --kubeconfig"),
     ("authorization-webhook-cache-authorized-ttl", DURATION, "10s", LIVE, _TTL_HELP),
     ("authorization-webhook-cache-unauthorized-ttl", DURATION, "10s", LIVE, _TTL_HELP),
 )  # fmt: skip
 
 CLIENT: Final = flag_group(
     "Misc",
-    ("kubeconfig", TEXT, "", LIVE, "how the API server is reached, and as whom"),
-    ("master", TEXT, "", LIVE, "URL of the API server, over the kubeconfig's"),
+    ("kubeconfig", TEXT, "", LIVE, "kubeconfig with the address of the API server and the credentials"),
+    ("master", TEXT, "", LIVE, "URL of the API server; overrides the kubeconfig"),
 )  # fmt: skip
 
 
@@ -79,12 +79,12 @@ def leader_election(name: str) -> tuple[Flag, ...]:
     return flag_group(
         "Leader election",
         ("leader-elect", BOOL, "true", LIVE, "work only while holding the lease"),
-        ("leader-elect-lease-duration", DURATION, "15s", LIVE, "of the lease"),
-        ("leader-elect-renew-deadline", DURATION, "10s", LIVE, "how long a leader tries to renew before it stops"),
-        ("leader-elect-resource-lock", TEXT, "leases", LIVE, "leases"),
+        ("leader-elect-lease-duration", DURATION, "15s", LIVE, "duration of the lease"),
+        ("leader-elect-renew-deadline", DURATION, "10s", LIVE, "time for which a leader retries a renewal before it gives up"),
+        ("leader-elect-resource-lock", TEXT, "leases", LIVE, "leases is the only one"),
         ("leader-elect-resource-name", TEXT, name, LIVE, "name of the lease"),
         ("leader-elect-resource-namespace", TEXT, "kube-system", LIVE, "namespace of the lease"),
-        ("leader-elect-retry-period", DURATION, "2s", LIVE, "between two tries"),
+        ("leader-elect-retry-period", DURATION, "2s", LIVE, "time between two attempts"),
     )  # fmt: skip
 
 

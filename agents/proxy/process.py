@@ -32,7 +32,7 @@ from kvstack.agents.proxy.configuration import (
 )
 from kvstack.agents.proxy.flags import FIELDS, TABLE
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
 from kvstack.component.process.command import Command, Work, level_of, run_command
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work | None:
+def _prepare(given: CommandLine) -> Work | None:
     settings = read_settings(given)
     if settings.written_to:
         _write(settings)
@@ -84,7 +84,7 @@ def _prepare(given: Given) -> Work | None:
     )
 
 
-def read_settings(given: Given) -> Settings:
+def read_settings(given: CommandLine) -> Settings:
     """Return the settings of a command line, and of the file that it names; raises ConfigError."""
     reader = FlagReader(given, [])
     file = reader.text("config")
@@ -166,7 +166,7 @@ def _stamp(file: str) -> tuple[int, int]:
     return (found.st_ino, found.st_mtime_ns)
 
 
-def _cluster(settings: Settings, given: Given) -> Cluster:
+def _cluster(settings: Settings, given: CommandLine) -> Cluster:
     connection = cast("Object", settings.configuration["clientConnection"])
     reader = FlagReader(given, [])
     own = "" if settings.file else reader.text("kubeconfig")

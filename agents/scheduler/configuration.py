@@ -82,7 +82,7 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
 def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
     """Return extenders, and the resources that the scheduler leaves to them."""
     seen: set[str] = set()
-    found: list[Extender] = []
+    extenders: list[Extender] = []
     ignored: list[str] = []
     for index, each in enumerate(wanted):
         path = f"extenders[{index}]"
@@ -97,13 +97,13 @@ def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], lis
         for number, resource in enumerate(resources):
             _check_resource(f"{path}.managedResources[{number}].name", resource["name"], seen)
         ignored += [one["name"] for one in resources if one.get("ignoredByScheduler")]
-        found.append(_extender(path, each))
-    if (binders := sum(1 for each in found if each.bind_verb)) > 1:
+        extenders.append(_extender(path, each))
+    if (binders := sum(1 for each in extenders if each.bind_verb)) > 1:
         raise ConfigurationError(
             f'extenders: Invalid value: "found {binders} extenders implementing bind":'
             " only one extender can implement bind"
         )
-    return tuple(sorted(found, key=lambda each: each.is_ignorable)), ignored
+    return tuple(sorted(extenders, key=lambda each: each.is_ignorable)), ignored
 
 
 def _check_resource(path: str, name: str, seen: set[str]) -> None:

@@ -15,7 +15,7 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedNodes:
     """Nodes a plugin refused that no plugin before it had refused."""
 
     plugin: str
@@ -31,7 +31,7 @@ class Diagnosis:
     refusal: Refusal | None = None
     """No node was looked at."""
     refused_by: str = ""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedNodes] = field(default_factory=list)
     rejectors: set[str] = field(default_factory=set)
     """Plugins that had a part in it."""
     others: dict[int, Reason] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Diagnosis:
 
     def slots_of(self, code: Code) -> list[int]:
         """Return the nodes that were refused with a code, in the order of slots."""
-        found: list[int] = []
+        slots: list[int] = []
         for each in self.refused:
             numbers = each.failures.numbers
             wanted = [
@@ -55,9 +55,9 @@ class Diagnosis:
                 if reason.code is code
             ]
             for number in wanted:
-                found += (each.at & (numbers == number)).nonzero()[0].tolist()
-        found += [slot for slot, reason in self.others.items() if reason.code is code]
-        return sorted(found)
+                slots += (each.at & (numbers == number)).nonzero()[0].tolist()
+        slots += [slot for slot, reason in self.others.items() if reason.code is code]
+        return sorted(slots)
 
     def message(self, post_filter: str = "") -> str:
         """Return the text for users; post_filter: what preemption has to say."""

@@ -79,13 +79,13 @@ def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> F
     said = _members(extender, answer)
     if said.get("error"):
         raise ExtenderError(str(said["error"]))
-    found: list[str] = []
+    names_left: list[str] = []
     if extender.knows_nodes and said.get("nodenames") is not None:
-        found = list(said["nodenames"])
+        names_left = list(said["nodenames"])
     elif said.get("nodes") is not None:
-        found = [each["metadata"]["name"] for each in said["nodes"].get("items") or ()]
+        names_left = [each["metadata"]["name"] for each in said["nodes"].get("items") or ()]
     known = set(names)
-    for name in found:
+    for name in names_left:
         if name not in known:
             raise ExtenderError(
                 f'extender "{extender.url}" claims a filtered node "{name}" which is not found'
@@ -99,7 +99,7 @@ def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> F
         )
         for name, text in (said.get(member) or {}).items()
     }
-    return Filtered(found, refused)
+    return Filtered(names_left, refused)
 
 
 def read_scores(extender: Extender, answer: object) -> dict[str, int]:
@@ -140,7 +140,7 @@ def about_victims(
 def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[Candidate]:
     """Return where an extender lets pods be pushed away; raises ExtenderError."""
     said = _members(extender, answer).get("nodenametometavictims") or {}
-    found = []
+    candidates = []
     for name, victims in said.items():
         wanted = _members(extender, victims) if victims else {}
         if not wanted.get("pods"):
@@ -158,8 +158,8 @@ def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[C
                 f" {name}, but the pod is not found on that node"
             )
         violations = wanted.get("numpdbviolations") or 0
-        found.append(Candidate(slot, tuple(pods[uid] for uid in uids), violations))
-    return found
+        candidates.append(Candidate(slot, tuple(pods[uid] for uid in uids), violations))
+    return candidates
 
 
 def about_binding(pod: PodInfo, node: str) -> Object:

@@ -67,7 +67,7 @@ def candidates(
     overlay = Overlay(cluster)
     slots = unplaced.diagnosis.slots_of(Code.UNSCHEDULABLE)
     wanted = _candidate_count(len(slots), limits)
-    found: list[Candidate] = []
+    possible: list[Candidate] = []
     refused: list[Reason] = []
     for step in range(len(slots)):
         slot = slots[(offset + step) % len(slots)]
@@ -75,12 +75,12 @@ def candidates(
         if isinstance(tried, Reason):
             refused.append(tried)
             continue
-        found.append(tried)
-        if len(found) >= wanted and any(not each.violations for each in found):
+        possible.append(tried)
+        if len(possible) >= wanted and any(not each.violations for each in possible):
             break
-    if not found:
+    if not possible:
         return Preemption(f"preemption: {_nothing(cluster, refused, len(slots))}")
-    return found
+    return possible
 
 
 def best_of(found: Sequence[Candidate], cluster: Cluster, now_s: float) -> Preemption:

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from kvstack.agents.scheduler.cycle import Cycle, Failures, Only, Reason, Refusal, Skip
-from kvstack.agents.scheduler.diagnosis import Diagnosis, Refused
+from kvstack.agents.scheduler.diagnosis import Diagnosis, RefusedNodes
 from kvstack.agents.scheduler.hints import EXTENDER
 from kvstack.agents.scheduler.one_node import (
     nominated_before,
@@ -47,7 +47,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Said:
+class ExtenderResults:
     """What extenders said about a pod."""
 
     names: list[str]
@@ -88,7 +88,7 @@ def schedule(
     profile: Profile,
     turn: Turn,
     nominated_node: str = "",
-    said: Said | None = None,
+    said: ExtenderResults | None = None,
     clock: Callable[[], float] | None = None,
     now_s: float = 0.0,
 ) -> Decision:
@@ -146,7 +146,7 @@ def _find_feasible(decision: Decision, profile: Profile, nominated_node: str) ->
         decision.feasible, decision.turn = _sampled(cluster, is_alive, profile, decision.turn)
 
 
-def _keep_said(decision: Decision, profile: Profile, said: Said) -> None:
+def _keep_said(decision: Decision, profile: Profile, said: ExtenderResults) -> None:
     """Keep the nodes that extenders take and that still will do: time has passed meanwhile."""
     cycle, diagnosis = decision.cycle, decision.diagnosis
     slots = cycle.cluster.slots
@@ -200,7 +200,7 @@ def run_filters(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -
             continue
         at = is_alive & (failures.numbers > 0)
         if at.any():
-            diagnosis.refused.append(Refused(plugin.name, at, failures))
+            diagnosis.refused.append(RefusedNodes(plugin.name, at, failures))
             diagnosis.rejectors.add(plugin.name)
             is_alive &= ~at
             if not is_alive.any():
@@ -255,7 +255,7 @@ def enough(count: int, percentage: int) -> int:
     return max(_ALL_BELOW, count * share // 100)
 
 
-def _score(decision: Decision, profile: Profile, said: Said | None) -> None:
+def _score(decision: Decision, profile: Profile, said: ExtenderResults | None) -> None:
     feasible = decision.feasible
     totals = np.zeros(len(feasible), dtype=np.int64)
     for plugin, weight in profile.scorers:
@@ -310,5 +310,5 @@ def _keep_only(
             at[slot] = False
     if at.any():
         failures = Failures(at.astype(np.int64), (outside(plugins),))
-        diagnosis.refused.append(Refused(plugins[0], at, failures))
+        diagnosis.refused.append(RefusedNodes(plugins[0], at, failures))
         diagnosis.rejectors.update(plugins)

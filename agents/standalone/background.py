@@ -35,7 +35,7 @@ from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ComponentError
-from kvstack.component.flags.command_line import Given, Value
+from kvstack.component.flags.command_line import CommandLine, Value
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import Store
@@ -69,7 +69,7 @@ class Settings(NamedTuple):
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
     """Make certificates and keys in a directory, for any number of clusters to be copied to."""
     own = _stack(directory, Settings())
-    options = stack_options(own, Given(TABLE))
+    options = stack_options(own, CommandLine(TABLE))
     _pki(own, options, logger or _quiet()).ensure()
 
 
@@ -170,7 +170,7 @@ class BackgroundCluster:
         pki = pki_dir(own.data_dir)
         if self._authorities is not None and not pki.exists():
             shutil.copytree(pki_dir(self._authorities), pki)
-        options = stack_options(own, Given(TABLE, dict(self._settings.flags)))
+        options = stack_options(own, CommandLine(TABLE, dict(self._settings.flags)))
         await asyncio.to_thread(_pki(own, options, self._logger).ensure)
         options = replace(options, serving=replace(options.serving, port=0))
         self._loop = asyncio.get_running_loop()

@@ -25,13 +25,13 @@ from kvstack.agents.standalone.rbac import ADMINISTRATORS, cluster_role_binding
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.server.certs.cluster_files import HOLLOW_NODES
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack bindings"
-ABOUT: Final = "Gives the users of `kvstack certs` their rights; once per cluster."
+ABOUT: Final = "Grant the users of `kvstack certs` their roles; once per cluster."
 FAILED: Final = 1
 TABLE: Final = FlagTable(
     (*CLIENT, Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text")),
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _make)
 
 
-def _make(given: Given) -> None:
+def _make(given: CommandLine) -> None:
     reader = FlagReader(given, [])
     cluster = cluster_of(reader.text("kubeconfig"), reader.text("master"))
     try:

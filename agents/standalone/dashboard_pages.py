@@ -7,10 +7,14 @@ it, with a pasted token or with what kubectl proxy adds. The files hold nothing 
 everybody may read them (`access`), also who has not signed in yet.
 """
 
+from ipaddress import ip_address
+
 from kvstack.agents.dashboard.access import ROOT
-from kvstack.agents.dashboard.contents import HEADERS, TYPES, contents
+from kvstack.agents.dashboard.contents import HEADERS, TRANSPORT_SECURITY, TYPES, contents
+from kvstack.apiserver.http.answers import Header
 from kvstack.apiserver.http.pages.page_set import PageSet, check_reading, not_found
 from kvstack.apiserver.http.request_context import RequestContext
+from kvstack.component.http.serving.request import Request
 
 
 def add_dashboard(pages: PageSet) -> None:
@@ -22,7 +26,7 @@ def add_dashboard(pages: PageSet) -> None:
 async def _redirect(context: RequestContext) -> None:
     check_reading(context.request)
     # Relative, so that it holds behind a proxy that adds a prefix.
-    context.reply.send(307, TYPES[".html"], b"", ("Location", "ui/"), *HEADERS)
+    context.reply.send(307, TYPES[".html"], b"", ("Location", "ui/"), *_headers(context))
 
 
 async def _file(context: RequestContext) -> None:
@@ -33,4 +37,21 @@ async def _file(context: RequestContext) -> None:
         not_found(reply)
         return
     media_type, body = found
-    reply.send(200, media_type, body, *HEADERS)
+    reply.send(200, media_type, body, *_headers(context))
+
+
+def _headers(context: RequestContext) -> tuple[Header, ...]:
+    is_set = any(name == TRANSPORT_SECURITY[0] for name, _ in context.reply.extra)  # by a flag
+    if is_set or not context.request.connection.is_tls or not _has_name(context.request):
+        return HEADERS
+    return (*HEADERS, TRANSPORT_SECURITY)
+
+
+def _has_name(request: Request) -> bool:
+    """Tell whether the server is asked by a name that is its own: localhost is everybody's."""
+    host = request.header("host").rpartition(":")[0] or request.header("host")
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return host not in ("", "localhost") and not host.endswith(".localhost")
+    return False

@@ -81,21 +81,21 @@ def _write(path: Path, text: str) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         COMMAND,
-        description="Write launchers that controller-runtime's envtest takes as its assets.",
+        description="Write launchers for controller-runtime's envtest.",
     )
-    parser.add_argument("directory", type=Path, help="where they are written")
+    parser.add_argument("directory", type=Path, help="directory of the launchers")
     parser.add_argument(
         "--agents",
         type=_agents,
         default=[],
         metavar="PARTS",
-        help=f"what runs beside the API server, of: {', '.join(_AGENTS)} (default: nothing)",
+        help=f"parts that run beside the API server, of: {', '.join(_AGENTS)} (default: none)",
     )
     parser.add_argument(
         "--kubectl",
         default=shutil.which("kubectl"),
         metavar="FILE",
-        help="the kubectl that tests use (default: the one that PATH leads to)",
+        help="kubectl for the tests (default: the one in PATH)",
     )
     return parser
 

@@ -7,6 +7,7 @@ What they know of the cluster is held once: one set of informers serves all of t
 controller manager's user, whom the bootstrap roles let list and watch every resource.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from kvstack.agents.standalone.parts import (
     PROXY,
     SCHEDULER,
 )
+from kvstack.agents.standalone.scheduling_page import add_scheduling_page
 from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
@@ -86,7 +88,7 @@ class AgentOptions:
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     proxy: "LocalProxyOptions | None" = None
-    """What leads traffic to Services on this machine."""
+    """The service proxy of this machine."""
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
@@ -190,6 +192,9 @@ class LocalAgents:
         if options is not None and NODE not in self._options.without:
             directories = Directories(options.root / VOLUMES)
             node = LocalNode(options.name, directories)
+            problem = await asyncio.to_thread(directories.quotas.problem)
+            text = "capacity of local-path volumes"
+            self._logger.info(text, enforced=not problem, reason=problem or "project quotas")
         transport = self._server.local.transport
         users = LocalUsers(transport, self._account_token, "kvstack-local-path")
         environment = Environment(informers, self._clock, self._chance, self._logger)
@@ -209,6 +214,7 @@ class LocalAgents:
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
+        add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
         self._logger.info("the scheduler works")
 
     def _tell_health(

@@ -50,12 +50,12 @@ from kvstack.apiserver.server.process import announce, serve_store
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.process.command import Command, Work, read_flags, run_work
 
 if TYPE_CHECKING:
-    from kvstack.apiserver.http.pages.page_set import PageSet
+    from kvstack.apiserver.server.assembly import ApiServer
     from kvstore.embed import Member
 
 SWITCH_S: Final = 0.0005
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(arguments: Sequence[str]) -> Work | None:
     own, rest = split_own(arguments)
 
-    def prepare(given: Given) -> Work:
+    def prepare(given: CommandLine) -> Work:
         options = stack_options(own, given)
 
         async def work(log: LineLogger) -> None:
@@ -140,7 +140,7 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
                     store,
                     options,
                     log,
-                    on_made=lambda server: _add_pages(own, server.site.pages, member),
+                    on_made=lambda server: _add_pages(own, server, member),
                     on_ready=lambda: _on_ready(own, access.variables(member.client_urls), log),
                     ended=asyncio.to_thread(member.wait),
                     renew=renew,
@@ -152,10 +152,14 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
         await asyncio.to_thread(member.stop)
 
 
-def _add_pages(own: StackOptions, pages: "PageSet", member: "Member") -> None:
+def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None:
     from kvstack.agents.standalone.store_pages import add_store_pages
 
+    pages = server.site.pages
     add_store_pages(pages, member.page)
+    directory = pki_dir(own.data_dir)
+    for each in (directory, directory / "etcd"):
+        server.certificates.add(each)
     if DASHBOARD not in own.without:
         from kvstack.agents.standalone.dashboard_pages import add_dashboard
 

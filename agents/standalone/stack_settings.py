@@ -44,7 +44,7 @@ from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.settings.flags import BY_NAME, SHORT, TABLE, Kind
 from kvstack.apiserver.server.settings.options import Options, options_of
 from kvstack.component.flags.command_line import (
-    Given,
+    CommandLine,
     UsageError,
     Value,
 )
@@ -60,31 +60,31 @@ _CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
 ABOUT: Final = """\
 A cluster in one process: store, API server, controllers, scheduler, and, for root, a node.
 
-  --data-dir DIR                where everything is kept (default default.etcd)
-  --listen-client-urls URLS     where the store listens: unix: is a socket in DIR (the default),
-                                HOST:PORT and https: ask for a certificate, http: for nothing
-  --kubeconfig FILE             of the administrator (default DIR/kubernetes/admin.conf)
+  --data-dir DIR                directory of all data (default default.etcd)
+  --listen-client-urls URLS     addresses of the store: unix: is a socket in DIR (the default),
+                                HOST:PORT and https: require client certificates, http: does not
+  --kubeconfig FILE             the administrator's kubeconfig (default DIR/kubernetes/admin.conf)
   --log-level LEVEL             debug, info, warn or error (default warn)
-  --nodes N                     hollow nodes, which run pods without processes (default 0); or
-                                their names, comma-separated
-  --controllers LIST            as of kube-controller-manager: *, name, -name
+  --nodes N                     number of hollow nodes, which run pods without processes
+                                (default 0), or their names, comma-separated
+  --controllers LIST            controllers to run, as for kube-controller-manager
                                 (default {controllers})
-  --node-ip IP                  of the node and its pods (default that of this machine)
-  --cluster-cidr RANGE          of the addresses of pods; none: pods share the node's address
-                                (default the first of 10.244.0.0/16 and on that is free here)
+  --node-ip IP                  address of the node and its pods (default: this machine's)
+  --cluster-cidr RANGE          range of pod addresses; none: pods share the node's address
+                                (default: the first range from 10.244.0.0/16 on that is free)
   --network MODE                how pods of other nodes are reached: host-gw (their node is a
                                 gateway), vxlan (a tunnel), none, or auto: host-gw where the node is
                                 on a network of this machine, else vxlan (default auto)
-  --image-dir DIR               images of the node (default DIR/kubernetes/node/images)
-  --host-image BOOL             whether host:latest, this machine's files, is one (default true)
-  --host-root-namespaces LIST   namespaces whose pods of host:latest may be root of the machine, if
-                                they say so (default none)
-  --local-storage-limit SIZE    what all pods together may take of the disk, as 20Gi or 50%
-                                (default what leaves 10 % of it and the store's reserve free)
-  --ignore-limits BOOL          take pods with limits where none can be enforced (default false)
-  --cluster-dns IP              whom pods ask for names; none: as their node does
-                                (default the tenth address of the services, where DNS is a part)
-  --without PARTS               what is left to others, of: {parts}
+  --image-dir DIR               directory of images (default DIR/kubernetes/node/images)
+  --host-image BOOL             enable the image host:latest, this machine's files (default true)
+  --host-root-namespaces LIST   namespaces whose pods of host:latest may run as root of the
+                                machine if they request it (default none)
+  --local-storage-limit SIZE    disk space for all pods together, as 20Gi or 50% (default: all but
+                                10 % of the disk and the store's reserve)
+  --ignore-limits BOOL          accept pods whose limits cannot be enforced (default false)
+  --cluster-dns IP              DNS server of pods; none: the node's
+                                (default: the tenth address of the service range, if dns runs)
+  --without PARTS               parts not to run, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
     parts=", ".join(PARTS), controllers=_CONTROLLERS
@@ -151,7 +151,7 @@ class StackOptions(NamedTuple):
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
     """Return what is not the API server's, and the other arguments; raises UsageError."""
-    found = dict(_OWN)
+    own = dict(_OWN)
     store: list[str] = []
     names: set[str] = set()
     rest: list[str] = []
@@ -174,11 +174,11 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
             else:
                 raise UsageError(f"flag needs an argument: {argument}")
         if name in _OWN:
-            found[name] = text
+            own[name] = text
         else:
             store.append(f"--{name}={text}")
             names.add(name)
-    return _stack_options(found, store, has_peers=not names.isdisjoint(PEER_FLAGS)), rest
+    return _stack_options(own, store, has_peers=not names.isdisjoint(PEER_FLAGS)), rest
 
 
 def _takes_next(name: str) -> bool:
@@ -262,7 +262,7 @@ def _check_limit(text: str) -> None:
             raise UsageError(f"--local-storage-limit {error}") from error
 
 
-def stack_options(own: StackOptions, given: Given) -> Options:
+def stack_options(own: StackOptions, given: CommandLine) -> Options:
     """Return the API server's settings: what is given, and else what suits one process."""
     pki = pki_dir(own.data_dir)
     defaults: dict[str, Value] = {
@@ -292,7 +292,7 @@ def stack_options(own: StackOptions, given: Given) -> Options:
         "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
-    options = options_of(Given(TABLE, {**defaults, **given.values}))
+    options = options_of(CommandLine(TABLE, {**defaults, **given.values}))
     return dataclasses.replace(
         options,
         # A node that was given an address of loopback, and its pods, can be reached nowhere else.

@@ -85,15 +85,15 @@ class StoreAccess:
     @property
     def flags(self) -> list[str]:
         """The store's flags for TLS that were not given."""
-        found = []
+        tls_flags = []
         if self._has_own_server:
-            found.append(f"--cert-file={self._files.cert(_SERVER)}")
-            found.append(f"--key-file={self._files.key_file(_SERVER)}")
+            tls_flags.append(f"--cert-file={self._files.cert(_SERVER)}")
+            tls_flags.append(f"--key-file={self._files.key_file(_SERVER)}")
         if self._asks_clients and "client-cert-auth" not in self._given:
-            found.append("--client-cert-auth=true")
+            tls_flags.append("--client-cert-auth=true")
         if self._has_own_clients:
-            found.append(f"--trusted-ca-file={self._files.cert(_AUTHORITY)}")
-        return found
+            tls_flags.append(f"--trusted-ca-file={self._files.cert(_AUTHORITY)}")
+        return tls_flags
 
     def ensure(self) -> None:
         """Make the certificates that are missing or end soon; raises ConfigError."""

@@ -45,14 +45,14 @@ class BackendError(Exception):
 
 def identity_headers(user: User) -> Headers:
     """Return the headers that tell a server behind this one who asks."""
-    found = [("X-Remote-User", user.name)]
+    headers = [("X-Remote-User", user.name)]
     if user.uid:
-        found.append(("X-Remote-Uid", user.uid))
-    found += [("X-Remote-Group", each) for each in user.groups]
+        headers.append(("X-Remote-Uid", user.uid))
+    headers += [("X-Remote-Group", each) for each in user.groups]
     for name, values in user.extra.items():
         key = quote(name, safe=_KEY_SAFE)
-        found += [(f"X-Remote-Extra-{key}", each) for each in values]
-    return found
+        headers += [(f"X-Remote-Extra-{key}", each) for each in values]
+    return headers
 
 
 class Backends:
@@ -80,17 +80,17 @@ class Backends:
         """Return the settings of TLS; raises BackendError."""
         given = self._certificate
         key = (remote.ca, remote.is_insecure, _age(given.cert_file), _age(given.key_file))
-        found = self._contexts.get(key)
-        if found is None:
+        context = self._contexts.get(key)
+        if context is None:
             try:
                 shown = KeyPair(given.cert_file, given.key_file)
-                found = client_context(remote.ca, cert=shown, insecure=remote.is_insecure)
+                context = client_context(remote.ca, cert=shown, insecure=remote.is_insecure)
             except ValueError as error:
                 raise BackendError(str(error)) from error
             if len(self._contexts) >= _CONTEXTS_MAX:
                 self._contexts.clear()
-            self._contexts[key] = found
-        return found
+            self._contexts[key] = context
+        return context
 
     async def request(
         self,

@@ -27,6 +27,7 @@ from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import Route
 from kvstack.apiserver.streams.carrying import carry
 from kvstack.component.http.answers import AnswerError
+from kvstack.component.http.hop_by_hop import HOP_BY_HOP
 from kvstack.component.http.serving.request import Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
 
@@ -35,22 +36,7 @@ _REFUSAL_BYTES_MAX: Final = 1 << 20
 _QUERY_SAFE: Final = punctuation
 _UNAVAILABLE: Final = "service unavailable\n"
 _REDIRECTED: Final = "the backend attempted to redirect this request, which is not permitted\n"
-_KEPT_HERE: Final = frozenset(
-    (
-        "authorization",
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
+_KEPT_HERE: Final = HOP_BY_HOP | {"authorization", "content-length", "host"}
 _KEPT_PREFIXES: Final = ("impersonate-", "x-remote-")
 _OF_ONE_HOP: Final = frozenset(
     ("connection", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade")
@@ -169,7 +155,7 @@ def forwarded(request: Request) -> Headers:
     named = {
         each.strip().lower() for each in request.header("connection").split(",") if each.strip()
     }
-    found = [
+    headers = [
         (name, value)
         for name, value in request.headers
         if name not in _KEPT_HERE
@@ -179,10 +165,10 @@ def forwarded(request: Request) -> Headers:
     ]
     client = request.connection.peer.rpartition(":")[0].strip("[]")
     before = request.header("x-forwarded-for")
-    found.append(("X-Forwarded-For", f"{before}, {client}" if before else client))
-    found.append(("X-Forwarded-Host", request.header("host")))
-    found.append(("X-Forwarded-Proto", "https" if request.connection.is_tls else "http"))
-    return found
+    headers.append(("X-Forwarded-For", f"{before}, {client}" if before else client))
+    headers.append(("X-Forwarded-Host", request.header("host")))
+    headers.append(("X-Forwarded-Proto", "https" if request.connection.is_tls else "http"))
+    return headers
 
 
 def _target(request: Request, route: Route) -> str:

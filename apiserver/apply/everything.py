@@ -39,16 +39,16 @@ def everything_of(type_: Type) -> Everything:
 
     The function raises ItemError.
     """
-    found = cast("Everything | None", type_.compiled.get(_EVERYTHING))
-    if found is None:
+    walk = cast("Everything | None", type_.compiled.get(_EVERYTHING))
+    if walk is None:
         if is_granular(type_):
-            found = _of_struct(type_) if type_.shape is Shape.STRUCT else _of_map(type_)
+            walk = _of_struct(type_) if type_.shape is Shape.STRUCT else _of_map(type_)
         elif is_associative(type_):
-            found = _of_list(type_)
+            walk = _of_list(type_)
         else:
-            found = _of_leaf
-        type_.compiled[_EVERYTHING] = found
-    return found
+            walk = _of_leaf
+        type_.compiled[_EVERYTHING] = walk
+    return walk
 
 
 def element_of(type_: Type) -> Element:

@@ -24,7 +24,7 @@ from kvstack.apimachinery.objects.text.go_text import go_json, quote
 Path = tuple[str, ...]
 
 FIELD: Final = "f:"
-_CACHED: Final = 4096
+_CACHED: Final = 1024
 
 
 class PathElementError(ValueError):

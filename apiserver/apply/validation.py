@@ -106,7 +106,7 @@ class _Checking:
         return found
 
     def _items(self, value: list[Any], type_: Type) -> list[TypeMismatch]:
-        found: list[TypeMismatch] = []
+        mismatches: list[TypeMismatch] = []
         items = item_type(type_)
         seen: set[str] = set()
         for index, item in enumerate(value):
@@ -115,15 +115,15 @@ class _Checking:
                 try:
                     element = item_element(item, type_)
                 except ItemError as error:
-                    return [*found, TypeMismatch("", f"element {index}: {error}")]
+                    return [*mismatches, TypeMismatch("", f"element {index}: {error}")]
                 name = _item_text(item, type_)
                 if element in seen and not self._allows_duplicates:
-                    found.append(TypeMismatch("", f"duplicate entries for key {name}"))
+                    mismatches.append(TypeMismatch("", f"duplicate entries for key {name}"))
                 seen.add(element)
             below = self.value(item, items)
             if below:
-                found += [TypeMismatch(f"{name}{path}", detail) for path, detail in below]
-        return found
+                mismatches += [TypeMismatch(f"{name}{path}", detail) for path, detail in below]
+        return mismatches
 
 
 def _item_text(item: Json, type_: Type) -> str:

@@ -21,7 +21,7 @@ from kvstack.component.http.serving.request import Request
 
 if TYPE_CHECKING:
     from kvstack.apimachinery.attributes import User
-    from kvstack.apiserver.http.limits.unsent import Held
+    from kvstack.apiserver.http.limits.unsent import UnsentAnswer
     from kvstack.apiserver.policy.audit.audit_context import AuditContext
     from kvstack.apiserver.policy.flow_control.levels import Ticket
 
@@ -92,7 +92,7 @@ class Reply:
         """The part of the body that other answers have, too."""
         self.user: User | None = None
         """Whose it is, once it counts."""
-        self.held: Held | None = None
+        self.held: UnsentAnswer | None = None
         """The bytes that are counted for the user."""
         self.tracker: Tracker | None = None
         """Who is told how far it is."""

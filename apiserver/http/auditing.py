@@ -34,7 +34,7 @@ from kvstack.apiserver.policy.permission import attributes_of
 from kvstack.apiserver.registry.reads import Page
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.endpoint import Endpoint
-from kvstack.apiserver.verbs.results import Listing, Made, Result, Stored
+from kvstack.apiserver.verbs.results import Computed, Listing, Result, Stored
 from kvstack.component.http.serving.request import Request
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 
@@ -229,7 +229,7 @@ def note_decision(audit: AuditContext, decision: Decision) -> None:
 
 def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None:
     """Take note of what is answered: a Status, and the object if that is recorded."""
-    if isinstance(result, Made) and result.kind.kind == "Status":
+    if isinstance(result, Computed) and result.kind.kind == "Status":
         told: dict[str, Any] = {
             name: result.obj[name] for name in _STATUS_MEMBERS if name in result.obj
         }
@@ -239,7 +239,7 @@ def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None
     match result:
         case Stored(record):
             audit.answered(endpoint.from_hub(record.parse()))
-        case Made(obj, kind):
+        case Computed(obj, kind):
             audit.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
         case Listing(page):
             audit.answered(_list_of(endpoint, page))

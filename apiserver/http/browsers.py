@@ -1,16 +1,27 @@
-"""What browsers are told: which other sites may read answers, and that only TLS is to be spoken.
+"""What browsers are told, and what pages of other sites may not do with them.
 
     rules = BrowserRules(patterns, ["max-age=31536000"])
+    rules.check(request)                            ApiError for what another site makes it do
     if rules.answers(request, reply): return        a question before a request is answered at once
 
 Without patterns nothing is said of other sites, so that no browser lets them read anything.
+
+A browser may have a client certificate, and kubectl proxy adds credentials to whatever it is sent:
+a page of any site could then write (a body without a media type is not asked about first), or open
+a WebSocket, which browsers let it read. Such requests are refused, unless the page has credentials
+of its own (a token) or is of a named site. Browsers say whose page it is (`Sec-Fetch-Site`, and
+`Origin` for WebSockets); programs that are none say nothing, and are not concerned.
 """
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
+from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.text.go_patterns import Pattern
 from kvstack.apiserver.http.answers import Headers, Reply
+from kvstack.apiserver.policy.authentication.requests import PROTOCOL_PREFIX, protocols_of
 from kvstack.component.http.serving.request import Request
 
 _SHARED: Final[Headers] = [
@@ -23,6 +34,17 @@ _SHARED: Final[Headers] = [
     ("Access-Control-Expose-Headers", "Date"),
     ("Access-Control-Allow-Credentials", "true"),
 ]
+
+
+_OTHERS: Final = frozenset(("cross-site", "same-site"))
+_OWN: Final = frozenset(("same-origin", "none"))
+"""None: the user typed the address, or chose a bookmark."""
+_READING: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_PORTS: Final = {"http": 80, "https": 443}
+_REFUSAL: Final = (
+    "a page of another site may not use the credentials of the browser or of kubectl proxy;"
+    " --cors-allowed-origins names sites that may"
+)
 
 
 class BrowserRules:
@@ -38,14 +60,63 @@ class BrowserRules:
         if transport_security:
             self._always.append(("Strict-Transport-Security", "; ".join(transport_security)))
 
+    def check(self, request: Request) -> None:
+        """Refuse what a page of another site makes a browser do; raises ApiError."""
+        if request.may_upgrade and request.header("upgrade"):
+            is_foreign = _is_foreign_socket(request)
+        elif request.method in _READING:
+            return
+        else:
+            is_foreign = request.header("sec-fetch-site") in _OTHERS
+        if is_foreign and not _has_own_credentials(request) and not self._names(request):
+            raise status.failure(403, "Forbidden", _REFUSAL)
+
+    def _names(self, request: Request) -> bool:
+        """Tell whether the page is of a site that a pattern names."""
+        origin = request.header("origin")
+        return bool(origin) and any(each.search(origin) for each in self._origins)
+
     def answers(self, request: Request, reply: Reply) -> bool:
         """Add headers to an answer; return whether it was sent."""
         reply.extra += self._always
         origin = request.header("origin")
-        if not origin or not any(each.search(origin) for each in self._origins):
+        if not origin or not self._names(request):
             return False
         reply.extra += [("Access-Control-Allow-Origin", origin), *_SHARED]
         if request.method != "OPTIONS":
             return False
         reply.send_nothing(204)
         return True
+
+
+def _has_own_credentials(request: Request) -> bool:
+    """Tell whether a page gave a token, which no browser adds by itself."""
+    if request.header("authorization"):
+        return True
+    offered = protocols_of(request.header_values("sec-websocket-protocol"))
+    return any(each.startswith(PROTOCOL_PREFIX) for each in offered)
+
+
+def _is_foreign_socket(request: Request) -> bool:
+    """Tell whether a WebSocket is opened by a page of another site; not all browsers say so."""
+    site, origin = request.header("sec-fetch-site"), request.header("origin")
+    if site:
+        return site not in _OWN
+    if not origin:
+        return False
+    try:
+        page, server = urlsplit(origin), urlsplit(f"//{request.header('host')}")
+        same_port = (page.port or _PORTS.get(page.scheme)) == (server.port or 443)
+    except ValueError:
+        return True
+    if page.hostname and page.hostname == server.hostname and same_port:
+        return False
+    # Through kubectl proxy the page's server is on the user's own machine.
+    return not _is_loopback(page.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -12,9 +12,9 @@ the log, and its client gets 500.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apimachinery.objects import status
@@ -36,11 +36,12 @@ from kvstack.apiserver.http.bodies_in import (
     has_body,
     patch_type,
 )
+from kvstack.apiserver.http.browsers import BrowserRules
 from kvstack.apiserver.http.encoding import Encoder
 from kvstack.apiserver.http.limits.fair_queues import FairQueues
 from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.limits.too_many import TooManyError
-from kvstack.apiserver.http.limits.unsent import Held, Unsent
+from kvstack.apiserver.http.limits.unsent import Unsent, UnsentAnswer
 from kvstack.apiserver.http.negotiation import (
     CUSTOM_OBJECTS,
     DEFAULT,
@@ -53,7 +54,7 @@ from kvstack.apiserver.http.negotiation import (
     Representation,
     negotiate,
 )
-from kvstack.apiserver.http.observers import NOBODY, RequestObserver
+from kvstack.apiserver.http.observers import RequestObserver
 from kvstack.apiserver.http.pretty import is_pretty
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import WRITES, Route, Router
@@ -75,20 +76,26 @@ from kvstack.apiserver.verbs.environment import Environment
 from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES, PROTOBUF, YAML
 from kvstack.apiserver.verbs.large_objects import LARGE_BYTES
 from kvstack.apiserver.verbs.results import (
+    Computed,
     Connecting,
     Listing,
-    Made,
     Proxying,
     Result,
     Stored,
     Watching,
 )
+from kvstack.apiserver.verbs.stages import (
+    ANSWER,
+    AUTHENTICATION,
+    AUTHORIZATION,
+    BODY,
+    QUEUE,
+    READING,
+    timed,
+)
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.request import BodyTooLargeError, Request
 from kvstack.component.logger import Logger
-
-if TYPE_CHECKING:
-    from kvstack.apiserver.http.browsers import BrowserRules
 
 CUSTOM_BODIES: Final = (JSON, YAML)
 """Custom resources have no protobuf form."""
@@ -100,6 +107,7 @@ _NOT_JSON: Final = frozenset((YAML, APPLY_PATCH, PROTOBUF))
 Verb: TypeAlias = Callable[[Call], Awaitable[Result]]
 
 _WITH_BODY: Final = frozenset(("create", "update", "patch", "delete", "deletecollection"))
+_READING: Final = frozenset(("get", "list"))
 _PANIC: Final = "This request caused apiserver to panic. Look in the logs for details.\n"
 _TOO_MANY: Final = "Too many requests, please try again later.\n"
 _TOO_LONG: Final = "request did not complete within the allotted timeout"
@@ -163,7 +171,7 @@ class Api:
         queues: FairQueues | None = None,
         unsent: Unsent | None = None,
         auditing: Auditing | None = None,
-        observer: RequestObserver = NOBODY,
+        observers: Sequence[RequestObserver] = (),
     ) -> None:
         """Handle requests with the given parts."""
         self.env: Final = env
@@ -180,13 +188,13 @@ class Api:
         self._watches = watches
         self._streams = streams
         self._logger = logger
-        self._observer = observer
+        self._observers = observers
         self.delegates: Delegates | None = None
         """Who is asked before all endpoints and pages."""
-        self.browsers: BrowserRules | None = None
-        """What browsers are told; None: nothing."""
+        self.browsers = BrowserRules((), ())
+        """What browsers are told, and what they may not be made to do."""
 
-    async def __call__(self, request: Request, answer: Answer) -> None:
+    async def __call__(self, request: Request, answer: Answer) -> None:  # noqa: PLR0912 - hot path: one await
         """Answer a request."""
         env = self.env
         began_ns = env.clock.monotonic_ns()
@@ -194,7 +202,8 @@ class Api:
         route = self.router.route(request.method, request.target)
         context = RequestContext(request, reply, route, began_ns)
         try:
-            if self.browsers is None or not self.browsers.answers(request, reply):
+            if not self.browsers.answers(request, reply):
+                self.browsers.check(request)
                 await self._serve(context)
         except ApiError as error:
             self._refuse(reply, error)
@@ -227,7 +236,8 @@ class Api:
             ended_ns = env.clock.monotonic_ns()
             if reply.size < TRACKED_BYTES_MIN or not self._keep(reply):
                 self._leave(reply, ended_ns)
-            self._observer.ended(context, ended_ns - began_ns)
+            for each in self._observers:
+                each.ended(context, ended_ns - began_ns)
             if self._auditing is not None and reply.audit is not None:
                 await self._auditing.completed(reply)
 
@@ -252,7 +262,7 @@ class Api:
         if self._queues is not None:
             self._queues.note_writing(reply)
 
-    def _hold(self, reply: Reply, user: User) -> Held | None:
+    def _hold(self, reply: Reply, user: User) -> UnsentAnswer | None:
         """Count what an answer holds from now on."""
         if not reply.answer.is_over:
             return self._unsent.hold(user, STREAM_BYTES)
@@ -284,7 +294,7 @@ class Api:
             note_error(reply.audit, error)
         reply.send_error(error)
 
-    async def _serve(self, context: RequestContext) -> None:
+    async def _serve(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         request, reply, route = context.request, context.reply, context.route
         if route.unreadable:
             reply.send_bare(500, route.unreadable)
@@ -299,7 +309,7 @@ class Api:
                 user = found
                 self.policy_metrics.authenticated(user.name)
             else:
-                user = await self._awaited_user(found)
+                user = await self._awaited_user(context, found)
             context.user = user
         except ApiError:
             self.policy_metrics.refused(self.env.clock.monotonic_ns() - context.began_ns)
@@ -325,7 +335,7 @@ class Api:
         if self._queues is not None:
             waiting = self._queues.enter(context)
             if waiting is not None:
-                await waiting
+                await timed(self.env.clock, context.spent, QUEUE, waiting)
         known = route.asked
         if known is None or known.user is not user:
             known = route.asked = attributes_of(route.info, user)
@@ -334,7 +344,7 @@ class Api:
             decision = verdict
             self.policy_metrics.authorized(decision)
         else:
-            decision = await self._awaited_decision(verdict)
+            decision = await self._awaited_decision(context, verdict)
         if reply.audit is not None:
             note_decision(reply.audit, decision)
         if not decision.allowed:
@@ -355,18 +365,16 @@ class Api:
         else:
             await self._serve_resource(context)
 
-    async def _awaited_decision(self, waiting: Awaitable[Decision]) -> Decision:
-        clock = self.env.clock
-        began_ns = clock.monotonic_ns()
-        decision = await waiting
-        self.policy_metrics.authorized(decision, clock.monotonic_ns() - began_ns)
+    async def _awaited_decision(
+        self, context: RequestContext, waiting: Awaitable[Decision]
+    ) -> Decision:
+        decision = await timed(self.env.clock, context.spent, AUTHORIZATION, waiting)
+        self.policy_metrics.authorized(decision, context.spent[AUTHORIZATION])
         return decision
 
-    async def _awaited_user(self, waiting: Awaitable[User]) -> User:
-        clock = self.env.clock
-        began_ns = clock.monotonic_ns()
-        user = await waiting
-        self.policy_metrics.authenticated(user.name, clock.monotonic_ns() - began_ns)
+    async def _awaited_user(self, context: RequestContext, waiting: Awaitable[User]) -> User:
+        user = await timed(self.env.clock, context.spent, AUTHENTICATION, waiting)
+        self.policy_metrics.authenticated(user.name, context.spent[AUTHENTICATION])
         return user
 
     async def _acting(self, context: RequestContext) -> User:
@@ -385,7 +393,7 @@ class Api:
             raise
         return found.user
 
-    async def _serve_resource(self, context: RequestContext) -> None:
+    async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         """Do what the request asks of a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
@@ -404,7 +412,8 @@ class Api:
             if verb in ("create", "update") or (verb != "patch" and has_body(request)):
                 whole = is_custom and verb in ("create", "update")
                 media_type = body_type(request, CUSTOM_BODIES if whole else MEDIA_TYPES)
-            body = await request.read(BODY_BYTES_MAX)
+            reading = request.read(BODY_BYTES_MAX)
+            body = await timed(self.env.clock, context.spent, BODY, reading)
             if len(body) > LARGE_BYTES and media_type not in _NOT_JSON:
                 await self.env.large_objects.run(check_json, body)
         at_revision = await past.revision_of(self.env.registry, route) if route.at else 0
@@ -420,12 +429,16 @@ class Api:
             request.header("user-agent"),
             at_revision,
             warnings=reply.warnings,
+            spent=context.spent,
         )
         if reply.audit is not None:
             call.audit, call.annotations = reply.audit, reply.audit.annotations
         encoder = self._encoder(request, route, endpoint, representation)
+        working = self._verbs[verb](call)
+        if verb in _READING:
+            working = timed(self.env.clock, context.spent, READING, working)
         try:
-            result = await self._verbs[verb](call)
+            result = await working
         except ApiError as error:
             if call.at_revision and error.code == 410 and "continue" not in call.query:
                 raise await past.expired(self.env.registry) from None
@@ -439,11 +452,12 @@ class Api:
                 else:
                     content = encoder.stored(record)
                 reply.send(code, representation.media_type, content)
-            case Made(obj, kind, type_, code):
+            case Computed(obj, kind, type_, code):
                 content = await call.apart(encoder.made, obj, kind, type_)
                 reply.send(code, representation.media_type, content)
             case Listing(page):
-                await self._answer_list(page, encoder, reply)
+                answering = self._answer_list(page, encoder, reply)
+                await timed(self.env.clock, context.spent, ANSWER, answering)
             case Connecting() | Proxying():
                 if self._streams is None:
                     raise status.service_unavailable("streams to kubelets are not served")

@@ -1,6 +1,6 @@
-"""Who is told of each request when it is over: metrics, audit."""
+"""Who is told of each request when it is over: metrics, audit, the list of slow ones."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from kvstack.apiserver.http.request_context import RequestContext
 
@@ -11,13 +11,3 @@ class RequestObserver(Protocol):
     def ended(self, context: RequestContext, took_ns: int) -> None:
         """Take note of a request whose handler is over; it may not fail or wait."""
         ...
-
-
-class _Nobody:
-    """Takes no notes."""
-
-    def ended(self, context: RequestContext, took_ns: int) -> None:
-        """Do nothing."""
-
-
-NOBODY: Final[RequestObserver] = _Nobody()

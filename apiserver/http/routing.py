@@ -151,20 +151,20 @@ class Router:
         try:
             info = request_info(method, path, query)
         except RequestInfoError as error:
-            found = Route(RequestInfo(path, method.lower()), query)
-            found.unreadable = (
+            route = Route(RequestInfo(path, method.lower()), query)
+            route.unreadable = (
                 f"Internal Server Error: {quote(target)}: failed to create RequestInfo: {error}\n"
             )
-            return found
-        found = Route(info, query)
-        found.at = at
-        found.timeout_ns = self._timeout_ns
+            return route
+        route = Route(info, query)
+        route.at = at
+        route.timeout_ns = self._timeout_ns
         if "timeout" in query:
-            _set_timeout(found, query["timeout"][0])
+            _set_timeout(route, query["timeout"][0])
         if info.is_resource and not path.startswith("//"):
             # With two slashes it is authorized like the resource, but no endpoint has such a path.
-            self._find(found, method)
-        return found
+            self._find(route, method)
+        return route
 
     def _is_there(self, info: RequestInfo) -> bool:
         """Tell whether the resource is, of which a subresource is not."""

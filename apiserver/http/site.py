@@ -18,14 +18,17 @@ from kvstack.apiserver.http.limits.fair_queues import FairQueues
 from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.limits.unsent import Unsent
 from kvstack.apiserver.http.pages import flow_pages
+from kvstack.apiserver.http.pages.debug_pages import add_debug_pages
 from kvstack.apiserver.http.pages.discovery_pages import DiscoveryPages
 from kvstack.apiserver.http.pages.health import Health
 from kvstack.apiserver.http.pages.metrics_page import MetricsPage
 from kvstack.apiserver.http.pages.openapi_pages import OpenApiPages
 from kvstack.apiserver.http.pages.page_set import PageSet, json_page
+from kvstack.apiserver.http.pages.times_page import add_times_page
 from kvstack.apiserver.http.pages.version_page import MINOR, version_info
 from kvstack.apiserver.http.request_metrics import RequestMetrics
 from kvstack.apiserver.http.routing import REQUEST_TIMEOUT_NS, Router
+from kvstack.apiserver.http.slow_requests import SlowRequests
 from kvstack.apiserver.http.watches.watch_streams import WatchStreams
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.policy.interfaces import Authenticator
@@ -64,6 +67,7 @@ class Site:
         self.discovery: Final = DiscoveryPages(lambda: self.endpoints.rows, address, table.priority)
         self.openapi: Final = OpenApiPages(table, lambda: self.endpoints.rows, MINOR, env.clock)
         self.requests: Final = RequestMetrics(self.pages)
+        self.slow: Final = SlowRequests(env.clock, logger)
         in_flight = in_flight or InFlight(env.clock)
         self.queues: Final = (
             None
@@ -76,6 +80,8 @@ class Site:
             flow_pages.add_flow_pages(self.pages, flow_control, env.clock)
         if auditing is not None:
             self.metrics.more.append(auditing.readings)
+        add_debug_pages(self.pages, self.slow, self.watches, env.registry, env.clock)
+        add_times_page(self.pages, env.registry)
         self._add_pages()
         self.api: Final = Api(
             env,
@@ -90,7 +96,7 @@ class Site:
             queues=self.queues,
             unsent=self.unsent,
             auditing=auditing,
-            observer=self.requests,
+            observers=(self.requests, self.slow),
         )
         self.metrics.more.append(self.api.policy_metrics.readings)
 

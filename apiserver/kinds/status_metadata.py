@@ -1,8 +1,8 @@
-"""What a write of the status may not change of the metadata, for kinds that are strict there."""
+"""Hooks of strategies: writes of an object keep its status, writes of the status keep the rest."""
 
 from typing import Final
 
-from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apiserver.kinds.strategy import Context, Obj
 
 _KEPT: Final = (
     "deletionTimestamp",
@@ -23,3 +23,24 @@ def keep_metadata(new: Obj, old: Obj) -> None:
             metadata[each] = before[each]
         else:
             metadata.pop(each, None)
+
+
+def begin_without_status(obj: Obj, _context: Context) -> None:
+    """Prepare a new object: its status is empty."""
+    obj["status"] = {}
+
+
+def keep_status(new: Obj, old: Obj, _context: Context) -> None:
+    """Prepare an update: the status stays."""
+    new["status"] = old["status"]
+
+
+def keep_spec(new: Obj, old: Obj, _context: Context) -> None:
+    """Prepare a write of the status: the spec stays."""
+    new["spec"] = old["spec"]
+
+
+def keep_all_but_status(new: Obj, old: Obj, _context: Context) -> None:
+    """Prepare a write of the status, for kinds that are strict: the metadata stays, too."""
+    new["spec"] = old["spec"]
+    keep_metadata(new, old)

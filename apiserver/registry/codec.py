@@ -34,6 +34,7 @@ from kvstack.apiserver.registry.record import NO_LABELS, Obj, Record, spliced, v
 _ENCRYPTED: Final = b"k8s:enc:"
 _HEAD_MEMBERS: Final = frozenset(("kind", "apiVersion", "metadata"))
 _NEWLINE: Final = b"\n"
+_SHORT: Final = 20
 
 
 class StoredError(ValueError):
@@ -178,8 +179,12 @@ class Codec:
 
     def _fields(self, obj: Obj) -> tuple[str, ...]:
         selectable = self._strategy.selectable
-        # Interned: there are many objects and few values.
-        return () if selectable is None else tuple(map(intern, selectable(obj).values()))
+        if selectable is None:
+            return ()
+        values = selectable(obj).values()
+        if self._strategy.expires:  # names and uids of objects, each of them once or twice
+            return tuple(intern(each) if len(each) < _SHORT else each for each in values)
+        return tuple(map(intern, values))  # there are many objects and few values
 
     def _field_names(self) -> tuple[str, ...]:
         selectable = self._strategy.selectable

@@ -9,8 +9,11 @@ fail. The watch cache (watch_cache.py) is the only writer.
 
 What this server has just stored is known here before the watch brings it (`stored`): it is the
 first guess of the next write of the same object, and spares reading it again.
+
+Objects that expire by themselves are many and seldom read: `pack` compresses those that are old.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -18,17 +21,18 @@ from typing import Final, NamedTuple
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec
-from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, Record
+from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, PackedRecord, Record
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.transformer import Transformer, TransformError
-from kvstack.apiserver.registry.window import Change, Window
+from kvstack.apiserver.registry.window import CHANGE_BYTES, RECORD_BYTES, Change, Window
+from kvstack.component.packing import Packing
 
 Listener = Callable[[Sequence[Change]], None]
 
 STORED_MAX: Final = 10_000
 
 
-class Own(NamedTuple):
+class OwnWrite(NamedTuple):
     """What this server stored: the record, or None if it was deleted, and when."""
 
     revision: int
@@ -74,7 +78,12 @@ class Collection:
         """Those that cannot be read."""
         self._records: dict[str, Record] = {}
         self._keys = SortedKeys()
-        self._own: dict[str, Own] = {}
+        self._own: dict[str, OwnWrite] = {}
+        self._held_bytes = 0
+        """What the objects take in memory, about."""
+        self._packing = Packing()
+        self._expiring: deque[tuple[int, str]] = deque()
+        """Revisions and keys of what expires and is not packed, the oldest first."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -178,9 +187,9 @@ class Collection:
         known = self._own.get(key)
         if known is None:
             if len(self._own) < STORED_MAX:
-                self._own[key] = Own(revision, record)
+                self._own[key] = OwnWrite(revision, record)
         elif known.revision < revision:
-            self._own[key] = Own(revision, record)
+            self._own[key] = OwnWrite(revision, record)
 
     def own(self, key: str, revision: int) -> Record | None:
         """Return what this server stored at a revision, if it is known."""
@@ -197,7 +206,11 @@ class Collection:
             if own is not None and own.revision <= revision:
                 del self._own[key]
             if record is not None:
+                self._held_bytes += RECORD_BYTES + len(record.body)
+                if record.lease:
+                    self._expiring.append((revision, key))
                 if previous is None:
+                    key = record.key  # held once
                     self._keys.add(key)
                 else:
                     key = record.key = previous.key  # held once
@@ -214,16 +227,33 @@ class Collection:
                 self.broken.pop(key, None)
             else:
                 continue
-            changes.append(Change(revision, key, record, previous))
+            change = Change(revision, key, record, previous)
+            if previous is not None:
+                self._held_bytes -= change.held_bytes - CHANGE_BYTES
+            changes.append(change)
         if changes:
             self._changed(changes)
 
     def _changed(self, changes: list[Change]) -> None:
         self.version += 1
         self.revision = changes[-1].revision
+        self.window.fit(self._held_bytes)
         self.window.add(changes)
         for each in self.listeners:
             each(changes)
+
+    def pack(self, revision: int, most: int) -> int:
+        """Compress what expires and is as old as a revision; return how many were looked at."""
+        packed = 0
+        while packed < most and self._expiring and self._expiring[0][0] <= revision:
+            stored_at, key = self._expiring.popleft()
+            record = self._records.get(key)
+            if record is not None and record.revision == stored_at:
+                compressed = self._packing.of(record.body)
+                if compressed is not None:
+                    self._records[key] = PackedRecord(record, compressed)
+                packed += 1
+        return packed
 
     def fill(self, records: Iterable[Record], revision: int) -> None:
         """Replace everything by what was read at a revision; listeners get the differences."""
@@ -232,7 +262,11 @@ class Collection:
         self._keys = SortedKeys(self._records)
         self.broken = {key: each for key, each in self._records.items() if each.error}
         self._own.clear()
+        self._held_bytes = sum(RECORD_BYTES + len(each.body) for each in self._records.values())
+        expiring = sorted((each.revision, key) for key, each in self._records.items() if each.lease)
+        self._expiring = deque(expiring)
         self.window = Window(revision)
+        self.window.fit(self._held_bytes)
         self.version += 1
         self.revision = revision
         for begin_again in self.on_reset:

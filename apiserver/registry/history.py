@@ -18,7 +18,7 @@ from kvstore.client.values import prefix_end
 PAGE_KEYS_MAX: Final = 10_000
 
 
-class Found(NamedTuple):
+class HistoryRange(NamedTuple):
     """Objects of a range."""
 
     revision: int
@@ -84,7 +84,7 @@ class History:
 
     async def read(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
-    ) -> Found:
+    ) -> HistoryRange:
         """Return objects from start on and before end, at most `limit` (0: all)."""
         first = self._prefixes.key(collection.prefix, start)
         if end is None:
@@ -92,19 +92,19 @@ class History:
         else:
             last = self._prefixes.key(collection.prefix, end)
         asked = self._store.range(first, last, limit=limit, revision=revision)
-        found = await self._metrics.timed(LIST, collection.resource, asked)
+        range_ = await self._metrics.timed(LIST, collection.resource, asked)
         skip = len(self._prefixes.key(collection.prefix, ""))
         if self._transformers is not None:
-            await self._transformers.prepare(kv.value for kv in found.kvs)
+            await self._transformers.prepare(kv.value for kv in range_.kvs)
         records = [
             collection.read(kv.key[skip:].decode(), kv.value, kv.mod_revision, kv.lease)
-            for kv in found.kvs
+            for kv in range_.kvs
         ]
-        return Found(found.revision, records, found.more, found.total)
+        return HistoryRange(range_.revision, records, range_.more, range_.total)
 
     async def pages(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
-    ) -> AsyncIterator[Found]:
+    ) -> AsyncIterator[HistoryRange]:
         """Yield objects page by page, all at one revision; pages double up to PAGE_KEYS_MAX."""
         while True:
             page = await self.read(collection, start, end, revision, limit)

@@ -129,16 +129,16 @@ class Live:
 
     def _endpoint(self, collection: Collection, subresource: str) -> Endpoint:
         key = (collection.resource, subresource)
-        found = self._endpoints.get(key)
-        if found is None:
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
             strategy = strategy_of(*collection.resource) or _NO_HOOKS
             strategy = strategy.subresources.get(subresource, strategy)
             codec = collection.codec
-            found = self._endpoints[key] = Endpoint(
+            endpoint = self._endpoints[key] = Endpoint(
                 codec.type,
                 codec.api_version,
                 codec.kind.kind,
                 subresource=subresource,
                 reset_fields=strategy.reset_fields,
             )
-        return found
+        return endpoint

@@ -259,7 +259,7 @@ class Reads:
     ) -> Page:
         """Return a page from the store."""
         page_keys = limit if limit > 0 else PAGE_KEYS_MAX
-        matches, found = selection.matches, list[Record]()
+        matches, records = selection.matches, list[Record]()
         pages = self._history.pages(collection, start, selection.end, revision, page_keys)
         async for page in pages:
             revision = revision or page.revision
@@ -267,27 +267,27 @@ class Reads:
             for position, each in enumerate(page.records):
                 if matches is not None and not matches(each):
                     continue
-                found.append(each)
-                if len(found) == limit:
+                records.append(each)
+                if len(records) == limit:
                     more = page.more or position + 1 < len(page.records)
                     size = page.total if matches is None else None
-                    return _cut(found, revision, selection, size, more=more)
-        return Page(found, revision)
+                    return _cut(records, revision, selection, size, more=more)
+        return Page(records, revision)
 
 
 def _limited(
     records: Iterable[Record], size: int, selection: Selection, revision: int, limit: int
 ) -> Page:
-    matches, found = selection.matches, list[Record]()
+    matches, limited = selection.matches, list[Record]()
     rest = iter(records)
     for each in rest:
         if matches is None or matches(each):
-            found.append(each)
-            if len(found) == limit:
+            limited.append(each)
+            if len(limited) == limit:
                 more = next(rest, None) is not None
                 total = size if matches is None else None
-                return _cut(found, revision, selection, total, more=more)
-    return Page(found, revision)
+                return _cut(limited, revision, selection, total, more=more)
+    return Page(limited, revision)
 
 
 def _cut(

@@ -192,17 +192,17 @@ def _versions(
     table: Table, hub: Resource, rows: list[Resource], storage: Storage
 ) -> dict[str, StoredVersion]:
     """Return the versions besides the hub that values may have been written in."""
-    found: dict[str, StoredVersion] = {}
+    versions: dict[str, StoredVersion] = {}
     for each in rows:
         strategy = strategy_of_row(each) or _NO_HOOKS
         conversion = strategy.conversions.get(each.version)
         is_kept = isinstance(each, CustomResource) and each.converter is not None
         keeper = strategy if is_kept else None
-        found[each.group_version] = StoredVersion(each.type, conversion, keeper)
+        versions[each.group_version] = StoredVersion(each.type, conversion, keeper)
     stored = Kind(storage.group, storage.version, storage.kind)
     type_ = table.type_of(stored)
-    if type_ is not None and stored.api_version not in found:
+    if type_ is not None and stored.api_version not in versions:
         strategy = strategy_of_row(hub) or _NO_HOOKS
         conversion = strategy.conversions.get(storage.version)
-        found[stored.api_version] = StoredVersion(type_, conversion)
-    return found
+        versions[stored.api_version] = StoredVersion(type_, conversion)
+    return versions

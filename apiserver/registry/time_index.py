@@ -92,6 +92,18 @@ class TimeIndex:
             return _read(found.kvs[0])[0].unix_ms
         return self._notes[0].unix_ms if self._notes else None
 
+    async def notes_between(self, from_ms: int, to_ms: int, limit: int) -> list[Note]:
+        """Return the notes of a span of time, the newest `limit` of them, oldest first. StoreError.
+
+        Those of up to NOTE_S before the span's begin may be among them.
+        """
+        first, last = _key(from_ms // SLOT_MS), _key(to_ms // SLOT_MS + 1)
+        found = await self._store.range(first, last, limit=limit, sort_order=SortOrder.DESCENDING)
+        notes = [each for kv in reversed(found.kvs) for each in _read(kv)]
+        newest_ms = notes[-1].unix_ms if notes else 0
+        notes += [each for each in self._notes if each.unix_ms > newest_ms]
+        return [each for each in notes if from_ms <= each.unix_ms <= to_ms][-limit:]
+
     async def forget_before(self, unix_ms: int) -> None:
         """Delete the notes that no time from this one on needs; raises StoreError."""
         end = _key(unix_ms // SLOT_MS)

@@ -110,17 +110,17 @@ class View:
 
     def _object(self, record: Record) -> Obj | None:
         """Return the object of a record; None if it cannot be read."""
-        found = self._parsed.get(record)
-        if found is None:
+        parsed = self._parsed.get(record)
+        if parsed is None:
             if record.error:
                 return None
             if len(self._parsed) >= PARSED_MAX:
                 oldest = next(iter(self._parsed))
                 del self._parsed[oldest]
                 self._checks.pop(oldest, None)
-            found = self._parsed[record] = record.parse()
+            parsed = self._parsed[record] = record.parse()
             if IS_CHECKED:
-                self._checks[record] = watched(found, f"the object that is kept of {record.key}")
+                self._checks[record] = watched(parsed, f"the object that is kept of {record.key}")
         elif IS_CHECKED:
             self._checks[record]()
-        return found
+        return parsed

@@ -6,9 +6,10 @@
     window.after(5)  those after revision 5; ForgottenError if some are not here any more
     window.past(5)   what the keys that changed since were at revision 5
 
-It is bounded in changes and in the memory that only it still holds; the oldest go first. `forget`
-drops what is old, but not the last SMALL_BYTES: where little changes, who was away for long goes on
-without the store. What is older stands in the history of the store.
+It is bounded in changes and in the memory that only it still holds; the oldest go first. It may
+hold as much as the objects themselves take (`fit`): who has missed more is as well off with a list.
+`forget` drops what is old, but not the last SMALL_BYTES: where little changes, who was away for
+long goes on without the store. What is older stands in the history of the store.
 """
 
 from collections import deque
@@ -19,6 +20,8 @@ from kvstack.apiserver.registry.record import Record
 
 CHANGES_MAX: Final = 20_000
 BYTES_MAX: Final = 16 << 20
+BYTES_MIN: Final = 4 << 20
+"""What it may hold of a resource with few objects."""
 SMALL_BYTES: Final = 128 << 10
 CHANGE_BYTES: Final = 120
 RECORD_BYTES: Final = 820
@@ -73,6 +76,10 @@ class Window:
         self._changes_max = changes_max
         self._bytes_max = bytes_max
         self._bytes = 0
+
+    def fit(self, held_bytes: int) -> None:
+        """Bound it by what the objects take, within BYTES_MIN and BYTES_MAX."""
+        self._bytes_max = min(max(held_bytes, BYTES_MIN), BYTES_MAX)
 
     def __len__(self) -> int:
         """Return how many changes it holds."""

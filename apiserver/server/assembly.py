@@ -35,6 +35,8 @@ from kvstack.apiserver.server import encryption, review_handlers
 from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.aggregator import Aggregator
 from kvstack.apiserver.server.audit import Audit
+from kvstack.apiserver.server.certificates_page import PATH as CERTIFICATES
+from kvstack.apiserver.server.certificates_page import CertificatesPage
 from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
 from kvstack.apiserver.server.component_pages import add_component_pages
 from kvstack.apiserver.server.components import ComponentStatuses
@@ -148,6 +150,9 @@ class ApiServer:
         self._certificate = ServingCertificate(
             options.serving, self.advertised, options.service_ranges, self._clock, logger
         )
+        shown = self._certificate.files[0] if options.serving.listens else ""
+        self.certificates: Final = CertificatesPage(options, str(shown))
+        self.site.pages.add(CERTIFICATES, self.certificates, is_listed=False)
         self._health = HealthChecks(
             self.site.health,
             self.registry,

@@ -17,7 +17,7 @@ from kvstack.apiserver.server.settings.options import (
     StoreOptions,
     options_of,
 )
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstack.component.process.command import Command, Work, level_of, run_command
@@ -52,7 +52,7 @@ class Part(Protocol):
 def main(arguments: Sequence[str], body: Body | None = None) -> int:
     """Run the command; return the exit code. body: what serves, in place of `serve`."""
 
-    def prepare(given: Given) -> Work:
+    def prepare(given: CommandLine) -> Work:
         options = options_of(given)
 
         async def work(log: LineLogger) -> None:

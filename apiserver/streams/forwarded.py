@@ -9,23 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from kvstack.apiserver.policy.authentication.requests import without_token
+from kvstack.component.http.hop_by_hop import HOP_BY_HOP
 from kvstack.component.http.serving.request import Request
 
 Header: TypeAlias = tuple[str, str]
 
-_HOP_BY_HOP: Final = frozenset(
-    (
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
 _REWRITTEN: Final = frozenset(
     ("authorization", "content-length", "expect", "host", "x-forwarded-for", "x-forwarded-uri")
 )
@@ -38,6 +26,9 @@ _NOT_ANSWERED: Final = frozenset(
         "access-control-allow-methods",
         "access-control-allow-origin",
         "content-length",
+        # A page behind `proxy` may have a service worker for itself, and not for all of this
+        # server's origin, where it would answer for the dashboard.
+        "service-worker-allowed",
     )
 )
 
@@ -48,7 +39,7 @@ def of_request(request: Request) -> list[Header]:
     passed = [
         (name, value)
         for name, value in request.headers
-        if name not in _HOP_BY_HOP
+        if name not in HOP_BY_HOP
         and name not in _REWRITTEN
         and name not in named
         and not name.startswith(_IDENTITIES)
@@ -82,7 +73,7 @@ def of_answer(headers: Iterable[Header]) -> Iterator[Header]:
     named = _named(value for name, value in kept if name.lower() == "connection")
     for name, value in kept:
         lower = name.lower()
-        if lower not in _HOP_BY_HOP and lower not in _NOT_ANSWERED and lower not in named:
+        if lower not in HOP_BY_HOP and lower not in _NOT_ANSWERED and lower not in named:
             yield name, value
 
 

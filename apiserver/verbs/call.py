@@ -19,6 +19,7 @@ from kvstack.apiserver.verbs.access import UserAccess
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.environment import Environment
 from kvstack.apiserver.verbs.large_objects import LARGE_BYTES
+from kvstack.apiserver.verbs.stages import Spent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +54,8 @@ class Call:
     has_empty: bool = False
     """Whether the object has empty lists or maps that were given but are not written: defaults and
     validation see them, owners and the store do not."""
+    spent: Spent = field(default_factory=dict)
+    """How long it has waited in each stage."""
     is_large: bool = False
     """Whether the object takes so long at each step that others must not wait for it."""
 

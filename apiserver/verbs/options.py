@@ -56,14 +56,14 @@ class WriteOptions(NamedTuple):
 
     def to_object(self, kind: str) -> Obj:
         """Return the options as admission sees them: those of a create or an update."""
-        found: Obj = {"kind": kind, "apiVersion": f"{META_GROUP}/v1"}
+        options: Obj = {"kind": kind, "apiVersion": f"{META_GROUP}/v1"}
         if self.dry_run:
-            found["dryRun"] = [_ALL]
+            options["dryRun"] = [_ALL]
         if self.manager:
-            found["fieldManager"] = self.manager
+            options["fieldManager"] = self.manager
         if self.given_validation:
-            found["fieldValidation"] = self.given_validation
-        return found
+            options["fieldValidation"] = self.given_validation
+        return options
 
 
 class ListParameters(NamedTuple):
@@ -100,20 +100,20 @@ class DeleteOptions(NamedTuple):
 
     def to_object(self) -> Obj:
         """Return the options as admission sees them."""
-        found: Obj = {"kind": "DeleteOptions", "apiVersion": f"{META_GROUP}/v1"}
+        options: Obj = {"kind": "DeleteOptions", "apiVersion": f"{META_GROUP}/v1"}
         if self.grace_seconds is not None:
-            found["gracePeriodSeconds"] = self.grace_seconds
+            options["gracePeriodSeconds"] = self.grace_seconds
         preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
         given = {name: value for name, value in preconditions.items() if value is not None}
         if given:
-            found["preconditions"] = given
+            options["preconditions"] = given
         if self.orphan_dependents is not None:
-            found["orphanDependents"] = self.orphan_dependents
+            options["orphanDependents"] = self.orphan_dependents
         if self.policy:
-            found["propagationPolicy"] = self.policy
+            options["propagationPolicy"] = self.policy
         if self.dry_run:
-            found["dryRun"] = [_ALL]
-        return found
+            options["dryRun"] = [_ALL]
+        return options
 
 
 DEFAULT_WRITE: Final = WriteOptions()
@@ -159,7 +159,7 @@ def list_options(query: Query, *, is_watch: bool = False, is_list: bool = True) 
     """
     if not query:
         return ListParameters(_EVERY_LABEL, _EVERY_FIELD, is_watch=is_watch)
-    found = ListParameters(
+    parameters = ListParameters(
         _labels(query),
         _fields(query),
         is_watch or bool(_flag(query, "watch")),
@@ -171,11 +171,13 @@ def list_options(query: Query, *, is_watch: bool = False, is_list: bool = True) 
         _text(query, "continue"),
         _flag(query, "sendInitialEvents"),
     )
-    if is_list and _flag(query, "watch") and _begins_now(found):
-        found = found._replace(send_initial_events=True, match=NOT_OLDER_THAN)
-    errors = _watch_errors(found) if found.is_watch and is_list else _list_errors(found)
+    if is_list and _flag(query, "watch") and _begins_now(parameters):
+        parameters = parameters._replace(send_initial_events=True, match=NOT_OLDER_THAN)
+    errors = (
+        _watch_errors(parameters) if parameters.is_watch and is_list else _list_errors(parameters)
+    )
     _refuse("ListOptions", errors)
-    return found
+    return parameters
 
 
 def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
@@ -206,19 +208,19 @@ def check_of_collection(given: DeleteOptions) -> None:
 
 
 def _delete_query(query: Query) -> Obj:
-    found: Obj = {
+    content: Obj = {
         "gracePeriodSeconds": _integer(query, "gracePeriodSeconds"),
         "orphanDependents": _flag(query, "orphanDependents"),
         "dryRun": query.get("dryRun"),
         UNSAFE: _flag(query, UNSAFE),
     }
     if "propagationPolicy" in query:
-        found["propagationPolicy"] = query["propagationPolicy"][0]
+        content["propagationPolicy"] = query["propagationPolicy"][0]
     given = {name: _text(query, name) for name in ("uid", "resourceVersion")}
     preconditions = {name: value for name, value in given.items() if value}
     if preconditions:
-        found["preconditions"] = preconditions
-    return found
+        content["preconditions"] = preconditions
+    return content
 
 
 def _delete_errors(options: DeleteOptions, body: Obj) -> list[FieldError]:

@@ -17,7 +17,7 @@ class Stored(NamedTuple):
     code: int = 200
 
 
-class Made(NamedTuple):
+class Computed(NamedTuple):
     """An object that is not stored as it is: of a dry run, a Scale, a review, a Status."""
 
     obj: Obj
@@ -79,4 +79,4 @@ class Proxying(NamedTuple):
     """Where the host was found when it was checked; a name may lead elsewhere soon after."""
 
 
-Result: TypeAlias = Stored | Made | Listing | Watching | Connecting | Proxying
+Result: TypeAlias = Stored | Computed | Listing | Watching | Connecting | Proxying

@@ -12,7 +12,7 @@ from kvstack.apiserver.policy.admission.request import CREATE
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.interfaces import ReviewRequest
-from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.results import Computed
 from kvstack.apiserver.verbs.writing import admission
 from kvstack.apiserver.verbs.writing.ownership import as_written, own_new
 from kvstack.apiserver.verbs.writing.request_body import read_body
@@ -21,7 +21,7 @@ _DEFAULTS: Final = {"TokenRequest": token_requests.default}
 """What is filled in in bodies of kinds that have no hooks of their own."""
 
 
-async def create(call: Call) -> Made:
+async def create(call: Call) -> Computed:
     """Answer the object of the body; raises ApiError."""
     endpoint = call.endpoint
     resource = endpoint.resource
@@ -56,4 +56,4 @@ async def create(call: Call) -> Made:
     )
     kind = endpoint.kind
     answer = {"kind": kind.kind, "apiVersion": kind.api_version, **answer}
-    return Made(as_written(call, answer), endpoint.kind, call.object_type, 201)
+    return Computed(as_written(call, answer), endpoint.kind, call.object_type, 201)

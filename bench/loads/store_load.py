@@ -15,8 +15,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple, cast
 
 import grpc.aio
 
@@ -181,11 +181,11 @@ async def _watch_stub(endpoint: str, count: int) -> Loaded:
             key=prefix, range_end=prefix_end(prefix), start_revision=first
         )
         await stream.write(pb.WatchRequest(create_request=create))
-        async for response in stream:
+        async for response in cast("AsyncIterator[pb.WatchResponse]", stream):
             for event in response.events:
                 kv = event.kv  # with the fields that the Store's events have
-                fields = (kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.lease)
-                seen += kv.version if fields else 0
+                _ = (kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+                seen += kv.version
             if seen == count:
                 break
         stream.cancel()

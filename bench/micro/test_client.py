@@ -82,7 +82,7 @@ def test_a_get_above_the_channel(benchmark: BenchmarkFixture) -> None:
     async def at_once(*_: object) -> bytes:
         return GOT
 
-    channel.call = at_once  # type: ignore[method-assign,assignment]
+    channel.call = at_once  # type: ignore[assignment]
     store = ChannelStore(channel, ClientOptions())
     loop.run_until_complete(store.__aenter__())
 

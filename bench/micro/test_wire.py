@@ -21,7 +21,7 @@ PUT = rpc_pb2.PutRequest(key=KEY, value=VALUE).SerializeToString()
 LOGGED = internal.wrap(internal.Field.PUT, PUT, 0xE8A1A1FCAB3A5303)
 ENTRY = Entry(0, 7, REVISION, LOGGED)
 SWAP = rpc_pb2.TxnRequest(
-    compare=[rpc_pb2.Compare(key=KEY, target=2, mod_revision=REVISION)],
+    compare=[rpc_pb2.Compare(key=KEY, target=rpc_pb2.Compare.MOD, mod_revision=REVISION)],
     success=[rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=KEY, value=VALUE))],
     failure=[rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=KEY))],
 )

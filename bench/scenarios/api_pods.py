@@ -1,6 +1,7 @@
 """Many pods: what they take in the API server's memory, and how fast they are listed in pages."""
 
 import json
+from functools import partial
 from typing import Any, Final
 
 from bench.api_servers import COLUMNS, Contender, contenders
@@ -40,7 +41,7 @@ def play(run: Run) -> None:
             _note_memory(run, name, contender, f"with {pods:,} pods")
             with run.step(f"{name}: start with {pods:,} pods"):
                 contender.api.stop()
-                start_s = seconds_of(lambda api=contender.api: _start(api))
+                start_s = seconds_of(partial(_start, contender.api))
             again = Measure(f"start with {pods:,} pods, until /readyz is ok", "s", Better.LOWER)
             run.figures.add(again, name, start_s)
             _note_memory(run, name, contender, f"after a start with {pods:,} pods")

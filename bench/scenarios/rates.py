@@ -7,7 +7,7 @@ all the bytes. kvload checks its answers itself.
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bench.loads import h2, kvload
 from bench.loads.client import Client
@@ -43,7 +43,7 @@ def _loads() -> list[Unary | Varied]:
     put = pb.PutRequest(key=_KEY, value=VALUE).SerializeToString()
     one = pb.RangeRequest(key=_KEY).SerializeToString()
     local = pb.RangeRequest(key=_KEY, serializable=True).SerializeToString()
-    every = {"key": _RANGE_KEY % 0, "range_end": _RANGE_KEY % _KEYS}
+    every: dict[str, Any] = {"key": _RANGE_KEY % 0, "range_end": _RANGE_KEY % _KEYS}
     many = pb.RangeRequest(**every).SerializeToString()
     many_local = pb.RangeRequest(**every, serializable=True).SerializeToString()
     many_bytes = _KEYS * len(VALUE)

@@ -49,7 +49,7 @@ class Caller:
         self._channel = channel
         self._limit_s: Final = options.timeout_s
         self._reach_s: Final = options.reach_s or math.inf
-        self._random = random.Random(options.seed)
+        self._random = random.Random(options.seed)  # noqa: S311 - back-off
         self._is_closed = False
         self._time = asyncio.get_running_loop().time
         self.tokens: Final = Tokens(channel, options)

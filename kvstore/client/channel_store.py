@@ -6,7 +6,7 @@ The three kinds of Store differ only in their channels.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -201,7 +201,7 @@ class ChannelStore:
         keys_only: bool = False,
         serializable: bool = False,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[RangeResult]:
+    ) -> AsyncGenerator[RangeResult, None]:
         """Yield the keys from key to end page by page, all as of the first page's revision."""
         while True:
             page = await self.range(

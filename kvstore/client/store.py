@@ -12,7 +12,7 @@ over. Cancelling the caller cancels the call; the outcome of a change is then un
 One Store belongs to one event loop.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -88,7 +88,7 @@ class Store(Protocol):
         keys_only: bool = False,
         serializable: bool = False,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[RangeResult]:
+    ) -> AsyncGenerator[RangeResult, None]:
         """Yield the keys from key to end page by page, all as of the first page's revision.
 
         The limit is for each page. CompactedError if the revision is given up meanwhile.

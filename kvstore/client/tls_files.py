@@ -1,14 +1,14 @@
 """Checks of a client's TLS files before it dials, so that an error at the start names the file.
 
-Files are read by OpenSSL here, which has the best error texts; channels read them for each dial.
+Channels read the files for each dial.
 """
 
-import ssl
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.component.certs.client_files import load_client_files
 from kvstack.component.errors import ConfigError
 from kvstore.client.options import ClientTls
 from kvstore.config.checks import check_key_pair
@@ -17,15 +17,7 @@ from kvstore.config.checks import check_key_pair
 def check_files(tls: ClientTls) -> None:
     """Raise ConfigError unless the files can be used."""
     check_key_pair(tls.cert_file, tls.key_file)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        if tls.trusted_ca_file:
-            context.load_verify_locations(tls.trusted_ca_file)
-    except OSError as error:
-        files = ", ".join(filter(None, (tls.cert_file, tls.key_file, tls.trusted_ca_file)))
-        raise ConfigError(f"TLS files {files}: {error}") from None
+    load_client_files(tls.cert_file, tls.key_file, tls.trusted_ca_file)
 
 
 def common_name_of(cert_file: str) -> str:

@@ -88,7 +88,7 @@ class WatchSession:
         self._options = options
         self._current_revision = current_revision
         self._loop = asyncio.get_running_loop()
-        self._random = random.Random(options.seed)
+        self._random = random.Random(options.seed)  # noqa: S311 - back-off
         self._watches: dict[Watch, None] = {}  # in the order they came
         self._by_id: dict[int, Watch] = {}  # on the stream
         self._creating: deque[int] = deque()  # ids, in the order servers answer

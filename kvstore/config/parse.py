@@ -13,10 +13,10 @@ from kvstore.config.build import build, with_defaults
 from kvstore.config.checks import check, check_values
 from kvstore.config.flag_reader import FlagReader
 from kvstore.config.model import Config
-from kvstore.config.sources import Given, read_environment, read_file
+from kvstore.config.sources import SourceSettings, read_environment, read_file
 
 
-def configure(command_line: Given, environment: Mapping[str, str]) -> Config:
+def configure(command_line: SourceSettings, environment: Mapping[str, str]) -> Config:
     """Return the settings; ConfigError says what is wrong with them."""
     path = command_line.values.get("config-file") or environment.get("ETCD_CONFIG_FILE", "")
     if path:

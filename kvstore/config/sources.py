@@ -28,19 +28,19 @@ class UsageError(ConfigError):
 
 
 @dataclass(slots=True)
-class Given:
+class SourceSettings:
     """The settings of one source."""
 
     values: dict[str, Value] = field(default_factory=dict)  # by flag name
     warnings: list[str] = field(default_factory=list)
 
 
-def read_command_line(arguments: Sequence[str]) -> Given:
+def read_command_line(arguments: Sequence[str]) -> SourceSettings:
     """Read the arguments after the program's name; UsageError for an unknown flag.
 
     `-h` and `--help` set HELP to True and end the reading.
     """
-    given = Given()
+    given = SourceSettings()
     position = 0
     while position < len(arguments):
         argument = arguments[position]
@@ -72,9 +72,11 @@ def read_command_line(arguments: Sequence[str]) -> Given:
     return given
 
 
-def read_environment(environment: Mapping[str, str], on_command_line: Mapping[str, Value]) -> Given:
+def read_environment(
+    environment: Mapping[str, str], on_command_line: Mapping[str, Value]
+) -> SourceSettings:
     """Read the ETCD_* variables; ConfigError for one whose flag is given as well."""
-    given = Given()
+    given = SourceSettings()
     names = {flag.environment_name: flag for flag in FLAGS if flag.name != "version"}
     for variable, text in sorted(environment.items()):
         flag = names.get(variable)
@@ -92,7 +94,7 @@ def read_environment(environment: Mapping[str, str], on_command_line: Mapping[st
     return given
 
 
-def read_file(path: str) -> Given:
+def read_file(path: str) -> SourceSettings:
     """Read a YAML config file; unknown keys are ignored with a warning, as in etcd."""
     import yaml  # here, because most starts do not need it
 
@@ -110,7 +112,7 @@ def read_file(path: str) -> Given:
         raise ConfigError(f"config file {path}: its values are nested too deeply") from None
     except ValueError as error:  # an invalid date or number
         raise ConfigError(f"config file {path} is not YAML: {error}") from None
-    given = Given()
+    given = SourceSettings()
     if tree is not None:
         if not isinstance(tree, dict):
             raise ConfigError(f"config file {path} must be a mapping of settings")
@@ -195,7 +197,11 @@ _FILE_KEYS: Final[Mapping[str, object]] = {
 
 
 def _take_mapping(
-    given: Given, path: str, tree: Mapping[object, object], keys: Mapping[str, object], within: str
+    given: SourceSettings,
+    path: str,
+    tree: Mapping[object, object],
+    keys: Mapping[str, object],
+    within: str,
 ) -> None:
     for key, setting in tree.items():
         where = f"{within}{key}"

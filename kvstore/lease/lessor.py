@@ -286,7 +286,7 @@ class Lessor:
         if armed:
             hit("beforeCheckpointInLeaseRenew")
         expiry_ns = now_ns + lease.ttl_s * SECOND_NS
-        if expiry_ns > lease.expiry_ns:
+        if expiry_ns > lease.expiry_ns:  # noqa: PLR1730 - hot path
             lease.expiry_ns = expiry_ns  # its deadline stays, and is moved when it is due
         if lease.remaining_s > 0:
             if lease_id not in self._clears:

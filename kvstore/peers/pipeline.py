@@ -9,7 +9,6 @@ time, and a failed dial loses what is queued: a member that is down is not diall
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +18,7 @@ from kvstore.peers.http_client import Answer, HttpConnection, PeerRequestError, 
 from kvstore.peers.identity import Identity
 from kvstore.peers.status import PeerStatus, UrlPicker
 from kvstore.peers.tls import PeerTls
+from kvstore.peers.worker_threads import WorkerThreads
 from kvstore.raft.model import Message
 from kvstore.wire.raft_codec import encode_message
 
@@ -59,52 +59,31 @@ class Pipeline:
         self._logger = logger
         self._dialling = threading.Lock()  # of the next
         self._dial_failure: tuple[float, str] = (0.0, "")  # when the last dial failed, and why
-        self._changed = threading.Condition()
-        self._queue: deque[Message] = deque()
-        self._senders = 0
-        self._idle = 0
-        self._is_stopping = False
+        self._workers: WorkerThreads[Message] = WorkerThreads(
+            f"peer-post-{self._name}",
+            self._run,
+            threads_max=SENDERS_MAX,
+            queue_max=QUEUE_MAX,
+            idle_s=IDLE_S,
+        )
 
     def send(self, message: Message) -> bool:
         """Queue a message; False: it is lost. Does not block."""
-        with self._changed:
-            if self._is_stopping:
-                return False
-            if len(self._queue) >= QUEUE_MAX:
-                self._counters.sent_failures += 1
-                return False
-            self._queue.append(message)
-            if self._idle >= len(self._queue) or self._senders >= SENDERS_MAX:
-                self._changed.notify()
-                return True
-            self._senders += 1
-        threading.Thread(target=self._run, name=f"peer-post-{self._name}", daemon=True).start()
-        return True
+        is_queued = self._workers.put(message)
+        if not is_queued and not self._workers.is_stopping:
+            self._counters.sent_failures += 1
+        return is_queued
 
     def stop(self) -> None:
         """Drop what is queued and let the threads end; does not wait for a POST in progress."""
-        with self._changed:
-            self._is_stopping = True
-            self._queue.clear()
-            self._changed.notify_all()
+        self._workers.stop()
 
     def _run(self) -> None:
         connection: HttpConnection | None = None
-        while (message := self._next()) is not None:
+        while (message := self._workers.take()) is not None:
             connection = self._post(message, connection)
         if connection is not None:
             connection.close()
-
-    def _next(self) -> Message | None:
-        """Return the next message; None: there was none for IDLE_S."""
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: bool(self._queue) or self._is_stopping, IDLE_S)
-            self._idle -= 1
-            if self._queue:
-                return self._queue.popleft()
-            self._senders -= 1
-            return None
 
     def _post(self, message: Message, connection: HttpConnection | None) -> HttpConnection | None:
         """Send one message; return the connection if it can be used again."""
@@ -145,9 +124,7 @@ class Pipeline:
                 return dial(url, self._tls, self._dial_timeout_s)
             except PeerRequestError as failure:
                 self._dial_failure = time.monotonic(), str(failure)
-                with self._changed:
-                    self._counters.sent_failures += len(self._queue)
-                    self._queue.clear()
+                self._counters.sent_failures += self._workers.drop()
                 raise
 
 

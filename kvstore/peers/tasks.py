@@ -8,8 +8,6 @@ one can be connected to. A result's error is empty for status 200, "HTTP <status
 with the response body, and else the reason why there was no response.
 """
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,6 +20,7 @@ from kvstore.peers.http_client import (
 )
 from kvstore.peers.identity import Identity, parse_id
 from kvstore.peers.tls import PeerTls
+from kvstore.peers.worker_threads import WorkerThreads
 
 THREADS: Final = 8
 TASKS_MAX: Final = 1024
@@ -53,51 +52,26 @@ class PeerTasks:
         self._dial_timeout_s = dial_timeout_s
         self._timeout_s = timeout_s
         self._on_done = on_done
-        self._changed = threading.Condition()
-        self._queue: deque[OffloadedTask] = deque()
-        self._threads = 0
-        self._idle = 0
-        self._is_stopping = False
+        self._workers: WorkerThreads[OffloadedTask] = WorkerThreads(
+            "peer-task", self._run, threads_max=THREADS, queue_max=TASKS_MAX, idle_s=_IDLE_S
+        )
 
     def start(self, task: OffloadedTask) -> None:
         """Queue a task of a kind in METHODS; does not block."""
-        with self._changed:
-            is_refused = self._is_stopping or len(self._queue) >= TASKS_MAX
-            is_new = False
-            if not is_refused:
-                self._queue.append(task)
-                is_new = self._idle < len(self._queue) and self._threads < THREADS
-                self._threads += is_new
-                self._changed.notify()
-        if is_refused:
+        if not self._workers.put(task):
             text = f"more than {TASKS_MAX} requests to other members are waiting"
             self._on_done(TaskResult(task.id, text, b""))
-        elif is_new:
-            threading.Thread(target=self._run, name="peer-task", daemon=True).start()
 
     def stop(self) -> None:
         """Drop the queue; requests in progress end by themselves."""
-        with self._changed:
-            self._is_stopping = True
-            self._queue.clear()
-            self._changed.notify_all()
+        self._workers.stop()
 
     def _run(self) -> None:
         kept: dict[str, HttpConnection] = {}  # idle connections of this thread by URL
-        while (task := self._next()) is not None:
+        while (task := self._workers.take()) is not None:
             self._on_done(self._run_task(task, kept))
         for connection in kept.values():
             connection.close()
-
-    def _next(self) -> OffloadedTask | None:
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: bool(self._queue) or self._is_stopping, _IDLE_S)
-            self._idle -= 1
-            if self._queue:
-                return self._queue.popleft()
-            self._threads -= 1
-            return None
 
     def _run_task(self, task: OffloadedTask, kept: dict[str, HttpConnection]) -> TaskResult:
         if len(task.args) not in _ARGS:

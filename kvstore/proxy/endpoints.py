@@ -57,7 +57,7 @@ def discover(srv: SrvSettings, logger: Logger) -> Discovered:
 
 
 def _find(srv: SrvSettings) -> Discovered:
-    found = Discovered([], [])
+    discovered = Discovered([], [])
     errors: list[str] = []
     for scheme in ("https", "http"):
         name = service_name(_SERVICE, srv.name_suffix, scheme)
@@ -66,11 +66,11 @@ def _find(srv: SrvSettings) -> Discovered:
         except DnsError as error:
             errors.append(str(error))
             continue
-        found.services.extend(services)
-        found.urls.extend(f"{scheme}://{join(each.target, each.port)}" for each in services)
+        discovered.services.extend(services)
+        discovered.urls.extend(f"{scheme}://{join(each.target, each.port)}" for each in services)
     if len(errors) == 2:
         raise ConfigError(f"dns lookup errors: {errors[0]} and {errors[1]}")
-    return found
+    return discovered
 
 
 def _validate(found: Discovered, srv: SrvSettings) -> tuple[Discovered, list[str]]:

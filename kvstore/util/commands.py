@@ -174,17 +174,17 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
         open_state(location, timeout_s) as state,
         bar("reading", state.size_bytes) as advance,
     ):
-        found = status_of(state, advance)
+        status = status_of(state, advance)
     _print(
         context,
         (
-            Column("hash", "Hash", "hash", found.hash, f"{found.hash:x}"),
-            Column("revision", "Revision", "revision", found.revision, str(found.revision)),
-            Column("total keys", "Keys", "totalKey", found.total_keys, str(found.total_keys)),
+            Column("hash", "Hash", "hash", status.hash, f"{status.hash:x}"),
+            Column("revision", "Revision", "revision", status.revision, str(status.revision)),
+            Column("total keys", "Keys", "totalKey", status.total_keys, str(status.total_keys)),
             Column(
-                "total size", "Size", "totalSize", found.size_bytes, human_bytes(found.size_bytes)
+                "total size", "Size", "totalSize", status.size_bytes, human_bytes(status.size_bytes)
             ),
-            Column("version", "Version", "version", found.version, found.version),
+            Column("version", "Version", "version", status.version, status.version),
         ),
     )
 
@@ -241,7 +241,7 @@ def snapshot_restore(
     kind: str,
     *,
     mark_compacted: bool,
-    initial_memory_map_size: int | None,
+    initial_memory_map_size: int | None,  # noqa: ARG001 - etcd's flag, of bbolt alone
     **flags: Any,  # noqa: ANN401 - the rest of RestoreRequest
 ) -> None:
     """Restore a snapshot into a new data directory, as the first member of a new cluster."""
@@ -269,18 +269,18 @@ def hashkv(context: click.Context, path: Path, rev: int) -> None:
     _format(context)
     location, timeout_s = locate(path), _timeout_s(context)
     with locked(location, timeout_s), open_state(location, timeout_s) as state:
-        found = hash_kv(state, rev)
-    compacted = found.compact_revision
+        sums = hash_kv(state, rev)
+    compacted = sums.compact_revision
     _print(
         context,
         (
-            Column("hash", "Hash", "hash", found.hash, str(found.hash)),
+            Column("hash", "Hash", "hash", sums.hash, str(sums.hash)),
             Column(
                 "hash revision",
                 "Hash revision",
                 "hashRevision",
-                found.hash_revision,
-                str(found.hash_revision),
+                sums.hash_revision,
+                str(sums.hash_revision),
             ),
             Column(
                 "compact revision",

@@ -162,16 +162,16 @@ def _removed(key: bytes, value: bytes) -> dict[str, Json]:
 
 
 def _meta(key: bytes, value: bytes) -> dict[str, Json]:
-    found: Json
+    shown: Json
     if key in _NUMBERS:
-        found = _number(value)
+        shown = _number(value)
     elif key in _COMPACTIONS:
-        found = parse_revision_key(value)[0]
+        shown = parse_revision_key(value)[0]
     elif key == b"confState":
-        found = json.loads(value)
+        shown = json.loads(value)
     else:
-        found = readable(value)
-    return {"key": readable(key), "value": found}
+        shown = readable(value)
+    return {"key": readable(key), "value": shown}
 
 
 def _number(value: bytes) -> int:

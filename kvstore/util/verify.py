@@ -87,10 +87,10 @@ def _check_log(location: Location) -> tuple[Finding, LogContents | None]:
 def _check_snapshots(location: Location) -> Finding:
     failures: list[str] = []
     try:
-        found = list_snapshot_files(location.snap) if location.snap.is_dir() else []
+        files = list_snapshot_files(location.snap) if location.snap.is_dir() else []
     except OSError as error:
         return Finding("snapshots", (f"{location.snap}: {error.strerror}",), "")
-    for file in found:
+    for file in files:
         try:
             metadata = read_snapshot_file(file.path).metadata
         except (ComponentError, OSError) as error:
@@ -101,7 +101,7 @@ def _check_snapshots(location: Location) -> Finding:
                 f"{file.path}: expected term {file.term}, index {file.index} as its name says, "
                 f"found {metadata.term} and {metadata.index}"
             )
-    return Finding("snapshots", tuple(failures[:FAILURES_MAX]), f"{len(found)} files")
+    return Finding("snapshots", tuple(failures[:FAILURES_MAX]), f"{len(files)} files")
 
 
 def _check_database(state: RowSource) -> Finding:

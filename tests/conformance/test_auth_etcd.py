@@ -25,6 +25,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.raft_internal_pb2 import InternalRaftRequest
+from tests.support import raw_grpc
 from tests.support.certificates import openssl
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running
 
@@ -59,13 +60,13 @@ class Caller:
     def call(self, method: int, request: Message, user: str = "") -> tuple[int, str, Any]:
         """Return (code, text, message without its header)."""
         found = rpc.METHODS[method]
-        metadata = [("token", self.tokens[user])] if user else None
+        metadata = (("token", self.tokens[user]),) if user else None
         try:
-            body = self.channel.unary_unary(found.path)(
+            body = raw_grpc.unary(self.channel, found.path)(
                 request.SerializeToString(), timeout=TIMEOUT_S, metadata=metadata
             )
         except grpc.RpcError as error:
-            return error.code().value[0], error.details() or "", None  # type: ignore[attr-defined]
+            return error.code().value[0], error.details() or "", None
         answer: Any = found.response.FromString(body)
         answer.ClearField("header")
         return 0, "", answer
@@ -121,7 +122,13 @@ class Script:
 
     def permission(self) -> auth_pb2.Permission:
         """Return a permission that holds a key: 3.5 took others, 3.7 does not."""
-        kind, key, end = self.rng.choice([0, 1, 2]), self.rng.choice(KEYS), self.rng.choice(ENDS)
+        kind, key, end = (
+            self.rng.choice(
+                [auth_pb2.Permission.READ, auth_pb2.Permission.WRITE, auth_pb2.Permission.READWRITE]
+            ),
+            self.rng.choice(KEYS),
+            self.rng.choice(ENDS),
+        )
         if end != b"\0" and end <= key:
             end = b""
         return auth_pb2.Permission(permType=kind, key=key, range_end=end)

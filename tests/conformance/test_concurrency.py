@@ -13,6 +13,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import election_pb2 as epb
 from kvstore.wire.gen import lock_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.rpc_client import TIMEOUT_S, Client
 from tests.support.servers import Server, etcd, ours, running
 
@@ -107,7 +108,7 @@ def test_who_gives_up_leaves_the_line(client: Client, pool: ThreadPoolExecutor) 
     owner, quitter = _lease(client), _lease(client)
     held = _lock(client, owner)
     request = lock_pb2.LockRequest(name=b"l", lease=quitter)
-    call: Any = client.channel.unary_unary(rpc.METHODS[rpc.LOCK].path).future(
+    call: Any = raw_grpc.unary(client.channel, rpc.METHODS[rpc.LOCK].path).future(
         request.SerializeToString(), timeout=TIMEOUT_S
     )
     _when_keys_are(client, 2)
@@ -172,7 +173,7 @@ def test_an_election(client: Client, pool: ThreadPoolExecutor) -> None:
 def test_observing_an_election(client: Client, pool: ThreadPoolExecutor) -> None:
     seen: list[bytes] = []
     news = threading.Condition()
-    call: Any = client.channel.unary_stream(rpc.METHODS[rpc.ELECTION_OBSERVE].path)(
+    call: Any = raw_grpc.unary_stream(client.channel, rpc.METHODS[rpc.ELECTION_OBSERVE].path)(
         epb.LeaderRequest(name=b"e").SerializeToString(), timeout=TIMEOUT_S
     )
 
@@ -183,7 +184,7 @@ def test_observing_an_election(client: Client, pool: ThreadPoolExecutor) -> None
                     seen.append(epb.LeaderResponse.FromString(body).kv.value)
                     news.notify_all()
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.CANCELLED:  # type: ignore[attr-defined]
+            if error.code() != grpc.StatusCode.CANCELLED:
                 raise
 
     def saw(*values: bytes) -> None:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -24,12 +25,10 @@ from tests.support.disks.etcd_db_files import Buckets, put_row, read, sample, wr
 pytestmark = pytest.mark.e2e
 
 TIMEOUT_S = 60.0
-ALL = {"key": b"\0", "range_end": b"\0"}
+ALL: dict[str, Any] = {"key": b"\0", "range_end": b"\0"}
 
 
-def _call(
-    server: servers.Server, method: str, request: Message, response: type[Message]
-) -> Message:
+def _call(server: servers.Server, method: str, request: Message, response: type[Message]) -> Any:
     with grpc.insecure_channel(
         server.endpoint, options=[("grpc.max_receive_message_length", -1)]
     ) as channel:
@@ -46,7 +45,7 @@ def _put(server: servers.Server, key: bytes, value: bytes, lease: int = 0) -> in
     return int(_call(server, "KV/Put", request, rpc_pb2.PutResponse).header.revision)
 
 
-def _delete(server: servers.Server, **selection: bytes) -> int:
+def _delete(server: servers.Server, **selection: Any) -> int:
     request = rpc_pb2.DeleteRangeRequest(**selection)
     return int(
         _call(server, "KV/DeleteRange", request, rpc_pb2.DeleteRangeResponse).header.revision

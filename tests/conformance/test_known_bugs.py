@@ -24,6 +24,7 @@ import pytest
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import Event
+from tests.support import raw_grpc
 from tests.support.cluster.servers import Cluster, Member, cluster, wait_for
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, free_ports, ours, running
@@ -373,12 +374,12 @@ def test_14571_authentication_comes_with_a_snapshot(tmp_path: Path) -> None:
         away.resume()
         request = pb.AuthenticateRequest(name="root", password="secret")
         token = client.call(rpc.AUTHENTICATE, request).token
-        put = client.channel.unary_unary(rpc.METHODS[rpc.PUT].path)
+        put = raw_grpc.unary(client.channel, rpc.METHODS[rpc.PUT].path)
         for number in range(20):  # these, the member that was away must apply like the others
             body = pb.PutRequest(key=b"b", value=b"%d" % number).SerializeToString()
-            put(body, metadata=[("token", token)], timeout=10)
+            put(body, metadata=(("token", token),), timeout=10)
         revision = pb.PutResponse.FromString(
-            put(pb.PutRequest(key=b"c").SerializeToString(), metadata=[("token", token)])
+            put(pb.PutRequest(key=b"c").SerializeToString(), metadata=(("token", token),))
         ).header.revision
         hashed = {each.name: _hash_as_root(each, revision) for each in members.members}
         assert len(set(hashed.values())) == 1, hashed
@@ -396,9 +397,9 @@ def _hash_as_root(member: Member, revision: int) -> int:
         with Client(member.endpoint) as client, contextlib.suppress(grpc.RpcError):
             request = pb.AuthenticateRequest(name="root", password="secret")
             token = client.call(rpc.AUTHENTICATE, request).token
-            ask = client.channel.unary_unary(rpc.METHODS[rpc.HASH_KV].path)
+            ask = raw_grpc.unary(client.channel, rpc.METHODS[rpc.HASH_KV].path)
             body = pb.HashKVRequest(revision=revision).SerializeToString()
-            told = pb.HashKVResponse.FromString(ask(body, metadata=[("token", token)], timeout=5))
+            told = pb.HashKVResponse.FromString(ask(body, metadata=(("token", token),), timeout=5))
             found.append(told.hash)
         return bool(found)
 

@@ -11,9 +11,11 @@ Where 3.5.1 differs from 3.7, and how these tests allow for it:
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from kvstore.errors import COMPACTED
 from kvstore.mvcc.hashing import HashJob, HashResult
@@ -21,6 +23,7 @@ from kvstore.mvcc.ranges import RangeResult
 from kvstore.mvcc.store import Store
 from kvstore.storage.memory_backend import MemoryBackend
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.servers import etcd, running
 
 pytestmark = pytest.mark.e2e
@@ -36,8 +39,8 @@ class Etcd:
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
 
-    def call(self, method: str, request: object, response: type) -> object:
-        stub = self._channel.unary_unary(f"/etcdserverpb.{method}")
+    def call(self, method: str, request: Message, response: type[Message]) -> Any:
+        stub = raw_grpc.unary(self._channel, f"/etcdserverpb.{method}")
         return response.FromString(stub(request.SerializeToString(), timeout=10.0))
 
     def hash_kv(self, revision: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from kvstore.errors import Code
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.varint import varint
-from tests.support import pausing
+from tests.support import pausing, raw_grpc
 from tests.support.processors import busy_share
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
@@ -225,7 +225,7 @@ def test_a_flood_of_resets(server: Server, client: Client) -> None:
 def test_calls_that_are_cancelled(server: Server, client: Client) -> None:
     method = rpc.METHODS[rpc.PUT].path
     body = pb.PutRequest(key=b"cancelled", value=b"v").SerializeToString()
-    calls = [client.channel.unary_unary(method).future(body, timeout=20) for _ in range(300)]
+    calls = [raw_grpc.unary(client.channel, method).future(body, timeout=20) for _ in range(300)]
     for call in calls[::2]:
         call.cancel()
     for call in calls[1::2]:

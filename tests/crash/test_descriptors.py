@@ -193,7 +193,7 @@ def test_descriptors_are_counted_once_a_number_lies_in_the_reserve(
 
 
 def test_a_snapshot_without_a_descriptor_is_tried_again(tmp_path: Path) -> None:
-    snapshot = Snapshot(SnapshotMetadata(ConfState(voters=[1]), 7, 2), b"")
+    snapshot = Snapshot(SnapshotMetadata(ConfState(voters=(1,)), 7, 2), b"")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_descriptor(), hard))
     try:

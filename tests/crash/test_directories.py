@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import lmdb
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import pytest
 
 from kvstore.backend import BUCKETS
@@ -195,7 +195,7 @@ def test_stopped_under_load(tmp_path: Path) -> None:
                     key = b"%d/%d" % (number, count)
                     acknowledged[key] = client.put(key, b"v")
             except grpc.RpcError as error:
-                codes.add(error.code())  # type: ignore[attr-defined]
+                codes.add(error.code())
 
     with running(server):
         watcher = Client(server.endpoint)

@@ -91,7 +91,7 @@ class Load:
                 while True:
                     job(client, rng)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:  # type: ignore[attr-defined]
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 self.surprises.append(error)
         except BaseException as error:  # noqa: BLE001 - asserted by the test
             self.surprises.append(error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from kvstore.batch import Inbox
 from kvstore.server.auth.password_tasks import PasswordTasks
@@ -28,8 +29,7 @@ DEPTH_MAX = 4
 def odd(kind: type[Message], rng: random.Random, depth: int = 0) -> Message:
     """Return a message with some of its fields set, to anything."""
     message = kind()
-    fields: list[FieldDescriptor] = list(kind.DESCRIPTOR.fields)
-    for field in fields:
+    for field in kind.DESCRIPTOR.fields:
         if rng.random() < 0.45:
             continue
         if field.message_type is not None and depth >= DEPTH_MAX:
@@ -45,9 +45,9 @@ def odd(kind: type[Message], rng: random.Random, depth: int = 0) -> Message:
     return message
 
 
-def _value(field: FieldDescriptor, rng: random.Random, depth: int) -> Any:
+def _value(field: Any, rng: random.Random, depth: int) -> Any:
     if field.message_type is not None:
-        return odd(field.message_type._concrete_class, rng, depth + 1)
+        return odd(GetMessageClass(field.message_type), rng, depth + 1)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_BOOL:
             return rng.random() < 0.3

@@ -15,6 +15,7 @@ from typing import Final
 
 import grpc
 import pytest
+from typing_extensions import override
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -48,10 +49,12 @@ class ProxiedMember(Server):
 
     advertised_url = ""
 
+    @override
     @property
     def peer_url(self) -> str:
         return self.advertised_url
 
+    @override
     def arguments(self) -> list[str]:
         listening = f"--listen-peer-urls=https://127.0.0.1:{self.peer_port}"
         return [*super().arguments(), listening]

@@ -26,7 +26,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def help_of(name: str) -> str:
         try:
-            code = main([name, "--help"])
+            code: object = main([name, "--help"])
         except SystemExit as ended:  # argparse
             code = ended.code
         assert code == 0

@@ -60,7 +60,7 @@ STORE: tuple[tuple[str, str, str], ...] = (
     ),
     ("`--host-whitelist=*`", "every `Host` is served", "the same"),
 )
-"""What it is about, etcd's answer, ours. Proved by tests/unit/http/test_http_site.py."""
+"""What it is about, etcd's answer, ours. Proved by tests/unit/server/test_http_site.py."""
 PROGRAMS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
     ("kvstack apiserver", tuple(API_SERVER_FLAGS)),
     ("kvstack controller-manager", MANAGER_FLAGS.flags),
@@ -117,6 +117,11 @@ def _limits() -> str:
             " read: half of them; without priority and fairness half of --max-requests-inflight for"
             " one user",
             "more of its requests wait or are refused (429), and other flows go on",
+        ),
+        (
+            "writes and WebSockets that a page of another site makes a browser send without a token"
+            " (`Sec-Fetch-Site`, `Origin`), as with a client certificate or through kubectl proxy",
+            "403, unless `--cors-allowed-origins` names the site",
         ),
         (
             f"seconds in which a client takes nothing although bytes wait: {STALL_S:g}, also of"

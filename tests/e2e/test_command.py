@@ -11,9 +11,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typing_extensions import override
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
+from tests.support import raw_grpc
 from tests.support.models.store_view import Store
 from tests.support.servers import Server, etcdctl, free_ports, ours, running
 
@@ -28,6 +30,7 @@ FAST = "--unsafe-no-fsync"
 class Bare(Server):
     """Our server with exactly the arguments and variables given, nothing added."""
 
+    @override
     def arguments(self) -> list[str]:
         filled = [
             word.replace("{client}", self.client_url)
@@ -160,7 +163,7 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, tmp_path: Path) -> Non
     """In mid-stream as well; what was acknowledged is there at the next start."""
     with running(ours(tmp_path / "data")) as server:
         with Store(server) as store:
-            watch = store.channel.stream_stream("/etcdserverpb.Watch/Watch")(iter([]))
+            watch = raw_grpc.stream(store.channel, "/etcdserverpb.Watch/Watch")(iter([]))
             store.put(b"a", b"1")
             assert server.process is not None
             server.process.send_signal(number)
@@ -220,7 +223,7 @@ def test_several_addresses_one_of_them_a_socket_file(tmp_path: Path) -> None:
         for endpoint in (f"127.0.0.1:{other}", socket):
             assert etcdctl(server, f"--endpoints={endpoint}", "get", "a").stdout == "a\n1\n"
         with grpc.insecure_channel(socket) as channel:
-            put = channel.unary_unary(rpc.METHODS[rpc.PUT].path)
+            put = raw_grpc.unary(channel, rpc.METHODS[rpc.PUT].path)
             request = rpc.METHODS[rpc.PUT].request(key=b"a", value=b"2")
             put(request.SerializeToString(), timeout=5)
         assert etcdctl(server, "get", "a").stdout == "a\n2\n"

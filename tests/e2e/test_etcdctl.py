@@ -485,8 +485,7 @@ def _see_it_end(ctl: Ctl) -> None:
 
 
 PLAYS: dict[str, Play] = {
-    name: lambda ctl, script=script: ctl.play(script)  # type: ignore[misc]
-    for name, script in SCRIPTS.items()
+    name: lambda ctl, script=script: ctl.play(script) for name, script in SCRIPTS.items()
 } | {
     "large transactions": _large_transactions,
     "large values": _large_values,

@@ -49,6 +49,11 @@ def armed_server(data_dir: Path, *extra: str) -> Server:
     return ours(data_dir, name=data_dir.name, extra=[*FLAGS, *extra], env=env)
 
 
+def _kill_if_running(server: Server) -> None:
+    if server.process is not None:
+        server.kill()
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[list[Server]]:
     servers = [armed_server(tmp_path / f"m{number}") for number in range(3)]
@@ -57,7 +62,7 @@ def three(tmp_path: Path) -> Iterator[list[Server]]:
         for each in servers:
             each.extra.append(f"--initial-cluster={cluster}")
             each.start(wait=False)
-            stack.callback(lambda each=each: each.process is None or each.kill())
+            stack.callback(_kill_if_running, each)
         for each in servers:
             each.wait_ready()
         yield servers

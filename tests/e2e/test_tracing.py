@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.otlp_collector import collecting
 from tests.support.rpc_client import TIMEOUT_S, Client
 from tests.support.servers import ours, running
@@ -17,8 +18,8 @@ def test_a_traced_call_arrives_at_the_collector(tmp_path: Path) -> None:
         server = ours(tmp_path / "data", extra=extra)
         with running(server), Client(server.endpoint) as client:
             body = pb.PutRequest(key=b"k", value=b"v").SerializeToString()
-            put = client.channel.unary_unary(rpc.METHODS[rpc.PUT].path)
-            put(body, metadata=[("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")])
+            put = raw_grpc.unary(client.channel, rpc.METHODS[rpc.PUT].path)
+            put(body, metadata=(("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"),))
             put(body)
             server.stop()  # sends what is left
         resource = collector.exports.get(timeout=TIMEOUT_S)

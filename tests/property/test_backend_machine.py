@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from typing_extensions import override
 
 from kvstore.backend import Backend, Row, Table
 from kvstore.storage.lmdb.backend import LmdbBackend
@@ -149,6 +150,7 @@ class BackendMachine(RuleBasedStateMachine):
             assert backend.pending_ops() == self.pending
             assert backend.size_in_use_bytes() <= backend.size_bytes()
 
+    @override
     def teardown(self) -> None:
         if hasattr(self, "lmdb"):
             self.lmdb.close()

@@ -12,7 +12,7 @@ from kvstack.component.errors import ConfigError
 from kvstore.config.flags import FLAGS
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
-from kvstore.config.sources import FILE_BYTES_MAX, Given, read_command_line
+from kvstore.config.sources import FILE_BYTES_MAX, SourceSettings, read_command_line
 
 ERROR_CHARS_MAX = 12_000
 NAMES = [flag.name for flag in FLAGS]
@@ -44,10 +44,10 @@ def outcome(content: bytes) -> str:
     """Configure from a file; return what is wrong with it, or nothing."""
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(content)
-        return configured(Given({"config-file": file.name}), {})
+        return configured(SourceSettings({"config-file": file.name}), {})
 
 
-def configured(given: Given, environment: dict[str, str]) -> str:
+def configured(given: SourceSettings, environment: dict[str, str]) -> str:
     try:
         config = configure(given, environment)
     except ConfigError as error:
@@ -110,7 +110,7 @@ def test_arguments_and_variables(pairs: list[tuple[str, str]]) -> None:
     try:
         given_flags = read_command_line([f"--{name}={text}" for name, text in pairs[::2]])
     except ConfigError:
-        given_flags = Given()
+        given_flags = SourceSettings()
     given_flags.values.pop("config-file", None)
     names = (name for name, _ in pairs[1::2] if name != "config-file")
     variables = {f"ETCD_{name.upper().replace('-', '_')}": text

@@ -45,7 +45,7 @@ def near(descriptor: object, depth: int = 3) -> st.SearchStrategy[object]:
             fitting = st.text(max_size=4)
         elif field.type == FieldDescriptor.TYPE_BOOL:
             fitting = st.booleans()
-        elif field.type == FieldDescriptor.TYPE_ENUM:
+        elif field.enum_type is not None:
             fitting = st.integers(-1, 4) | st.sampled_from(list(field.enum_type.values_by_name))
         else:
             fitting = st.integers(-2, 5) | st.integers(-2, 5).map(str)

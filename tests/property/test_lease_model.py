@@ -8,6 +8,7 @@ once everything has expired.
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from typing_extensions import override
 
 from kvstore.backend import Table
 from kvstore.errors import LEASE_EXISTS, LEASE_NOT_FOUND, Refusal
@@ -156,6 +157,7 @@ class LessorModel(RuleBasedStateMachine):
             assert found[1] == ttl_s
             assert found[0] >= (self.promised_ns[lease_id] - self.now_ns) // S
 
+    @override
     def teardown(self) -> None:
         """After the last promise (and every retry) all leases are due."""
         if self.primary:

@@ -15,6 +15,7 @@ import random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from typing_extensions import override
 
 from kvstore.watch.history import Event
 from kvstore.watch.hub import Delivery, Hub
@@ -288,6 +289,7 @@ class WatchModel(RuleBasedStateMachine):
             assert not client.in_fragment
             self.take(client, answer)
 
+    @override
     def teardown(self) -> None:
         """Everybody reads; then everybody has everything."""
         self.publish()

@@ -252,7 +252,8 @@ def test_log_data_is_what_the_library_writes(
 def test_entries(entry: Entry) -> None:
     data = raft_codec.encode_entry(entry)
     assert raft_codec.decode_entry(data) == entry
-    old = raft_pb2.Entry(Type=entry.type, Term=entry.term, Index=entry.index, Data=entry.data)
+    type_ = raft_pb2.EntryType.Name(entry.type)
+    old = raft_pb2.Entry(Type=type_, Term=entry.term, Index=entry.index, Data=entry.data)
     assert raft_codec.decode_entry(old.SerializeToString()) == entry
 
 

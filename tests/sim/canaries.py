@@ -43,7 +43,7 @@ class _LyingFiles(SimFiles):
 class LosesWrites(Member):
     """Acknowledges writes that a power cut takes away."""
 
-    files_type = _LyingFiles
+    files_type: type[SimFiles] = _LyingFiles
 
 
 class ReadsStale(Member):
@@ -109,7 +109,7 @@ class _ForgetfulBackend(SimBackend):
 class AppliesTwice(Member):
     """Applies entries again after a restart."""
 
-    backend_type = _ForgetfulBackend
+    backend_type: type[SimBackend] = _ForgetfulBackend
 
 
 class ProposesTwice(Member):
@@ -125,7 +125,7 @@ class ProposesTwice(Member):
                 propose(datas)
             return result
 
-        parts.raft.propose = twice  # type: ignore[method-assign]
+        parts.raft.propose = twice
 
 
 class ExpiresEarly(Member):
@@ -135,7 +135,7 @@ class ExpiresEarly(Member):
     def wire(self, parts: Parts) -> None:
         lessor = parts.state.lessor
         due = lessor.due
-        lessor.due = lambda now_ns, limit=500: due(now_ns + SECOND_NS, limit)  # type: ignore[method-assign]
+        lessor.due = lambda now_ns, limit=500: due(now_ns + SECOND_NS, limit)
 
 
 class ForgetsToPropose(Member):
@@ -154,7 +154,7 @@ class ForgetsToPropose(Member):
                 return ProposeResult(ProposeOutcome.NO_LEADER)
             return propose(datas)
 
-        parts.raft.propose = some  # type: ignore[method-assign]
+        parts.raft.propose = some
 
 
 class DropsEvents(Member):
@@ -200,7 +200,7 @@ class NeverFinishes(Member):
 
     @override
     def wire(self, parts: Parts) -> None:
-        parts.replication.log.finish_save = _nothing  # type: ignore[method-assign]
+        parts.replication.log.finish_save = _nothing
 
 
 def _nothing() -> None:
@@ -221,7 +221,7 @@ class SendsBeforeSaving(Member):
                 ready.messages_late = []
             return ready
 
-        parts.raft.ready = ready  # type: ignore[method-assign]
+        parts.raft.ready = ready
 
 
 class _AfterStart(Member):

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
 from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox
@@ -20,8 +21,9 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from tests.sim.access_checks import NOBODY, Caller, CallerKind
 from tests.sim.auth_clients import AuthClients
 from tests.sim.auth_model import ROOT
-from tests.sim.checks import UNSURE, Call, Checker, demand, tag
+from tests.sim.checks import UNSURE, Call, Checker, tag
 from tests.sim.options import Options
+from tests.sim.violation import demand
 from tests.sim.watches import Stream, Watches
 
 EMPTY_KEY = "etcdserver: key is not provided"
@@ -240,8 +242,8 @@ class Clients:
         rng = self._rng
         request = self._range_request()
         if rng.randrange(4) == 0:
-            request.sort_order = rng.choice(_R.SortOrder.values())
-            request.sort_target = rng.choice(_R.SortTarget.values())
+            request.sort_order = _any_of(rng, _R.SortOrder)
+            request.sort_target = _any_of(rng, _R.SortTarget)
         if rng.randrange(6) == 0:
             top = self._checker.model.revision + 1
             request.min_mod_revision = rng.randrange(top)
@@ -288,10 +290,8 @@ class Clients:
     def _compare(self) -> pb.Compare:
         rng, model = self._rng, self._checker.model
         key, end = self._range_of() if rng.randrange(4) == 0 else (self._key(), b"")
-        compare = pb.Compare(
-            key=key, range_end=end, result=rng.choice(pb.Compare.CompareResult.values())
-        )
-        compare.target = rng.choice(pb.Compare.CompareTarget.values())
+        compare = pb.Compare(key=key, range_end=end, result=_any_of(rng, pb.Compare.CompareResult))
+        compare.target = _any_of(rng, pb.Compare.CompareTarget)
         held = model.at(key, model.revision)
         match compare.target:
             case pb.Compare.VERSION:
@@ -432,7 +432,7 @@ class Clients:
             watch_id=rng.choice((0, 0, 0, rng.randrange(8))),
         )
         if rng.randrange(5) == 0:
-            create.filters.append(rng.choice(pb.WatchCreateRequest.FilterType.values()))
+            create.filters.append(_any_of(rng, pb.WatchCreateRequest.FilterType))
         self._create(create)
 
     def _create(self, create: pb.WatchCreateRequest) -> None:
@@ -621,3 +621,8 @@ class Clients:
             f"creates {each.creates}" for each in self.watches.streams.values() if each.creates
         ]
         return found + [f"garbage {each}" for each in self._garbage]
+
+
+def _any_of(rng: random.Random, values: EnumTypeWrapper) -> Any:
+    """Return one of the values of an enumeration of protobuf."""
+    return rng.choice(values.values())

@@ -7,8 +7,9 @@ ways or one way; messages lost, late or twice; slow links; broken snapshot trans
 
 from typing import TYPE_CHECKING
 
-from tests.sim.checks import SECOND_NS, demand
+from tests.sim.checks import SECOND_NS
 from tests.sim.options import MS_NS
+from tests.sim.violation import demand
 
 if TYPE_CHECKING:
     from tests.sim.member import Member

@@ -32,9 +32,10 @@ from kvstore.server.boot.assemble import build
 from kvstore.server.boot.bootstrap import Boot, Founding, boot
 from kvstore.server.boot.data_dir import DataDir
 from kvstore.server.boot.state import snapshot_files
+from kvstore.storage.memory_log import MemoryLog
 from kvstore.storage.wal.wal import Wal
 from tests.sim.auth_model import AuthState, Permission, User
-from tests.sim.checks import Checker, demand
+from tests.sim.checks import Checker
 from tests.sim.disk import SimBackend, SimFiles
 from tests.sim.disk_faults import DiskFaults
 from tests.sim.options import Options
@@ -42,6 +43,7 @@ from tests.sim.peers import PeerPort, SimLinks, compare_members
 from tests.sim.raft_checks import RaftChecker
 from tests.sim.token_keys import SimTokenKeys
 from tests.sim.trace import Trace
+from tests.sim.violation import demand
 from tests.support.cluster.network import Network
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Checkers(NamedTuple):
 class _LogTap:
     """A log that reports each write to the checkers, and after its sync that it is durable."""
 
-    def __init__(self, wal: Wal, member: "Member") -> None:
+    def __init__(self, wal: Wal | MemoryLog, member: "Member") -> None:
         self._wal = wal
         self._member = member
 
@@ -179,8 +181,8 @@ class _Logger(LineLogger):
 class Member:
     """One machine; `node` is None while its process does not run."""
 
-    files_type = SimFiles
-    backend_type = SimBackend
+    files_type: type[SimFiles] = SimFiles
+    backend_type: type[SimBackend] = SimBackend
 
     def __init__(
         self,

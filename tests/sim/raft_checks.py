@@ -125,9 +125,10 @@ class RaftChecker:
         key = entry.index, entry.term
         wanted = before_term, entry.type, entry.data
         known = self._before.setdefault(key, wanted)
-        if known[0] == 0 or before_term == 0:  # the entry before a snapshot is not known
-            known, wanted = known[1:], wanted[1:]
-        demand(known == wanted, "two entries at (index, term)", key, known, wanted)
+        is_equal = known[1:] == wanted[1:]
+        if known[0] and before_term:  # 0: the entry before a snapshot is not known
+            is_equal = known == wanted
+        demand(is_equal, "two entries at (index, term)", key, known, wanted)
 
     def synced(self, member: int) -> None:
         """Note that all a member has written is durable, and a recorded snapshot installed."""

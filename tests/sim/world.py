@@ -18,10 +18,12 @@ from typing import NamedTuple
 
 from kvstack.component.errors import ConfigError
 from kvstore.backend import Table
+from kvstore.batch import Inbox
 from kvstore.errors import CorruptionError, DataDirError, StorageFatalError
+from kvstore.raft.model import Message
 from kvstore.server.boot.bootstrap import Founding
 from tests.sim import options as drawn_options
-from tests.sim.checks import SECOND_NS, Checker, demand
+from tests.sim.checks import SECOND_NS, Checker
 from tests.sim.clients import Clients
 from tests.sim.disk_faults import PowerCut
 from tests.sim.fault_injector import FaultInjector
@@ -32,6 +34,7 @@ from tests.sim.peers import JoinQuestions, OffloadedTasks
 from tests.sim.raft_checks import RaftChecker
 from tests.sim.roster import Roster
 from tests.sim.trace import Trace
+from tests.sim.violation import demand
 from tests.sim.watches import Watches
 from tests.support.cluster.network import Network
 
@@ -53,6 +56,10 @@ class Report(NamedTuple):
     crashes: int
     terms: int
     trace: str
+
+
+def _append_message(message: Message, inbox: Inbox) -> None:
+    inbox.messages.append(message)
 
 
 class World:
@@ -209,7 +216,7 @@ class World:
                 assert message.snapshot is not None
                 target.backend.receive(message.snapshot.metadata.index, rows)
                 self.counts["snapshots"] += 1
-            target.add_to_inbox(lambda inbox, message=message: inbox.messages.append(message))
+            target.add_to_inbox(partial(_append_message, message))
 
     def _turn(self, member: Member) -> None:
         try:

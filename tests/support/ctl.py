@@ -137,7 +137,11 @@ class Ctl:
         )
 
     def _global(self) -> list[str]:
-        return [f"--endpoints={self.server.endpoint}"]
+        return [
+            f"--endpoints={self.server.endpoint}",
+            "--command-timeout=50s",  # of both programs alike; a busy machine needs more than 5 s
+            "--dial-timeout=50s",
+        ]
 
     def talk(self, command: str) -> "Talk":
         """Start a command that runs until it is ended."""

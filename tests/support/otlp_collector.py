@@ -9,6 +9,7 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as collector_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as collector_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
+from typing_extensions import override
 
 
 class Collector(collector_grpc.TraceServiceServicer):
@@ -17,7 +18,8 @@ class Collector(collector_grpc.TraceServiceServicer):
     def __init__(self) -> None:
         self.exports: queue.SimpleQueue[trace_pb2.ResourceSpans] = queue.SimpleQueue()
 
-    def Export(  # noqa: N802
+    @override
+    def Export(
         self, request: collector_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> collector_pb2.ExportTraceServiceResponse:
         for each in request.resource_spans:

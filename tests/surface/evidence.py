@@ -15,7 +15,7 @@ _PEERS: Final = "unit/server/test_flag_effects.py::test_tls_between_members"
 _OTHERS: Final = "unit/server/test_flag_effects.py::test_others"
 _TLS: Final = "conformance/transport/test_tls.py"
 _PEER_TLS: Final = "conformance/peers/test_tls.py"
-_RULES: Final = "unit/server/test_config_parse.py::test_rules_are_held_with_value_and_limit"
+_RULES: Final = "unit/config/test_config_parse.py::test_rules_are_held_with_value_and_limit"
 _KV: Final = ("conformance/differential/test_kv.py", "conformance/differential/test_edges.py")
 _AUTH: Final = ("conformance/test_auth_etcd.py", "unit/node/test_node_auth.py")
 _GATES: Final = "unit/server/test_feature_flags.py"
@@ -33,7 +33,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "rpc:KV/DeleteRange": _KV,
     "rpc:KV/Txn": _KV,
     "rpc:KV/Compact": _KV,
-    "rpc:Watch/Watch": ("conformance/differential/test_watch.py", "unit/mvcc/test_watch_hub.py"),
+    "rpc:Watch/Watch": ("conformance/differential/test_watch.py", "unit/watch/test_watch_hub.py"),
     "rpc:Lease/LeaseGrant": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseRevoke": ("unit/node/test_node_auth.py", "e2e/test_etcdctl.py"),
     "rpc:Lease/LeaseKeepAlive": ("unit/cluster/test_cluster_leases.py", "e2e/test_etcdctl.py"),
@@ -101,7 +101,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     # Flags
     "flag:config-file": (
         "e2e/test_command.py::test_a_config_file",
-        "unit/server/test_config_parse.py",
+        "unit/config/test_config_parse.py",
     ),
     "flag:version": ("e2e/test_command.py::test_version_and_what_it_cannot_make_sense_of",),
     "flag:name": (_STARTS, _NODE),
@@ -151,22 +151,22 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:socket-reuse-address": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
-    "flag:enable-grpc-gateway": ("unit/http/test_http_site.py::test_without_the_gateway",),
+    "flag:enable-grpc-gateway": ("unit/server/test_http_site.py::test_without_the_gateway",),
     "flag:raft-read-timeout": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
     "flag:raft-write-timeout": (
         "e2e/test_flags.py::test_another_server_may_share_the_ports_if_both_agree",
     ),
-    "flag:feature-gates": (_GATES, "unit/server/test_config_values.py"),
+    "flag:feature-gates": (_GATES, "unit/config/test_config_values.py"),
     "flag:initial-advertise-peer-urls": (
-        "unit/cluster/test_initial_cluster.py",
+        "unit/config/test_initial_cluster.py",
         "e2e/members/test_join.py",
     ),
-    "flag:initial-cluster": ("unit/cluster/test_initial_cluster.py", "e2e/members/test_join.py"),
-    "flag:initial-cluster-state": ("unit/cluster/test_founding.py", "e2e/members/test_join.py"),
+    "flag:initial-cluster": ("unit/config/test_initial_cluster.py", "e2e/members/test_join.py"),
+    "flag:initial-cluster-state": ("unit/server/test_founding.py", "e2e/members/test_join.py"),
     "flag:initial-cluster-token": (
-        "unit/cluster/test_founding.py",
+        "unit/server/test_founding.py",
         "e2e/members/test_cluster_restore.py",
     ),
     "flag:advertise-client-urls": (_NODE, _STARTS),
@@ -190,7 +190,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     },
     "flag:discovery-fallback": (_RULES,),
     "flag:discovery-srv": (f"{_DISCOVERY}::test_three_members_that_dns_names",),
-    "flag:discovery-srv-name": ("unit/cluster/test_discovery_srv.py",),
+    "flag:discovery-srv-name": ("unit/server/test_discovery_srv.py",),
     "flag:strict-reconfig-check": (_NODE, f"{_MEMBERS}::test_without_strict_checks_anything_goes"),
     "flag:pre-vote": (f"{_GATES}::test_a_member_cut_off_counts_terms_up_without_pre_vote",),
     "flag:cert-file": ("unit/server/test_flag_effects.py::test_certificates_of_clients", _TLS),
@@ -233,15 +233,15 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:tls-min-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
     "flag:tls-max-version": (_PORT, _PEERS, f"{_TLS}::test_versions_and_cipher_suites"),
-    "flag:cors": ("unit/http/test_http_site.py::test_origins_that_are_named",),
+    "flag:cors": ("unit/server/test_http_site.py::test_origins_that_are_named",),
     "flag:host-whitelist": (
-        "unit/http/test_http_site.py::test_hosts_that_are_not_whitelisted",
+        "unit/server/test_http_site.py::test_hosts_that_are_not_whitelisted",
         "e2e/http/test_addresses.py",
     ),
-    "flag:auth-token": ("unit/auth/test_auth_jwt.py", "conformance/test_auth_etcd.py"),
-    "flag:bcrypt-cost": (_NODE, "unit/auth/test_auth_passwords.py"),
+    "flag:auth-token": ("unit/server/test_auth_jwt.py", "conformance/test_auth_etcd.py"),
+    "flag:bcrypt-cost": (_NODE, "unit/server/test_auth_passwords.py"),
     "flag:auth-token-ttl": ("unit/node/test_node_auth.py::test_an_unused_token_expires",),
-    "flag:enable-pprof": ("unit/http/test_http_health.py", "e2e/http/test_streams.py"),
+    "flag:enable-pprof": ("unit/server/test_http_health.py", "e2e/http/test_streams.py"),
     "flag:metrics": ("e2e/test_metrics.py::test_handling_times_only_when_asked_for",),
     "flag:listen-metrics-urls": (
         "e2e/http/test_addresses.py::test_metrics_have_addresses_of_their_own",
@@ -249,22 +249,25 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "flag:logger": (_RULES, "e2e/test_command.py::test_log_lines"),
     "flag:log-outputs": (
-        "unit/runtime/test_logs.py",
-        "unit/runtime/test_log_rotation.py",
+        "component/line_log/test_logs.py",
+        "component/line_log/test_log_rotation.py",
         "e2e/test_flags.py",
     ),
-    "flag:log-level": ("unit/runtime/test_logs.py", _RULES),
-    "flag:log-format": ("unit/runtime/test_logs.py", _RULES),
+    "flag:log-level": ("component/line_log/test_logs.py", _RULES),
+    "flag:log-format": ("component/line_log/test_logs.py", _RULES),
     "flag:enable-log-rotation": ("e2e/test_flags.py::test_the_log_goes_to_a_file_that_is_rotated",),
-    "flag:log-rotation-config-json": ("unit/runtime/test_log_rotation.py", "e2e/test_flags.py"),
+    "flag:log-rotation-config-json": (
+        "component/line_log/test_log_rotation.py",
+        "e2e/test_flags.py",
+    ),
     "flag:warning-unary-request-duration": (
         "e2e/test_metrics.py::test_slow_requests_are_logged_with_their_cause",
     ),
-    "flag:enable-distributed-tracing": ("unit/runtime/test_tracing.py",),
+    "flag:enable-distributed-tracing": ("unit/server/test_tracing.py",),
     **{
         f"flag:distributed-tracing-{name}": (
             "unit/server/test_flag_effects.py::test_tracing",
-            "unit/runtime/test_tracing.py",
+            "unit/server/test_tracing.py",
         )
         for name in ("address", "service-name", "instance-id", "sampling-rate")
     },
@@ -285,7 +288,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "flag:compaction-sleep-interval": (_NODE,),
     "flag:watch-progress-notify-interval": (
         _OTHERS,
-        "unit/mvcc/test_watch_hub.py::test_periodic_progress_only_if_requested_and_without_events",
+        "unit/watch/test_watch_hub.py::test_periodic_progress_only_if_requested_and_without_events",
     ),
     "flag:downgrade-check-time": (_NODE, "unit/node/test_node_versions.py"),
     "flag:warning-apply-duration": (
@@ -315,14 +318,14 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     "gate:SetMemberLocalAddr": ("e2e/http/test_local_address.py",),
     "gate:PriorityRequest": (f"{_GATES}::test_revokes_go_on_in_a_member_that_is_behind",),
     # Pages
-    "http:/version": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
-    "http:/health": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
-    "http:/livez": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
-    "http:/readyz": ("conformance/http/test_pages.py", "unit/http/test_http_health.py"),
+    "http:/version": ("conformance/http/test_pages.py", "unit/server/test_http_health.py"),
+    "http:/health": ("conformance/http/test_pages.py", "unit/server/test_http_health.py"),
+    "http:/livez": ("conformance/http/test_pages.py", "unit/server/test_http_health.py"),
+    "http:/readyz": ("conformance/http/test_pages.py", "unit/server/test_http_health.py"),
     "http:/metrics": ("e2e/test_metrics.py", "e2e/http/test_addresses.py"),
     "http:/debug/requests": ("e2e/http/test_addresses.py::test_requests_are_shown_at_debug_level",),
-    "http:/debug/vars": ("unit/http/test_http_health.py::test_variables",),
-    "http:/debug/pprof/": ("unit/http/test_http_health.py", "e2e/http/test_streams.py"),
+    "http:/debug/vars": ("unit/server/test_http_health.py::test_variables",),
+    "http:/debug/pprof/": ("unit/server/test_http_health.py", "e2e/http/test_streams.py"),
     "peer:/raft": ("conformance/peers/test_port.py", "conformance/peers/test_etcd.py"),
     "peer:/raft/stream/message": (
         "conformance/peers/test_links.py",
@@ -352,9 +355,9 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "metrics": (
         "e2e/test_metrics.py",
-        "unit/runtime/test_metrics_docs.py",
-        "unit/runtime/test_metrics_calls.py",
-        "unit/runtime/test_metrics_observer.py",
+        "unit/server/test_metrics_docs.py",
+        "unit/server/test_metrics_calls.py",
+        "unit/server/test_metrics_observer.py",
     ),
 }
 
@@ -362,7 +365,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
 _GATEWAY: Final = (
     "property/test_gateway_fuzz.py",
     "conformance/http/test_pages.py",
-    "unit/http/test_http_json.py::test_every_message_of_the_gateway_has_a_mapping",
+    "unit/server/test_http_json.py::test_every_message_of_the_gateway_has_a_mapping",
 )
 EVIDENCE: Final = _PROVEN | {f"http:{path}": _GATEWAY for path in ROUTES}
 

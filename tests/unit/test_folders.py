@@ -41,3 +41,46 @@ def test_folders_are_found() -> None:
 def test_no_folder_has_too_many_modules() -> None:
     full = {folder: count for folder, count in modules().items() if count > MODULES_MAX}
     assert not full, f"more than {MODULES_MAX} modules: group them by what they are about"
+
+
+_MIRRORED: Final = {
+    "tests/unit": "kvstore",
+    "tests/component": "kvstack/component",
+    "tests/apimachinery": "kvstack/apimachinery",
+    "tests/cel": "kvstack/cel",
+    "tests/apiserver": "apiserver",
+    "tests/agents": "agents",
+}
+_SUITES: Final = frozenset(
+    (
+        "tests/unit/cluster",  # several members with raft, in this process
+        "tests/agents/helm",
+        "tests/agents/kubelet/runtime/conformance",
+        "tests/agents/recorded",
+        "tests/agents/stories",
+        "tests/agents/support",
+        "tests/agents/topology",
+        "tests/apiserver/advisories",
+        "tests/apiserver/consistency",
+        "tests/apiserver/hostile",
+        "tests/apiserver/libraries",
+        "tests/apiserver/player",
+        "tests/apiserver/recorded",
+        "tests/apiserver/stories",
+        "tests/apiserver/support",
+        "tests/apiserver/swap",
+    )
+)
+"""Of no package: what the README of their folder says of them."""
+
+
+def test_folders_of_tests_are_named_as_the_packages_that_they_test() -> None:
+    astray = []
+    for tests, code in _MIRRORED.items():
+        for folder in modules():
+            inside = folder.removeprefix(tests)
+            if not folder.startswith(f"{tests}/") or folder.startswith(tuple(_SUITES)):
+                continue
+            if not (ROOT / code).joinpath(inside.lstrip("/")).is_dir():
+                astray.append(folder)
+    assert not astray, "rename them, or say in the list of suites what they are"

@@ -14,7 +14,7 @@ FOLDERS = (
     "apiserver",
     "agents",
 )
-MODULE = "module "
+MODULE, CLASS = "module ", "class "
 _PARTS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
@@ -44,6 +44,9 @@ def replaced(name: str, is_module: bool, listed: list[str]) -> bool:  # noqa: FB
         if word.startswith(MODULE):
             if is_module and name == word.removeprefix(MODULE):
                 return True
+        elif word.startswith(CLASS):
+            if name.strip("_") == word.removeprefix(CLASS).title():
+                return True
         elif f" {word} " in parts:
             return True
     return False
@@ -57,6 +60,9 @@ def test_a_name_with_a_word_of_the_list_is_found() -> None:
     assert replaced("utils", is_module=True, listed=listed)
     assert not replaced("utils", is_module=False, listed=listed)
     assert not replaced("replace_pod", is_module=False, listed=listed)
+    assert replaced("_Found", is_module=False, listed=listed)
+    assert not replaced("found", is_module=False, listed=listed)
+    assert not replaced("FoundPods", is_module=False, listed=listed)
 
 
 def test_names_have_no_word_of_the_list() -> None:

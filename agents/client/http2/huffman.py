@@ -42,7 +42,7 @@ _CODES: Final = _codes()
 @lru_cache(maxsize=1024)
 def decoded(data: bytes) -> bytes:
     """Return what bytes mean; raises HuffmanError."""
-    found = bytearray()
+    symbols = bytearray()
     code = length = 0
     for byte in data:
         for place in range(7, -1, -1):
@@ -52,8 +52,8 @@ def decoded(data: bytes) -> bytes:
             if symbol is not None:
                 if symbol == _END:
                     raise HuffmanError("the end within a text")
-                found.append(symbol)
+                symbols.append(symbol)
                 code = length = 0
     if length > _PADDING_BITS_MAX or code != (1 << length) - 1:
         raise HuffmanError("a text that ends within a code")
-    return bytes(found)
+    return bytes(symbols)

@@ -65,16 +65,16 @@ class AccountTokens(BaseController):
                 if known is None or not _is_of(secret, known):
                     yield from _delete(secret)
             return None
-        found = view.get(SECRETS, name)
-        if found is None:
+        token_secret = view.get(SECRETS, name)
+        if token_secret is None:
             for account in view.list(SERVICE_ACCOUNTS, split_key(name)[0]):
                 yield from _drop_reference(account, split_key(name)[1])
-        elif found.get("type") == _TYPE:
-            owner = yield from _account(found, view)
+        elif token_secret.get("type") == _TYPE:
+            owner = yield from _account(token_secret, view)
             if owner is None:
-                yield from _delete(found)
+                yield from _delete(token_secret)
             else:
-                yield from self._fill(found, owner)
+                yield from self._fill(token_secret, owner)
         return None
 
     def _fill(self, secret: Object, account: Object) -> Generator[Step, list[Outcome], None]:

@@ -75,7 +75,7 @@ class NamespaceContentError(Exception):
     """Something of a namespace could not be deleted."""
 
 
-class _Left(NamedTuple):
+class _Remaining(NamedTuple):
     """What is left of one resource."""
 
     estimate_s: int
@@ -94,7 +94,7 @@ class _Progress:
         self.errors: list[str] = []
         self.is_only_pods = False
 
-    def add(self, resource: ResourceType, left: _Left) -> None:
+    def add(self, resource: ResourceType, left: _Remaining) -> None:
         """Take what is left of a resource."""
         self.estimate_s = max(self.estimate_s, left.estimate_s)
         if left.error:
@@ -176,19 +176,19 @@ class NamespaceController(BaseController):
     ) -> Generator[Step, list[Outcome], int]:
         """Delete all there is; return in how many seconds what is left may be gone."""
         progress = _Progress()
-        found = yield from discover()
-        failure = found.failure_text() if found.failures else ""
-        resources = [each for each in found.preferred("delete") if each.is_namespaced]
+        discovery = yield from discover()
+        failure = discovery.failure_text() if discovery.failures else ""
+        resources = [each for each in discovery.preferred("delete") if each.is_namespaced]
         if PODS in resources:
-            left = yield from self._delete_all(PODS, namespace, found, now_s)
+            left = yield from self._delete_all(PODS, namespace, discovery, now_s)
             progress.add(PODS, left)
             progress.is_only_pods = bool(left.items)
         if not progress.is_only_pods:
             for resource in resources:
                 if resource != PODS:
-                    left = yield from self._delete_all(resource, namespace, found, now_s)
+                    left = yield from self._delete_all(resource, namespace, discovery, now_s)
                     progress.add(resource, left)
-        yield from self._tell(namespace, found, progress, now_s)
+        yield from self._tell(namespace, discovery, progress, now_s)
         errors = [*([failure] if failure else ()), *progress.errors]
         if errors:
             if progress.is_only_pods and progress.errors:
@@ -199,7 +199,7 @@ class NamespaceController(BaseController):
 
     def _delete_all(
         self, resource: ResourceType, namespace: Object, found: Discovery, now_s: float
-    ) -> Generator[Step, list[Outcome], _Left]:
+    ) -> Generator[Step, list[Outcome], _Remaining]:
         name = namespace["metadata"]["name"]
         estimate_s = 0
         try:
@@ -208,20 +208,20 @@ class NamespaceController(BaseController):
             yield from self._delete_each(resource, name, found)
             [listed] = yield [ListLive(resource, name, metadata_only=True)]
             if listed.code in _UNSUPPORTED:
-                return _Left(estimate_s, 0, Counter())
+                return _Remaining(estimate_s, 0, Counter())
             items = listed.result()["items"]
         except (ApiError, UnreachableError) as error:
-            return _Left(estimate_s, 0, Counter(), str(error))
+            return _Remaining(estimate_s, 0, Counter(), str(error))
         if not items:
-            return _Left(0, 0, Counter())
+            return _Remaining(0, 0, Counter())
         finalizers = Counter(
             each for item in items for each in item["metadata"].get("finalizers") or ()
         )
         if estimate_s or finalizers:
-            return _Left(estimate_s or _HELD_S, len(items), finalizers)
+            return _Remaining(estimate_s or _HELD_S, len(items), finalizers)
         at = f"{resource.group}/{resource.version}, Resource={resource.name}"
         text = f"unexpected items still remain in namespace: {name} for gvr: {at}"
-        return _Left(0, len(items), finalizers, text)
+        return _Remaining(0, len(items), finalizers, text)
 
     def _delete_each(
         self, resource: ResourceType, namespace: str, found: Discovery

@@ -75,7 +75,7 @@ def _itself(_old: Object | None, new: Object | None, _view: View) -> Iterable[st
         yield new["metadata"]["name"]
 
 
-class _Served(NamedTuple):
+class _ServedResource(NamedTuple):
     """A resource that policies may be about."""
 
     kind: Kind
@@ -86,7 +86,9 @@ class _Served(NamedTuple):
 
 def warnings_of(spec: Object, definitions: Iterable[Object]) -> list[dict[str, str]]:
     """Return what is wrong with the expressions of a policy."""
-    served = [_Served(each.kind, each.name, partial(built_in, each.type)) for each in load()]
+    served = [
+        _ServedResource(each.kind, each.name, partial(built_in, each.type)) for each in load()
+    ]
     served += (each for definition in definitions for each in _custom(definition))
     kinds = [
         (f"{each.kind.group}/{each.kind.version}, Kind={each.kind.kind}", each.typed())
@@ -100,19 +102,19 @@ def warnings_of(spec: Object, definitions: Iterable[Object]) -> list[dict[str, s
     return type_warnings(spec, kinds, params[0].typed() if params else Typed())
 
 
-def _custom(definition: Object) -> Iterable[_Served]:
+def _custom(definition: Object) -> Iterable[_ServedResource]:
     spec = definition["spec"]
     names = spec["names"]
     for version in spec.get("versions") or ():
         if version.get("served"):
             kind = Kind(spec["group"], version["name"], names["kind"])
             schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            yield _Served(kind, names["plural"], partial(custom, schema, kind.kind))
+            yield _ServedResource(kind, names["plural"], partial(custom, schema, kind.kind))
 
 
-def _concerned(spec: Object, served: Sequence[_Served]) -> list[_Served]:
+def _concerned(spec: Object, served: Sequence[_ServedResource]) -> list[_ServedResource]:
     """Return the resources whose objects are checked, by group, version and kind."""
-    found: dict[Kind, _Served] = {}
+    by_kind: dict[Kind, _ServedResource] = {}
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         groups, versions = rule.get("apiGroups") or (), rule.get("apiVersions") or ()
         if "*" in groups or "*" in versions:
@@ -125,14 +127,14 @@ def _concerned(spec: Object, served: Sequence[_Served]) -> list[_Served]:
                         # As upstream the core group stands for all.
                         is_group = each.kind.group == group or not group
                         if is_group and (each.kind.version, each.resource) == (version, resource):
-                            found[each.kind] = each
+                            by_kind[each.kind] = each
                             count += 1
                             if count == _KINDS_MAX:
-                                return _sorted(found)
-    return _sorted(found)
+                                return _sorted(by_kind)
+    return _sorted(by_kind)
 
 
-def _sorted(found: dict[Kind, _Served]) -> list[_Served]:
+def _sorted(found: dict[Kind, _ServedResource]) -> list[_ServedResource]:
     return sorted(
         found.values(), key=lambda each: (each.kind.group, each.kind.version, each.kind.kind)
     )

@@ -16,7 +16,7 @@ Object: TypeAlias = dict[str, Any]
 _WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class _Seen(NamedTuple):
+class _Observation(NamedTuple):
     """What was last seen of a node."""
 
     heartbeat: str | None
@@ -32,7 +32,7 @@ class Health:
 
     def __init__(self, options: NodeLifecycleOptions) -> None:
         self._options = options
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Observation] = {}
 
     def forget(self, name: str) -> None:
         """Forget a node that is gone."""
@@ -53,7 +53,7 @@ class Health:
         # One form of time: the order of texts is that of moments.
         if lease is not None and (not seen.lease_version or renewed > seen.renewed):
             version = lease["metadata"]["resourceVersion"]
-            seen = _Seen(seen.heartbeat, renewed, version, now_s)
+            seen = _Observation(seen.heartbeat, renewed, version, now_s)
         self._seen[name] = seen
         options = self._options
         grace_s = options.startup_grace_period_s if ready is None else options.grace_period_s
@@ -70,13 +70,13 @@ class Health:
         ready = conditions.find(node["status"]["conditions"], "Ready") or {}
         self._seen[name] = self._seen[name]._replace(heartbeat=ready.get("lastHeartbeatTime", ""))
 
-    def _probe(self, node: Object, ready: Object | None, now_s: float) -> _Seen:
+    def _probe(self, node: Object, ready: Object | None, now_s: float) -> _Observation:
         seen = self._seen.get(node["metadata"]["name"])
         heartbeat = None if ready is None else ready.get("lastHeartbeatTime", "")
         if seen is None:
             created_s = seconds_of(node["metadata"]["creationTimestamp"])
             probed_s = created_s if ready is None and created_s is not None else now_s
-            return _Seen(heartbeat, "", "", probed_s)
+            return _Observation(heartbeat, "", "", probed_s)
         if seen.heartbeat != heartbeat:
             return seen._replace(heartbeat=heartbeat, probed_s=now_s)
         return seen
@@ -85,9 +85,9 @@ class Health:
 def with_unknown(node: Object, now_s: float) -> Object:
     """Return a silent node with its conditions Unknown."""
     status = node.get("status") or {}
-    found = list(status.get("conditions") or ())
+    updated = list(status.get("conditions") or ())
     for type_ in _WATCHED:
-        known = conditions.find(found, type_)
+        known = conditions.find(updated, type_)
         new = {
             "type": type_,
             "status": "Unknown",
@@ -97,9 +97,9 @@ def with_unknown(node: Object, now_s: float) -> Object:
             new["lastHeartbeatTime"] = node["metadata"]["creationTimestamp"]
             new["reason"] = "NodeStatusNeverUpdated"
             new["message"] = "Kubelet never posted node status."
-            found.append(new)
+            updated.append(new)
         elif known["status"] != "Unknown":
             new["reason"] = "NodeStatusUnknown"
             new["message"] = "Kubelet stopped posting node status."
-            found[found.index(known)] = {**known, **new}
-    return {**node, "status": {**status, "conditions": found}}
+            updated[updated.index(known)] = {**known, **new}
+    return {**node, "status": {**status, "conditions": updated}}

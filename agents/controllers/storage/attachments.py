@@ -11,7 +11,6 @@ only one node may have waits until the other one has it no more.
 Only what this made by its names is taken away. Keys: names of nodes.
 """
 
-import hashlib
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
+from kvstack.apimachinery.objects.core import attachments as names_of
 from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
@@ -184,6 +184,7 @@ def _tell(
         name: device
         for name, each in attachments.items()
         if name not in leaving
+        and not is_deleting(each)  # it goes, and is attached anew if a pod has come meanwhile
         and (each.get("status") or {}).get("attached")
         and (device := _device(each, view))
     }
@@ -282,8 +283,7 @@ def _is_out_of_service(node: Object | None) -> bool:
 def attachment_name(volume: Object, node: str) -> str:
     """Return the name of the attachment of a CSI volume to a node."""
     source = volume["spec"]["csi"]
-    text = f"{source['volumeHandle']}{source['driver']}{node}"
-    return f"csi-{hashlib.sha256(text.encode()).hexdigest()}"
+    return names_of.attachment_name(source["driver"], source["volumeHandle"], node)
 
 
 def _attachment(name: str, volume: Object, node: str) -> Object:
@@ -317,7 +317,7 @@ def _device(attachment: Object, view: View) -> str:
     """Return how nodes name a volume; empty: it is gone."""
     volume = view.get(PERSISTENT_VOLUMES, _volume_name(attachment))
     source = ((volume or {}).get("spec") or {}).get("csi")
-    return f"kubernetes.io/csi/{source['driver']}^{source['volumeHandle']}" if source else ""
+    return names_of.unique_name(source["driver"], source["volumeHandle"]) if source else ""
 
 
 # Keys.

@@ -46,15 +46,15 @@ class AttributesClassProtection(BaseController):
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one class."""
-        found = view.get(VOLUME_ATTRIBUTES_CLASSES, key)
-        if found is None:
+        attributes_class = view.get(VOLUME_ATTRIBUTES_CLASSES, key)
+        if attributes_class is None:
             return None
-        is_held = _FINALIZER in finalizers_of(found)
-        if not is_deleting(found):
+        is_held = _FINALIZER in finalizers_of(attributes_class)
+        if not is_deleting(attributes_class):
             if not is_held:
-                yield from hold(VOLUME_ATTRIBUTES_CLASSES, found, _FINALIZER)
-        elif is_held and not _is_named(key_of(found), view):
-            yield from let_go(VOLUME_ATTRIBUTES_CLASSES, found, _FINALIZER)
+                yield from hold(VOLUME_ATTRIBUTES_CLASSES, attributes_class, _FINALIZER)
+        elif is_held and not _is_named(key_of(attributes_class), view):
+            yield from let_go(VOLUME_ATTRIBUTES_CLASSES, attributes_class, _FINALIZER)
         return None
 
 

@@ -86,8 +86,8 @@ class ClaimProtection(BaseController):
     ) -> Generator[Step, list[Outcome], Object]:
         """Keep the condition; return the claim as it is then."""
         status, reason, message = _USED if is_used else _NOT_USED
-        found = list(claim["status"].get("conditions") or ())
-        known = conditions.find(found, _UNUSED)
+        updated = list(claim["status"].get("conditions") or ())
+        known = conditions.find(updated, _UNUSED)
         if known is not None and (known["status"] == "True") == (status == "True"):
             return claim
         new = {
@@ -98,10 +98,10 @@ class ClaimProtection(BaseController):
             "message": message,
         }
         if known is None:
-            found.append(new)
+            updated.append(new)
         else:
-            found[found.index(known)] = new
-        wanted = {**claim, "status": {**claim["status"], "conditions": found}}
+            updated[updated.index(known)] = new
+        wanted = {**claim, "status": {**claim["status"], "conditions": updated}}
         return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
 
 

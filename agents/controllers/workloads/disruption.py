@@ -88,7 +88,7 @@ class DisruptionController(BaseController):
         if budget is None:
             return None
         try:
-            return (yield from _sync(budget, _Seen(view, self._kinds, now_s)))
+            return (yield from _sync(budget, _SyncInput(view, self._kinds, now_s)))
         except (ApiError, UnreachableError, ScaleError, labels.SelectorError) as error:
             if isinstance(error, ApiError) and error.is_conflict:
                 raise
@@ -130,7 +130,7 @@ def _budgets_of(pod: Object, view: View) -> list[Object]:
     return sorted(found, key=key_of)
 
 
-class _Seen(NamedTuple):
+class _SyncInput(NamedTuple):
     """What a sync looks at."""
 
     view: View
@@ -141,7 +141,7 @@ class _Seen(NamedTuple):
 # Budgets.
 
 
-def _sync(budget: Object, world: _Seen) -> Plan:
+def _sync(budget: Object, world: _SyncInput) -> Plan:
     view, now_s = world.view, world.now_s
     namespace = budget["metadata"]["namespace"]
     selector = labels.from_object(budget["spec"].get("selector"))
@@ -183,7 +183,7 @@ def _sync(budget: Object, world: _Seen) -> Plan:
 
 
 def _expected(
-    budget: Object, pods: Sequence[Object], world: _Seen
+    budget: Object, pods: Sequence[Object], world: _SyncInput
 ) -> Generator[Step, list[Outcome], tuple[int, int, bool]]:
     """Return how many pods are expected, how many must be healthy, and whether any has no owner."""
     spec = budget["spec"]
@@ -204,7 +204,7 @@ def _expected(
 
 
 def _scale_of_all(
-    pods: Sequence[Object], world: _Seen
+    pods: Sequence[Object], world: _SyncInput
 ) -> Generator[Step, list[Outcome], tuple[int, bool]]:
     """Return the sum of the scales of all owners, and whether a pod has none."""
     scales: dict[str, int] = {}
@@ -256,7 +256,7 @@ def _owner(
 
 
 def _served_scale(
-    reference: Object, namespace: str, world: _Seen
+    reference: Object, namespace: str, world: _SyncInput
 ) -> Generator[Step, list[Outcome], tuple[str, int] | None]:
     """Return uid and scale of an owner as the server says; None: there is no such owner."""
     version, kind = reference["apiVersion"], reference["kind"]

@@ -50,7 +50,7 @@ class NoClaimError(Exception):
     """A claim of a pod cannot be made now."""
 
 
-class Named(NamedTuple):
+class ClaimReference(NamedTuple):
     """What a pod says of one of its claims."""
 
     name: str
@@ -299,13 +299,13 @@ def _delete_generated(claim: Object, view: View) -> Generator[Step, list[Outcome
 # What pods say.
 
 
-def _named(pod: Object, wanted: Object) -> Named:
+def _named(pod: Object, wanted: Object) -> ClaimReference:
     if wanted.get("resourceClaimName"):
-        return Named(wanted["resourceClaimName"], is_generated=False)
+        return ClaimReference(wanted["resourceClaimName"], is_generated=False)
     for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
         if each["name"] == wanted["name"]:
-            return Named(each.get("resourceClaimName") or "", is_generated=True)
-    return Named("", is_generated=True, is_known=False)
+            return ClaimReference(each.get("resourceClaimName") or "", is_generated=True)
+    return ClaimReference("", is_generated=True, is_known=False)
 
 
 def _name_in(told: Object) -> str:

@@ -3,8 +3,12 @@
 
 const AGAIN_MS = 2000;
 
-addEventListener("error", (event) => {
-  if (event.target.tagName !== "SCRIPT") return;
-  document.querySelector("#view p").textContent = "The page did not come whole. It is loaded again.";
-  setTimeout(() => location.reload(), AGAIN_MS);
-}, true);
+addEventListener(
+  "error",
+  (event) => {
+    if (event.target.tagName !== "SCRIPT") return;
+    document.querySelector("#view p").textContent = "The page did not come whole. It is loaded again.";
+    setTimeout(() => location.reload(), AGAIN_MS);
+  },
+  true,
+);

@@ -28,20 +28,20 @@ Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack cni"
 ABOUT: Final = """\
-Our network for container engines, as a plugin of CNI.
+kvstack's pod network for container engines, as a CNI plugin.
 
-  kvstack cni install    write the configuration and the program that engines read"""
+  kvstack cni install    write the configuration and the plugin"""
 FAILED: Final = 1
 _FILE: Final = "10-kvstack.conflist"
 _BAD_JSON: Final = 6
 _INPUT_BYTES_MAX: Final = 1 << 20
 _GROUP: Final = "Install"
 _TEXTS: Final = (
-    ("bin-dir", "/opt/cni/bin", "where engines look for plugins"),
+    ("bin-dir", "/opt/cni/bin", "directory of CNI plugins"),
     ("cluster-cidr", "", "range of the pods of all nodes"),
-    ("conf-dir", "/etc/cni/net.d", "where engines look for configurations"),
-    ("kubeconfig", "", "by which the node's range is read (spec.podCIDR)"),
-    ("node-name", "", "of this node (default: host name)"),
+    ("conf-dir", "/etc/cni/net.d", "directory of CNI configurations"),
+    ("kubeconfig", "", "kubeconfig used to read the node's range (spec.podCIDR)"),
+    ("node-name", "", "name of this node (default: host name)"),
 )
 TABLE: Final = FlagTable(
     (

@@ -67,7 +67,7 @@ class Devices:
         free_again: dict[str, list[str]] = {}
         try:
             for name, resource, count, is_passing in asked:
-                ids = await self._choose(uid, resource, count, free_again.get(resource, []))
+                ids = await self._choose(resource, count, free_again.get(resource, []))
                 if is_passing:
                     free_again[resource] = list(
                         dict.fromkeys([*free_again.get(resource, []), *ids])
@@ -82,9 +82,7 @@ class Devices:
         await asyncio.to_thread(_write, self._directory(uid) / FILE, orjson.dumps(given))
         return None
 
-    async def _choose(
-        self, uid: str, resource: str, count: int, free_again: Sequence[str]
-    ) -> Sequence[str]:
+    async def _choose(self, resource: str, count: int, free_again: Sequence[str]) -> Sequence[str]:
         """Return devices for a container; PluginError: there are not enough."""
         first = list(free_again)[:count]
         missing = count - len(first)

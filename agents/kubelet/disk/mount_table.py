@@ -30,9 +30,14 @@ def points_below(directory: Path, table: str | None = None) -> list[str]:
     return found[::-1]
 
 
-def take_away(directory: Path) -> None:
-    """Take away all that is mounted in a directory, or at it; OSError."""
+def take_away(directory: Path, *, spares: str = "") -> None:
+    """Take away all that is mounted in a directory, or at it; OSError.
+
+    spares: the name of a directory; what is mounted below one of that name stays.
+    """
     for point in points_below(directory):
+        if spares and f"/{spares}/" in point:
+            continue
         try:
             syscalls.unmount(point, syscalls.MNT_DETACH)
         except OSError as error:

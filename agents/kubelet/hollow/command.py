@@ -16,14 +16,14 @@ from kvstack.agents.kubelet.hollow.nodes import names_of
 from kvstack.agents.process.access import review_access
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
-from kvstack.component.flags.command_line import Given, UsageError
+from kvstack.component.flags.command_line import CommandLine, UsageError
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
 from kvstack.component.process.command import Command, Work, level_of, run_command
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
 COMMAND: Final = "kvstack hollow-nodes"
-ABOUT: Final = "Nodes that run pods without any process."
+ABOUT: Final = "Hollow nodes, which run pods without processes."
 
 _AGENT: Final = "kvstack-hollow-nodes"
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work:
+def _prepare(given: CommandLine) -> Work:
     wrong: list[str] = []
     reader = FlagReader(given, wrong)
     pages = page_settings(reader)

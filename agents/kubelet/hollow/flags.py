@@ -22,8 +22,8 @@ TABLE: Final = FlagTable(
     (
         *flag_group(
             "Nodes",
-            ("nodes", TEXT, "1", LIVE, "how many, or their names, comma-separated"),
-            ("adopt", BOOL, "false", LIVE, "run nodes too that others make with the label hollow=true; of one process alone"),
+            ("nodes", TEXT, "1", LIVE, "number of nodes, or their names, comma-separated"),
+            ("adopt", BOOL, "false", LIVE, "also run nodes that others create with the label hollow=true; in one process only"),
         ),
         *CLIENT,
         *page_flags(10248),
@@ -32,7 +32,7 @@ TABLE: Final = FlagTable(
         *flag_group(
             "Global",
             ("help", BOOL, "false", LIVE, "show this text"),
-            ("v", INT, "0", LIVE, "4 and more: debug"),
+            ("v", INT, "0", LIVE, "verbosity of the log: 4 and more shows debug lines"),
         ),
     ),
     SHORT,

@@ -81,6 +81,8 @@ class NodeStatus:
         self._said = ""
         self.extended: Callable[[], Mapping[str, tuple[int, int]]] = dict
         """Devices of plugins by resource: all, and those that pods may have."""
+        self.volumes_in_use: Callable[[], Sequence[str]] = tuple
+        """Unique names of what has to stay attached."""
         self.object: Object = {}
         """The node as it was read or written last."""
 
@@ -202,6 +204,9 @@ class NodeStatus:
         status = node.status(self._machine, self._own, shown, conditions, abilities)
         for name, (whole, usable) in self.extended().items():
             status["capacity"][name], status["allocatable"][name] = str(whole), str(usable)
+        in_use = list(self.volumes_in_use())
+        if in_use or old.get("volumesInUse"):
+            status["volumesInUse"] = in_use or None
         is_due = now_s - self._written_s >= self._options.report_every_s
         if not is_due and node.same(status, self._written) and _is_kept(old, conditions):
             return

@@ -58,7 +58,7 @@ _SAFE_SYSCTLS: Final = frozenset(
 _VOLUMES: Final = frozenset(
     (
         *("emptyDir", "configMap", "secret", "downwardAPI", "projected", "hostPath"),
-        *("persistentVolumeClaim", "ephemeral", "image"),
+        *("persistentVolumeClaim", "ephemeral", "image", "csi"),
     )
 )
 _PROJECTED: Final = frozenset(
@@ -329,8 +329,6 @@ def _unsupported(
         prefix = f'container "{container["name"]}": '
         own = container.get("securityContext") or {}
         yield from _of_security(own, unsupported, f"{prefix}securityContext.")
-        if container.get("volumeDevices"):
-            yield f"{prefix}volumeDevices"
         limits = (container.get("resources") or {}).get("limits")
         if limits and unsupported("limits") and not ignores_limits:
             yield f"{prefix}resources.limits"

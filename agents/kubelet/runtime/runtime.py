@@ -105,6 +105,8 @@ class DeviceFile(NamedTuple):
     target: str
     access: str
     """Some of r, w and m."""
+    is_volume: bool = False
+    """Whether it is a volume of the pod, whose root has all power over it."""
 
 
 class DeviceNeeds(NamedTuple):

@@ -6,7 +6,7 @@
 /metrics/probes     results of probes
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
 from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.server.stats import Sample
+from kvstack.agents.kubelet.volumes.volume_stats import Fill
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.component.metrics.histograms import Histogram
 
@@ -202,7 +203,33 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
     active = sum(1 for each in kubelet.pods() if not is_ended(each))
     page.add("kubelet_active_pods", "gauge", active, {"static": ""})
     page.add("process_start_time_seconds", "gauge", kubelet.started_s)
+    _add_claims(page, kubelet)
     return page.text()
+
+
+def _add_claims(page: _Page, kubelet: "Kubelet") -> None:
+    """Tell how full the volumes of claims are, each once."""
+    told: set[tuple[str, str]] = set()
+    for pod in kubelet.pods():
+        namespace = pod["metadata"]["namespace"]
+        for stats in kubelet.volume_stats(pod["metadata"]["uid"]):
+            if not stats.claim or (namespace, stats.claim) in told:
+                continue
+            told.add((namespace, stats.claim))
+            labels = {"namespace": namespace, "persistentvolumeclaim": stats.claim}
+            for suffix, value in _fill(stats.fill):
+                page.add(f"kubelet_volume_stats_{suffix}", "gauge", value, labels)
+
+
+def _fill(fill: Fill) -> Iterator[tuple[str, int]]:
+    if fill.bytes is not None:
+        yield "capacity_bytes", fill.bytes.total
+        yield "available_bytes", fill.bytes.available
+        yield "used_bytes", fill.bytes.used
+    if fill.inodes is not None:
+        yield "inodes", fill.inodes.total
+        yield "inodes_free", fill.inodes.available
+        yield "inodes_used", fill.inodes.used
 
 
 def probe_metrics(kubelet: "Kubelet") -> str:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.kubelet.eviction.measures import memory_of
-from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.process.layer_sizes import Size, size_of
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
+from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, Any]
 
 _FRESH_S: Final = 1.0
+_OF_DRIVERS: Final = "kubernetes.io~csi"
 _HELD: Final = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
 
@@ -203,8 +205,12 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     if not only_cpu_and_memory and own is not None:
         found["network"] = _network(now, [own])
     if not only_cpu_and_memory and directory.is_dir():
-        found["volume"] = list(_volumes(pod, directory, now))
-        taken = size_of(directory)
+        claimed = sample.kubelet.volume_stats(meta["uid"])
+        found["volume"] = [
+            *_volumes(pod, directory, now),
+            *(_claimed(each, meta["namespace"], now) for each in claimed),
+        ]
+        taken = _own_size(directory)
         found["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
     return found
 
@@ -228,6 +234,35 @@ def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
                 size = size_of(found[0])
                 shown = _file_system(now, found[0], size.bytes, size.inodes)
                 yield {"name": volume["name"], **shown}
+
+
+def _claimed(stats: VolumeStats, namespace: str, now: str) -> Object:
+    """Return what a volume tells that is claimed, or a driver's."""
+    shown: Object = {"name": stats.name, "time": now}
+    if stats.claim:
+        shown["pvcRef"] = {"name": stats.claim, "namespace": namespace}
+    if (own := stats.fill.bytes) is not None:
+        shown |= {
+            "availableBytes": own.available,
+            "capacityBytes": own.total,
+            "usedBytes": own.used,
+        }
+    if (own := stats.fill.inodes) is not None:
+        shown |= {"inodesFree": own.available, "inodes": own.total, "inodesUsed": own.used}
+    return shown
+
+
+def _own_size(directory: Path) -> Size:
+    """Return what a pod takes of the node's disk; what drivers have mounted is not its own."""
+    parts = [each for each in directory.iterdir() if each.name not in ("volumes", "volumeDevices")]
+    volumes = directory / "volumes"
+    if volumes.is_dir():
+        parts += [each for each in volumes.iterdir() if each.name != _OF_DRIVERS]
+    sizes = [size_of(each) for each in parts]
+    taken = sum(each.lstat().st_blocks * 512 for each in parts)
+    return Size(
+        taken + sum(each.bytes for each in sizes), len(parts) + sum(each.inodes for each in sizes)
+    )
 
 
 def _all_pods(sample: Sample, now: str) -> Object:

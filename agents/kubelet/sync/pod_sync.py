@@ -9,12 +9,15 @@ One pod is never worked on twice at a time; what takes long is broken off when i
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
+from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.agents.kubelet.images.image_manager import ImageManager
 from kvstack.agents.kubelet.lifecycle.hooks import run_hook
 from kvstack.agents.kubelet.lifecycle.prober import Prober
@@ -65,6 +68,9 @@ _UNKNOWN_S: Final = 1.0
 """How long containers have to end of which nobody knows any more."""
 _MOUNT_RETRY_S: Final = 0.5
 _MOUNT_RETRY_MAX_S: Final = 122.0
+_THREADS: Final = 4
+_OF_OTHERS: Final = ("persistentVolumeClaim", "ephemeral", "csi")
+"""Volumes whose file systems may be anywhere."""
 _GROUPS: Final = {
     "initContainers": "spec.initContainers",
     "containers": "spec.containers",
@@ -154,6 +160,8 @@ class PodSync:
         """Do nothing yet."""
         self._tools = tools
         self._stops: set[asyncio.Task[None]] = set()
+        # Of their own: a file system that hangs holds up neither the loop nor other threads.
+        self._threads = ThreadPoolExecutor(_THREADS, "paths in volumes")
 
     async def run(self, pod: Object, record: PodRecord) -> float | None:
         """Do what is due for a pod that was admitted; raises ApiError, UnreachableError."""
@@ -223,6 +231,7 @@ class PodSync:
 
     async def close(self) -> None:
         """Wait for nothing more; containers are left as they are."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for task in self._stops:
             task.cancel()
         for done in await asyncio.gather(*self._stops, return_exceptions=True):
@@ -338,8 +347,10 @@ class PodSync:
         objects = await tools.volumes.objects(pod)
         try:
             volumes = await tools.volumes.set_up(pod, directory, addresses, objects)
+        except PendingError as error:
+            raise _LaterError(error.after_s) from error
         except VolumeError as error:
-            tools.recorder.record(pod, "Warning", "FailedMount", str(error))
+            tools.recorder.record(pod, "Warning", error.reason, str(error))
             wait_s = min(max(record.mount_wait_s * 2, _MOUNT_RETRY_S), _MOUNT_RETRY_MAX_S)
             record.mount_wait_s = wait_s
             raise _LaterError(wait_s) from error
@@ -407,7 +418,8 @@ class PodSync:
         tools = self._tools
         if problem := root_problem(pod, container, image.user):
             raise ConfigurationError(problem)
-        config = tools.preparation.container_config(
+        prepare = partial(
+            tools.preparation.container_config,
             pod,
             container,
             attempt,
@@ -420,7 +432,12 @@ class PodSync:
             handler=prepared.handler,
             images=volumes,
             devices=await tools.devices(record.uid, container["name"]),
+            services=tools.preparation.seen_services(pod),
         )
+        if _looks_into_volumes(pod, container):
+            config = await asyncio.get_running_loop().run_in_executor(self._threads, prepare)
+        else:
+            config = prepare()
         return await until_done(tools.runtime.start(config))
 
     def _target(self, record: PodRecord, container: Object) -> str:
@@ -488,6 +505,17 @@ class PodSync:
 def _check_hostname(pod: Object, settings: NodeSettings) -> None:
     if problem := hostname_problem(pod, settings.names.cluster_domain):
         raise StartError("FailedCreatePodSandBox", problem)
+
+
+def _looks_into_volumes(pod: Object, container: Object) -> bool:
+    """Whether a container has parts of volumes whose file systems may hang."""
+    volumes = pod["spec"].get("volumes") or ()
+    others = {each["name"] for each in volumes if any(kind in each for kind in _OF_OTHERS)}
+    mounts = container.get("volumeMounts") or ()
+    return any(
+        each["name"] in others and (each.get("subPath") or each.get("subPathExpr"))
+        for each in mounts
+    )
 
 
 async def _unless_ending(record: PodRecord, work: Awaitable[_T]) -> _T:

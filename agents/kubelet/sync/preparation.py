@@ -1,7 +1,7 @@
 """What a container needs before it starts: its variables, mounts, rights and limits."""
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -54,16 +54,18 @@ class Preparation:
         handler: str = "",
         images: Mapping[str, str] = _NONE,
         devices: DeviceNeeds = NO_DEVICES,
+        services: Sequence[Object] | None = None,
     ) -> ContainerConfig:
         """Return what the runtime is to start; images: of volumes that are images, by name.
 
-        Raises ConfigurationError, OSError.
+        services: that variables tell of, if it is called in a thread. Raises ConfigurationError,
+        OSError.
         """
         environment = variables(
             pod,
             container,
             objects,
-            self._seen_services(pod),
+            self.seen_services(pod) if services is None else services,
             addresses,
             self._allocatable,
             directories.env_files(container, volumes),
@@ -71,6 +73,8 @@ class Preparation:
         environment = {**environment, **devices.variables}
         mounts = directories.mounts(pod, container, volumes, environment, images)
         mounts += devices.mounts
+        block_devices = directories.devices(container, volumes)
+        devices = devices._replace(files=[*devices.files, *block_devices])
         if all(posixpath.normpath(each.target) != "/etc/hosts" for each in mounts):
             domain = self._settings.names.cluster_domain
             mounts.append(directories.write_hosts(directory, pod, addresses.pod, domain))
@@ -102,7 +106,7 @@ class Preparation:
             devices=devices,
         )
 
-    def _seen_services(self, pod: Object) -> list[Object]:
+    def seen_services(self, pod: Object) -> list[Object]:
         """Return the services that variables tell of: the API's, and those of the namespace."""
         kubernetes = self._services.get("default/kubernetes")
         own: list[Object] = []

@@ -30,7 +30,7 @@ from kvstack.agents.kubelet.pods.environment import (
 from kvstack.agents.kubelet.pods.files import File, Files
 from kvstack.agents.kubelet.pods.sandboxes import domain, hostname
 from kvstack.agents.kubelet.runtime.process.shim import rooted, syscalls
-from kvstack.agents.kubelet.runtime.runtime import Mount
+from kvstack.agents.kubelet.runtime.runtime import DeviceFile, Mount
 
 Object: TypeAlias = dict[str, Any]
 
@@ -52,6 +52,7 @@ _PLUGINS: Final = {
     "downwardAPI": "kubernetes.io~downward-api",
     "projected": "kubernetes.io~projected",
 }
+_OF_DRIVERS: Final = "kubernetes.io~csi"
 _CHECKS: Final = {
     "Directory": (Path.is_dir, "directory"),
     "File": (Path.is_file, "file"),
@@ -261,6 +262,16 @@ def mounts(
     return mounted
 
 
+def devices(container: Object, places: Mapping[str, tuple[Path, bool]]) -> list[DeviceFile]:
+    """Return the volumes that a container has as block devices."""
+    found = []
+    for each in container.get("volumeDevices") or ():
+        source, is_read_only = places[each["name"]]
+        access = "rm" if is_read_only else "rwm"
+        found.append(DeviceFile(str(source), each["devicePath"], access, is_volume=True))
+    return found
+
+
 def _is_recursive(mount: Object) -> bool:
     """Whether also what is mounted below a mount is only to be read."""
     return mount.get("recursiveReadOnly") in ("Enabled", "IfPossible")
@@ -388,11 +399,21 @@ def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str)
 
 def remove_volumes(directory: Path) -> None:
     """Take away the volumes of a pod that has ended, what it mounted first; OSError."""
+    _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory / "volumes")
 
 
 def remove(directory: Path) -> None:
     """Take away all of a pod that is on the disk; what it mounted first. OSError."""
+    _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory)
+
+
+def _check_drivers_done(directory: Path) -> None:
+    """Remove nothing as long as a driver may still mount something there; OSError."""
+    for folder in ("volumes", "volumeDevices"):
+        path = directory / folder / _OF_DRIVERS
+        if path.is_dir() and any(path.iterdir()):
+            raise OSError(errno.EBUSY, "volumes of CSI drivers are still there", str(path))

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.api import Api
-from kvstack.agents.client.built_in import (
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-)
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.kubelet.csi import volume as csi_volume
+from kvstack.agents.kubelet.csi.csi_node import CsiNode
+from kvstack.agents.kubelet.csi.mounting import Group, StepError
+from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.agents.kubelet.pods import files
 from kvstack.agents.kubelet.pods.environment import (
     Addresses,
@@ -29,9 +29,11 @@ from kvstack.agents.kubelet.pods.environment import (
 )
 from kvstack.agents.kubelet.pods.sandboxes import memory_volume_bytes
 from kvstack.agents.kubelet.volumes import directories
+from kvstack.agents.kubelet.volumes.claims import Claims, device_path
 from kvstack.agents.kubelet.volumes.pod_certificates import PodCertificates
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
 from kvstack.agents.kubelet.volumes.trust_bundles import TrustBundles
+from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats, fill_of
 from kvstack.agents.kubelet.volumes.watched_objects import (
     RESOURCES,
     NotKnownError,
@@ -49,9 +51,16 @@ _NOT_FOUND: Final = 404
 class VolumeError(Exception):
     """A volume cannot be had."""
 
-    def __init__(self, name: str, text: str) -> None:
-        """Say which, and why."""
-        super().__init__(f'MountVolume.SetUp failed for volume "{name}" : {text}')
+    def __init__(self, text: str, reason: str = "FailedMount") -> None:
+        """text, reason: of the event that tells of it."""
+        super().__init__(text)
+        self.reason = reason
+
+
+def _not_set_up(name: str, problem: Exception) -> VolumeError:
+    if isinstance(problem, StepError):
+        return VolumeError(str(problem), problem.reason)
+    return VolumeError(f'MountVolume.SetUp failed for volume "{name}" : {problem}')
 
 
 class _Written:
@@ -62,6 +71,8 @@ class _Written:
         """Held while they are written: workers and housekeeping may do it at once."""
         self.fields: Mapping[str, str] = {}
         """The labels and annotations that they show."""
+        self.local: dict[str, tuple[str, Path]] = {}
+        """Claims and paths of volumes of the node itself, by name."""
         self.is_outdated = False
         """Whether something else that they show changed since it was read."""
 
@@ -78,6 +89,7 @@ class PodVolumes:
         allocatable: Mapping[str, str],
         node: Callable[[], Object],
         on_change: Callable[[str], None],
+        csi: CsiNode,
     ) -> None:
         """Read with the node's API, as the node whose object is returned.
 
@@ -91,6 +103,8 @@ class PodVolumes:
         self._on_change = on_change
         self._watched = WatchedObjects(api, clock, chance, logger, self._changed)
         self._tokens = ServiceTokens(api, clock, chance)
+        self._claims = Claims(api)
+        self._csi = csi
         self._bundles = TrustBundles(api, clock, chance, logger, self._changed)
         self._certificates = PodCertificates(api, clock, chance, logger, node, self._changed)
 
@@ -107,8 +121,9 @@ class PodVolumes:
     async def set_up(
         self, pod: Object, directory: Path, addresses: Addresses, objects: Objects
     ) -> VolumePaths:
-        """Return where the volumes of a pod are; VolumeError, ApiError."""
+        """Return where the volumes of a pod are; VolumeError, PendingError, ApiError."""
         paths = {}
+        pending: list[PendingError] = []
         known = self._written.setdefault(pod["metadata"]["uid"], _Written())
         async with known.lock:
             for volume in pod["spec"].get("volumes") or ():
@@ -119,10 +134,27 @@ class PodVolumes:
                     paths[name] = await self._set_up_volume(
                         pod, volume, objects, directory, addresses
                     )
-                except (ConfigurationError, OSError) as error:
-                    raise VolumeError(name, str(error)) from error
+                except PendingError as error:
+                    pending.append(error)  # meanwhile the others
+                except (ConfigurationError, OSError, StepError) as error:
+                    raise _not_set_up(name, error) from error
             known.fields = files.changing_fields(pod)
+        if pending:
+            raise min(pending, key=lambda each: each.after_s)
         return paths
+
+    def stats(self, uid: str) -> list[VolumeStats]:
+        """Return how full the volumes of a pod are that are claimed, or a driver's."""
+        stats = [
+            VolumeStats(use.name, use.claim["metadata"]["name"] if use.claim else "", use.fill)
+            for use in self._csi.volumes.of_pod(uid)
+            if use.fill is not None
+        ]
+        written = self._written.get(uid)
+        for name, (claim, path) in (written.local if written else {}).items():
+            if (fill := fill_of(path)) is not None:
+                stats.append(VolumeStats(name, claim, fill))
+        return stats
 
     def is_stale(self, pod: Object) -> bool:
         """Whether a pod's volumes show what is not so any more."""
@@ -133,14 +165,17 @@ class PodVolumes:
 
     async def renew(self, pod: Object, directory: Path, addresses: Addresses) -> None:
         """Write what changed of the volumes whose contents the API holds."""
-        if any(_is_held(each) for each in pod["spec"].get("volumes") or ()):
+        volumes = pod["spec"].get("volumes") or ()
+        if self._csi.volumes.of_pod(pod["metadata"]["uid"]) or any(map(_is_held, volumes)):
             objects = await self.objects(pod, are_fresh=False)
-            await self.set_up(pod, directory, addresses, objects)
+            with contextlib.suppress(PendingError):  # its pod is looked at when that is over
+                await self.set_up(pod, directory, addresses, objects)
 
     def forget(self, uid: str) -> None:
         """Keep the tokens of a pod no longer, nor what its volumes show."""
         self._written.pop(uid, None)
-        for each in (self._watched, self._tokens, self._bundles, self._certificates):
+        own = (self._watched, self._tokens, self._bundles, self._certificates)
+        for each in (*own, self._claims, self._csi):
             each.forget(uid)
 
     async def objects(self, pod: Object, *, are_fresh: bool = True) -> Objects:
@@ -198,9 +233,12 @@ class PodVolumes:
             return made, True
         if "hostPath" in volume:
             return await asyncio.to_thread(directories.host_path, volume["hostPath"]), False
+        if "csi" in volume:
+            is_read_only = bool(volume["csi"].get("readOnly"))
+            return await self._inline(pod, volume, group), is_read_only
         is_read_only, takes_group = False, True
         if "persistentVolumeClaim" in volume or "ephemeral" in volume:
-            made, is_read_only, takes_group = await self._claimed(pod, volume)
+            made, is_read_only, takes_group = await self._claimed(pod, volume, group)
         else:
             size = memory_volume_bytes(pod, volume, self._allocatable)
             made = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
@@ -209,31 +247,27 @@ class PodVolumes:
             await asyncio.to_thread(directories.give_to_group, made, group, policy)
         return made, is_read_only
 
-    async def _claimed(self, pod: Object, volume: Object) -> tuple[Path, bool, bool]:
-        """Return the place of the volume that a claim is bound to; ConfigurationError.
+    async def _claimed(
+        self, pod: Object, volume: Object, group: int | None
+    ) -> tuple[Path, bool, bool]:
+        """Return the path of the volume that a claim is bound to; ConfigurationError.
 
         And whether it is only to be read, and whether it may be given to a group.
         """
-        meta = pod["metadata"]
-        source = volume.get("persistentVolumeClaim") or {}
-        name = source.get("claimName") or f"{meta['name']}-{volume['name']}"
-        claim = await self._read(PERSISTENT_VOLUME_CLAIMS, meta["namespace"], name)
-        if claim is None:
-            raise ConfigurationError(f'persistentvolumeclaim "{name}" not found')
-        if "ephemeral" in volume and not _is_owned(claim, pod):
-            space = meta["namespace"]
-            raise ConfigurationError(
-                f"PVC {space}/{name} was not created for pod {space}/{meta['name']} "
-                "(pod is not owner)"
-            )
-        bound = claim["spec"].get("volumeName")
-        if not bound or (claim.get("status") or {}).get("phase") != "Bound":
-            raise ConfigurationError(f'persistentvolumeclaim "{name}" is not bound')
-        found = await self._read(PERSISTENT_VOLUMES, "", bound)
-        if found is None:
-            raise ConfigurationError(f'persistentvolume "{bound}" not found')
-        is_read_only = bool(source.get("readOnly"))
-        spec = found["spec"]
+        bound = await self._claims.bound(pod, volume)
+        spec, is_read_only = bound.volume["spec"], bound.is_read_only
+        if "csi" in spec:
+            try:
+                of_driver = csi_volume.of_claim(bound.volume, is_read_only=is_read_only)
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
+            name, claim = volume["name"], bound.claim
+            path = await self._of_driver(pod, name, of_driver, group, claim)
+            return path, is_read_only, False
+        self._claims.take(bound, pod["metadata"]["uid"])
+        if bound.is_block and ("local" in spec or "hostPath" in spec):
+            device = await asyncio.to_thread(device_path, bound.volume)
+            return device, is_read_only, False
         if "hostPath" in spec:
             path = await asyncio.to_thread(directories.host_path, spec["hostPath"])
             return path, is_read_only, False
@@ -241,8 +275,33 @@ class PodVolumes:
             path = Path(spec["local"]["path"])
             if not await asyncio.to_thread(path.is_dir):
                 raise ConfigurationError(f'path "{path}" does not exist')
+            written = self._written[pod["metadata"]["uid"]]
+            written.local[volume["name"]] = (bound.claim["metadata"]["name"], path)
             return path, is_read_only, True
-        raise ConfigurationError(f'volumes of the kind of "{bound}" are not supported by this node')
+        name = bound.volume["metadata"]["name"]
+        raise ConfigurationError(f'volumes of the kind of "{name}" are not supported by this node')
+
+    async def _inline(self, pod: Object, volume: Object, group: int | None) -> Path:
+        """Return the path of a volume that a driver makes for a pod alone; ConfigurationError."""
+        try:
+            of_driver = csi_volume.of_pod(pod, volume)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        return await self._of_driver(pod, volume["name"], of_driver, group, None)
+
+    async def _of_driver(
+        self,
+        pod: Object,
+        name: str,
+        volume: csi_volume.Volume,
+        group: int | None,
+        claim: Object | None,
+    ) -> Path:
+        context = pod["spec"].get("securityContext") or {}
+        its_group = Group(group, context.get("fsGroupChangePolicy") or "Always")
+        path = Path(await self._csi.volumes.have(pod, name, volume, its_group, claim))
+        # Of a device what the driver has put there, which may be a link to it.
+        return await asyncio.to_thread(path.resolve) if volume.is_block else path
 
     async def _asked(self, pod: Object, volume: Object) -> dict[str, bytes]:
         """Return what a volume shows of what others answer, by path; ConfigurationError."""
@@ -257,12 +316,6 @@ class PodVolumes:
                 signed = await self._certificates.credential(pod, name, number, source)
                 found |= files.of_certificate(source, signed.key, signed.chain)
         return found
-
-
-def _is_owned(claim: Object, pod: Object) -> bool:
-    """Whether a claim was made for a pod."""
-    owners = claim["metadata"].get("ownerReferences") or ()
-    return any(each.get("controller") and each["uid"] == pod["metadata"]["uid"] for each in owners)
 
 
 def _is_held(volume: Object) -> bool:

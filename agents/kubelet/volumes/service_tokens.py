@@ -3,8 +3,10 @@
 A token is asked for anew after 80 % of its life, or a day.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import SERVICE_ACCOUNTS
@@ -19,6 +21,8 @@ _USED: Final = 0.8
 
 class _Token(NamedTuple):
     text: str
+    expires: str
+    """As its answer says."""
     until_s: float
     """When another is asked for."""
 
@@ -35,12 +39,25 @@ class ServiceTokens:
 
     async def token(self, pod: Object, volume: str, source: Object) -> bytes:
         """Return the token of a source of a volume, which is kept or a fresh one; ApiError."""
+        found = await self._token(pod, (pod["metadata"]["uid"], volume, source["path"]), source)
+        return found.text.encode()
+
+    async def for_driver(self, pod: Object, driver: str, requests: Sequence[Object]) -> str:
+        """Return what the driver of a volume is told of its pod's tokens, as JSON; ApiError."""
+        told = {}
+        for each in requests:
+            audience = each.get("audience") or ""
+            key = (pod["metadata"]["uid"], f"csi/{driver}", audience)
+            token = await self._token(pod, key, each)
+            told[audience] = {"token": token.text, "expirationTimestamp": token.expires}
+        return orjson.dumps(told).decode()
+
+    async def _token(self, pod: Object, key: tuple[str, str, str], source: Object) -> _Token:
         now_s = self._clock.now_s()
-        key = (pod["metadata"]["uid"], volume, source["path"])
         known = self._tokens.get(key)
         if known is None or known.until_s <= now_s:
             known = self._tokens[key] = await self._ask(pod, source, now_s)
-        return known.text.encode()
+        return known
 
     def forget(self, uid: str) -> None:
         """Keep the tokens of a pod no longer."""
@@ -51,7 +68,7 @@ class ServiceTokens:
         meta = pod["metadata"]
         owner = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
         spec: Object = {"boundObjectRef": owner}
-        spec["expirationSeconds"] = asked.get("expirationSeconds", 3600)
+        spec["expirationSeconds"] = asked.get("expirationSeconds") or 3600
         spec["audiences"] = [asked["audience"]] if asked.get("audience") else []
         answer = await self._api.create(
             SERVICE_ACCOUNTS,
@@ -63,4 +80,5 @@ class ServiceTokens:
         status = answer["status"]
         ends_s = parse_time(status["expirationTimestamp"]).seconds
         life_s = min((ends_s - now_s) * _USED, _DAY_S)
-        return _Token(status["token"], now_s + life_s - 10 * self._chance())
+        until_s = now_s + life_s - 10 * self._chance()
+        return _Token(status["token"], status["expirationTimestamp"], until_s)

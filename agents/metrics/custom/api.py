@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client import built_in
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.metrics.answers import OBJECTS_MANY, Answered, accepted, answer, refusal
+from kvstack.agents.metrics.answers import OBJECTS_MANY, WholeAnswer, accepted, answer, refusal
 from kvstack.agents.metrics.custom.page_reader import PageReader
 from kvstack.agents.metrics.custom.queries import quantity_of, selector_of
 from kvstack.agents.metrics.custom.readings import Value
@@ -56,7 +56,7 @@ class CustomApi:
         """Whether an answer may take long; it may be made in a thread."""
         return bool(self._rules.objects) or len(self._stores[PODS]) > OBJECTS_MANY
 
-    def answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+    def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
         """Answer a request of somebody who may read what is asked for."""
         try:
             return answer(self._answer(method, path, query, accept))

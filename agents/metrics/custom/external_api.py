@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.timing import time_text
-from kvstack.agents.metrics.answers import Answered, accepted, answer, refusal
+from kvstack.agents.metrics.answers import WholeAnswer, accepted, answer, refusal
 from kvstack.agents.metrics.custom.page_reader import PageReader
 from kvstack.agents.metrics.custom.queries import quantity_of, selector_of
 from kvstack.agents.metrics.custom.readings import Labels, Value
@@ -41,7 +41,7 @@ class ExternalApi:
         """Pages may have many series."""
         return True
 
-    def answer(self, method: str, path: str, query: Query, accept: str) -> Answered:
+    def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
         """Answer a request of somebody who may read what is asked for."""
         try:
             return answer(self._answer(method, path, query, accept))

@@ -36,7 +36,7 @@ class Value(NamedTuple):
     """That a rate is of; 0: it is no rate."""
 
 
-class _Taken(NamedTuple):
+class _Scrape(NamedTuple):
     """What one reading of a source told."""
 
     uid: str
@@ -57,7 +57,7 @@ class Readings:
         self._clock = clock
         self._logger = logger
         self._what = what
-        self._taken: dict[str, tuple[_Taken, _Taken | None]] = {}
+        self._taken: dict[str, tuple[_Scrape, _Scrape | None]] = {}
         self._lost: set[str] = set()
 
     def keep_only(self, keys: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ class Readings:
         self._lost.discard(key)
         old = self._taken.get(key)
         before = old[0] if old is not None and old[0].uid == uid else None
-        self._taken[key] = (_Taken(uid, self._clock.now_s(), values), before)
+        self._taken[key] = (_Scrape(uid, self._clock.now_s(), values), before)
 
     def missed(self, key: str, why: str) -> None:
         """Note that a source could not be read; it is logged once."""
@@ -129,7 +129,7 @@ class Readings:
         return told
 
 
-def _chosen(taken: _Taken, rule: Rule, matches: Matches) -> dict[Series, float]:
+def _chosen(taken: _Scrape, rule: Rule, matches: Matches) -> dict[Series, float]:
     """Return the series of a rule that match."""
     return {
         series: value
@@ -152,7 +152,7 @@ def _has(labels: Labels, rule: Rule) -> bool:
 
 
 def _value(
-    rule: Rule, last: _Taken, now: float | None, before: _Taken | None, then: float | None
+    rule: Rule, last: _Scrape, now: float | None, before: _Scrape | None, then: float | None
 ) -> Value | None:
     if now is None or not rule.is_rate:
         return None if now is None else Value(now, last.time_s, 0.0)

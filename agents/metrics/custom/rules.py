@@ -56,7 +56,7 @@ _TARGET: Final = re.compile(r"/[A-Za-z0-9_.~%!$&'()*+,;=:@/?-]{0,1023}")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Described(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of objects that have metrics."""
 
     resource: ResourceType
@@ -65,9 +65,9 @@ class Described(NamedTuple):
 
 
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
-OBJECTS: Final[Mapping[str, Described]] = {
-    "services": Described(SERVICES, "service"),
-    "ingresses.networking.k8s.io": Described(_INGRESSES, "ingress"),
+OBJECTS: Final[Mapping[str, ObjectKind]] = {
+    "services": ObjectKind(SERVICES, "service"),
+    "ingresses.networking.k8s.io": ObjectKind(_INGRESSES, "ingress"),
 }
 """By resource, as paths of custom.metrics.k8s.io have it; pods are apart."""
 
@@ -153,17 +153,17 @@ def parse(given: Any) -> Rules:  # noqa: ANN401 - of a file
 
 def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     """Return the objects of a list, with their places."""
-    found = given.get(name)
-    if found is None:
+    entries = given.get(name)
+    if entries is None:
         return ()
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise ValueError(f"{name}: a list of at least one")  # noqa: TRY004
-    if len(found) > METRICS_MAX:
-        raise ValueError(f"{name}: {len(found)} of them, more than {METRICS_MAX}")
-    for number, each in enumerate(found):
+    if len(entries) > METRICS_MAX:
+        raise ValueError(f"{name}: {len(entries)} of them, more than {METRICS_MAX}")
+    for number, each in enumerate(entries):
         if not isinstance(each, dict):
             raise ValueError(f"{name}[{number}]: an object is wanted")  # noqa: TRY004
-    return [(f"{name}[{number}]", each) for number, each in enumerate(found)]
+    return [(f"{name}[{number}]", each) for number, each in enumerate(entries)]
 
 
 def _add(rules: dict[Any, Rule], key: object, rule: Rule, place: str) -> None:

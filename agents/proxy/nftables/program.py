@@ -12,21 +12,21 @@ from typing import Final
 
 from kvstack.agents.proxy.nftables.layout import ip
 from kvstack.agents.proxy.nftables.names import TABLE
-from kvstack.agents.proxy.nftables.ruleset import Found
+from kvstack.agents.proxy.nftables.ruleset import TableContents
 from kvstack.agents.proxy.services import Family
 from kvstack.component.net.nft import NftError, apply, problem, run
 
 __all__ = ["NOTHING", "NftError", "apply", "found", "has_rules", "problem"]
 
-NOTHING: Final = Found()
+NOTHING: Final = TableContents()
 """Of a table that is not there."""
 
 
-def found(family: Family) -> Found:
+def found(family: Family) -> TableContents:
     """Return what the table has; raises NftError."""
     chains = _names(family, "chain")
     sets = {kind: _names(family, kind) for kind in ("set", "map")}
-    return Found(chains, {name: kind for kind, names in sets.items() for name in names})
+    return TableContents(chains, {name: kind for kind, names in sets.items() for name in names})
 
 
 def has_rules(family: Family, chain: str) -> bool:

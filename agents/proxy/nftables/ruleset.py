@@ -25,7 +25,7 @@ _ELEMENTS_MAX: Final = 500
 """Of one statement."""
 
 
-class Found(NamedTuple):
+class TableContents(NamedTuple):
     """What the table has, by name."""
 
     chains: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Ruleset:
         lines.last += self._statements("add", come)
         return lines.text()
 
-    def whole(self, found: Found, *, anew: bool = False) -> str:
+    def whole(self, found: TableContents, *, anew: bool = False) -> str:
         """Return what makes the table as it is to be; found: what it has.
 
         anew: delete the table first, and with it what is known of clients.
@@ -81,7 +81,7 @@ class Ruleset:
         if anew:
             lines.append(f"delete table {table}")
             lines.append(f'add table {table} {{ comment "{_ABOUT}" ; }}')
-            found = Found()
+            found = TableContents()
         else:
             lines.append(f"flush table {table}")
             lines += (f"delete chain {table} {n}" for n in layout.base_chains if n in found.chains)

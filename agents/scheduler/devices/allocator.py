@@ -28,7 +28,7 @@ from kvstack.agents.scheduler.devices.requests import (
     Request,
     requests_of,
 )
-from kvstack.agents.scheduler.devices.results import Taken, allocation_result
+from kvstack.agents.scheduler.devices.results import AllocatedDevice, allocation_result
 from kvstack.agents.scheduler.devices.selectors import Selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import Capacities, DeviceId
@@ -110,13 +110,13 @@ class _Search:
         ]  # fmt: skip
         self._all: dict[Request, list[Candidate]] = {}
         self._suits: dict[tuple[Request, Candidate], bool] = {}
-        self._taken: list[list[Taken]] = [[] for _ in claims]
+        self._taken: list[list[AllocatedDevice]] = [[] for _ in claims]
         self._in_use: set[DeviceId] = set()
         self._shared: dict[DeviceId, list[Capacities]] = {}
         self._left: dict[PoolId, Counters] = {}
         self._steps = 0
 
-    def run(self) -> list[list[Taken]] | None:
+    def run(self) -> list[list[AllocatedDevice]] | None:
         """Return the devices of each claim."""
         for claim in self._claims:
             least = 0
@@ -183,7 +183,7 @@ class _Search:
 
     # One device.
 
-    def _take(self, number: int, request: Request, candidate: Candidate) -> Taken | None:
+    def _take(self, number: int, request: Request, candidate: Candidate) -> AllocatedDevice | None:
         """Take a device for a request, if it can be had."""
         if not self._is_free(number, request, candidate) or not self._is_suitable(
             request, candidate
@@ -208,7 +208,9 @@ class _Search:
         left = self._left_of(candidate.pool) if counters else {}
         for key, amount in counters.items():
             left[key] = left[key] - amount
-        taken = Taken(request, candidate, consumed if candidate.is_shared else {}, counters)
+        taken = AllocatedDevice(
+            request, candidate, consumed if candidate.is_shared else {}, counters
+        )
         if candidate.is_shared:
             self._shared.setdefault(candidate.id, []).append(consumed)
         elif not request.is_admin:
@@ -216,7 +218,7 @@ class _Search:
         self._taken[number].append(taken)
         return taken
 
-    def _give_back(self, number: int, taken: Taken) -> None:
+    def _give_back(self, number: int, taken: AllocatedDevice) -> None:
         self._taken[number].pop()
         candidate = taken.candidate
         if candidate.is_shared:

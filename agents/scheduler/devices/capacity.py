@@ -21,17 +21,17 @@ def consumed_of(requested: Mapping[str, str], device: Object) -> dict[str, Quant
     capacities = device.get("capacity") or {}
     if requested.keys() - capacities.keys():
         return None
-    found: dict[str, Quantity] = {}
+    consumed: dict[str, Quantity] = {}
     for name, capacity in capacities.items():
         policy = capacity.get("requestPolicy") or {}
         text = requested.get(name)
         if text is None:
-            found[name] = parse(policy.get("default") or capacity["value"])
+            consumed[name] = parse(policy.get("default") or capacity["value"])
         else:
-            found[name] = _rounded(parse(text), policy)
-        if not _is_allowed(found[name], policy):
+            consumed[name] = _rounded(parse(text), policy)
+        if not _is_allowed(consumed[name], policy):
             return None
-    return found
+    return consumed
 
 
 def fits(consumed: Capacities, device: Object, used: Iterable[Capacities]) -> bool:

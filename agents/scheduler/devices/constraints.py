@@ -53,20 +53,20 @@ class _Attribute:
 
 def constraints_of(claim: Object) -> list[Constraint]:
     """Return the constraints of a claim; raises DeviceError."""
-    found: list[Constraint] = []
+    constraints: list[Constraint] = []
     for number, one in enumerate((claim["spec"].get("devices") or {}).get("constraints") or ()):
         requests = one.get("requests") or []
         if one.get("matchAttribute"):
-            found.append(_Attribute(one["matchAttribute"], requests, is_distinct=False))
+            constraints.append(_Attribute(one["matchAttribute"], requests, is_distinct=False))
         elif one.get("distinctAttribute"):
-            found.append(_Attribute(one["distinctAttribute"], requests, is_distinct=True))
+            constraints.append(_Attribute(one["distinctAttribute"], requests, is_distinct=True))
         else:
             meta = claim["metadata"]
             raise DeviceError(
                 f"claim {meta['namespace']}/{meta['name']}, constraint #{number}:"
                 " empty constraint (unsupported constraint type?)"
             )
-    return found
+    return constraints
 
 
 def _value_of(candidate: Candidate, name: str) -> Object | None:

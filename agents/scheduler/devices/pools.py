@@ -107,7 +107,7 @@ def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
                 continue
             known.clear()
         known.append(each)
-    found = []
+    pools = []
     for pool_id, slices in seen.items():
         wanted = slices[0]["spec"]["pool"]["resourceSliceCount"]
         all_slices = slices
@@ -118,10 +118,10 @@ def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
                 continue  # what the node sees is obsolete
             all_slices = [each for each in same if _generation(each) == newest]
             if len(all_slices) != wanted:
-                found.append(Pool(pool_id, is_incomplete=True))
+                pools.append(Pool(pool_id, is_incomplete=True))
                 continue
-        found.append(_pool(pool_id, slices, all_slices, devices.taint_rules.values()))
-    return sorted(found, key=lambda each: (each.waits, each.id))
+        pools.append(_pool(pool_id, slices, all_slices, devices.taint_rules.values()))
+    return sorted(pools, key=lambda each: (each.waits, each.id))
 
 
 def is_seen(cluster: Cluster, slot: int, location: Object) -> bool:

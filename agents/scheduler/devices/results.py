@@ -13,7 +13,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
-class Taken:
+class AllocatedDevice:
     """A device that a request has."""
 
     request: Request
@@ -24,7 +24,10 @@ class Taken:
 
 
 def allocation_result(
-    claim: Object, requests: Sequence[Sequence[Request]], taken: Sequence[Taken], node_name: str
+    claim: Object,
+    requests: Sequence[Sequence[Request]],
+    taken: Sequence[AllocatedDevice],
+    node_name: str,
 ) -> Object:
     """Return an AllocationResult."""
     chosen = [_chosen(alternatives, taken) for alternatives in requests]
@@ -39,14 +42,14 @@ def allocation_result(
     return result
 
 
-def _chosen(alternatives: Sequence[Request], taken: Sequence[Taken]) -> Request:
+def _chosen(alternatives: Sequence[Request], taken: Sequence[AllocatedDevice]) -> Request:
     for each in taken:
         if each.request in alternatives:
             return each.request
     return alternatives[0]
 
 
-def _device(taken: Taken, claim: Object, number: int) -> Object:
+def _device(taken: AllocatedDevice, claim: Object, number: int) -> Object:
     candidate, request = taken.candidate, taken.request
     result: Object = {
         "request": request.name,
@@ -97,7 +100,7 @@ def _configurations(claim: Object, chosen: Sequence[Request]) -> list[Object]:
     return configurations
 
 
-def _node_selector(taken: Sequence[Taken], node_name: str) -> Object | None:
+def _node_selector(taken: Sequence[AllocatedDevice], node_name: str) -> Object | None:
     """Return which nodes see all devices; None: all nodes do."""
     merged: dict[str, list[Object]] = {"matchFields": [], "matchExpressions": []}
     for each in taken:

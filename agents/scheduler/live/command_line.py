@@ -10,11 +10,11 @@ from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.apimachinery.objects.durations import parse as parse_duration
 from kvstack.apimachinery.objects.durations import text as duration_text
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 
 COMMAND: Final = "kvstack scheduler"
-ABOUT: Final = "Places pods on nodes. Flags are kube-scheduler's."
+ABOUT: Final = "The scheduler of a cluster. Flags are kube-scheduler's."
 
 TieBreak: TypeAlias = Literal["roundRobin", "heap"]
 
@@ -33,7 +33,7 @@ class Flags:
     """Flags of leader election that the command line names."""
 
 
-def read_flags(given: Given) -> Flags:
+def read_flags(given: CommandLine) -> Flags:
     """Return what a command line says; raises ConfigError."""
     wrong: list[str] = []
     reader = FlagReader(given, wrong)

@@ -19,7 +19,7 @@ from kvstack.agents.scheduler import extenders
 from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.extenders import Extender, ExtenderError
 from kvstack.agents.scheduler.handle import Candidate
-from kvstack.agents.scheduler.scheduling import Said
+from kvstack.agents.scheduler.scheduling import ExtenderResults
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.component.logger import Logger
@@ -51,9 +51,9 @@ class ExtenderCalls:
         """Whether an extender binds a pod."""
         return any(each.bind_verb and each.is_interested(pod) for each, _ in self._transports)
 
-    async def about(self, pod: PodInfo, cluster: Cluster, names: list[str]) -> Said:
+    async def about(self, pod: PodInfo, cluster: Cluster, names: list[str]) -> ExtenderResults:
         """Ask which nodes do, one extender after the other, then how good they are."""
-        said = Said(names)
+        said = ExtenderResults(names)
         for each, transport in self._transports:
             if not said.names or not each.filter_verb or not each.is_interested(pod):
                 continue

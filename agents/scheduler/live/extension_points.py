@@ -31,7 +31,7 @@ async def run_post_filters(
     texts: list[str] = []
     for plugin in profile.post_filters:
         try:
-            found = await plugin.post_filter(handle, unplaced)
+            result = await plugin.post_filter(handle, unplaced)
         except Exception as error:  # noqa: BLE001 - the pod is put back all the same
             is_expected = isinstance(error, PluginError)
             log = logger.info if is_expected else logger.error
@@ -42,12 +42,12 @@ async def run_post_filters(
                 error=str(error) if is_expected else repr(error),
             )
             return PostFilterResult(Code.UNSCHEDULABLE, str(error))
-        if found.code is not Code.UNSCHEDULABLE:
-            return found
-        if found.nominated is not None:
-            nominated = found.nominated
-        if found.text:
-            texts.append(found.text)
+        if result.code is not Code.UNSCHEDULABLE:
+            return result
+        if result.nominated is not None:
+            nominated = result.nominated
+        if result.text:
+            texts.append(result.text)
     return PostFilterResult(Code.UNSCHEDULABLE, ", ".join(texts), nominated)
 
 

@@ -29,7 +29,7 @@ _OWNERS: Final = (
 )
 
 
-class _Kept(NamedTuple):
+class _FedObjects(NamedTuple):
     """Objects that are kept by their keys, and the name that events about them bear."""
 
     resource: ResourceType
@@ -61,19 +61,19 @@ class Feed:
         """Uids of pods that were placed here, and are not known to be bound yet."""
         storage, devices = cluster.storage, cluster.devices
         self._kept = (
-            _Kept(built_in.PERSISTENT_VOLUMES, storage.volumes, "PersistentVolume"),
-            _Kept(built_in.PERSISTENT_VOLUME_CLAIMS, storage.claims, "PersistentVolumeClaim"),
-            _Kept(built_in.STORAGE_CLASSES, storage.classes, "StorageClass"),
-            _Kept(built_in.CSI_NODES, storage.nodes, "CSINode"),
-            _Kept(built_in.CSI_DRIVERS, storage.drivers, "CSIDriver"),
-            _Kept(built_in.CSI_STORAGE_CAPACITIES, storage.capacities, "CSIStorageCapacity"),
-            _Kept(built_in.VOLUME_ATTACHMENTS, storage.attachments, "VolumeAttachment"),
-            _Kept(built_in.POD_DISRUPTION_BUDGETS, cluster.budgets, "PodDisruptionBudget"),
-            _Kept(built_in.DEVICE_CLASSES, devices.classes, "DeviceClass"),
-            _Kept(
+            _FedObjects(built_in.PERSISTENT_VOLUMES, storage.volumes, "PersistentVolume"),
+            _FedObjects(built_in.PERSISTENT_VOLUME_CLAIMS, storage.claims, "PersistentVolumeClaim"),
+            _FedObjects(built_in.STORAGE_CLASSES, storage.classes, "StorageClass"),
+            _FedObjects(built_in.CSI_NODES, storage.nodes, "CSINode"),
+            _FedObjects(built_in.CSI_DRIVERS, storage.drivers, "CSIDriver"),
+            _FedObjects(built_in.CSI_STORAGE_CAPACITIES, storage.capacities, "CSIStorageCapacity"),
+            _FedObjects(built_in.VOLUME_ATTACHMENTS, storage.attachments, "VolumeAttachment"),
+            _FedObjects(built_in.POD_DISRUPTION_BUDGETS, cluster.budgets, "PodDisruptionBudget"),
+            _FedObjects(built_in.DEVICE_CLASSES, devices.classes, "DeviceClass"),
+            _FedObjects(
                 built_in.RESOURCE_SLICES, devices.slices, "ResourceSlice", devices.slices_changed
             ),
-            _Kept(
+            _FedObjects(
                 built_in.DEVICE_TAINT_RULES,
                 devices.taint_rules,
                 "ResourceSlice",
@@ -230,7 +230,7 @@ class Feed:
             self._cluster.devices.set_claim(key_of(obj), new)
             self.happened(f"ResourceClaim{_action(old, new)}", old, new)
 
-    def _keep(self, kept: _Kept) -> Callable[[Object | None, Object | None], None]:
+    def _keep(self, kept: _FedObjects) -> Callable[[Object | None, Object | None], None]:
         def handle(old: Object | None, new: Object | None) -> None:
             if new is not None:
                 kept.objects[key_of(new)] = new

@@ -42,7 +42,7 @@ from kvstack.agents.scheduler.live.command_line import (
 from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import render
 from kvstack.component.process.command import Command, Work, run_command
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
 
 
-def _prepare(given: Given) -> Work | None:
+def _prepare(given: CommandLine) -> Work | None:
     flags = read_flags(given)
     config = _read_config(flags.config)
     configuration = replace(

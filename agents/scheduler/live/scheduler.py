@@ -32,9 +32,16 @@ from kvstack.agents.scheduler.live.feed import Feed
 from kvstack.agents.scheduler.live.metrics import ERROR, SCHEDULED, UNSCHEDULABLE, Metrics, Sizes
 from kvstack.agents.scheduler.live.plugin_handle import PluginHandle
 from kvstack.agents.scheduler.live.pod_status import PodStatus
+from kvstack.agents.scheduler.live.refusals import Refusals
 from kvstack.agents.scheduler.plugin import Unplaced
 from kvstack.agents.scheduler.profile import Profile
-from kvstack.agents.scheduler.scheduling import Decision, Said, Turn, find_feasible, schedule
+from kvstack.agents.scheduler.scheduling import (
+    Decision,
+    ExtenderResults,
+    Turn,
+    find_feasible,
+    schedule,
+)
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
@@ -78,6 +85,9 @@ class Scheduler:
             config.max_unschedulable_s,
         )
         self._feed = Feed(informers, self.cluster, self.queue, config.profiles, clock, self._wake)
+        self.refusals: Final = Refusals(
+            lambda key, uid: self._feed.waiting_pod(key, uid) is not None
+        )
         self._binder = Binder(api)
         self._extenders = ExtenderCalls(config.extenders, logger)
         self._status = PodStatus(api, clock, logger)
@@ -223,7 +233,7 @@ class Scheduler:
 
     async def _said(
         self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
-    ) -> Said | None:
+    ) -> ExtenderResults | None:
         """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
         if not self._extenders.decide_about(pod):
             return None
@@ -246,6 +256,7 @@ class Scheduler:
         reserved = {
             each.name: each.reserve(decision.cycle, decision.slot) for each in profile.reserves
         }
+        self.refusals.forget(pod.uid)
         self.cluster.unnominate(pod.uid)
         self.cluster.add_pod(pod, node)
         self._feed.assumed.add(pod.uid)
@@ -310,10 +321,13 @@ class Scheduler:
             self.metrics.took("PostFilter", profile.name, took_s, is_success=made.code is None)
         if made.nominated:
             self.cluster.nominate(waiting.info, made.nominated)
+        message = diagnosis.message(made.text)
+        now_s = self._clock.now_s()
+        self.refusals.note(waiting.info, diagnosis, self.cluster.names, message, now_s)
         self._failed(
             waiting,
             _UNSCHEDULABLE,
-            diagnosis.message(made.text),
+            message,
             diagnosis.rejectors,
             nominated=made.nominated or "",
             clears_nomination=made.nominated == "",

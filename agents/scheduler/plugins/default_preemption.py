@@ -74,17 +74,19 @@ class DefaultPreemption(Plugin):
         """Look for pods of lower priority to push away, and begin with it."""
         pod, cluster = unplaced.cycle.pod, unplaced.cycle.cluster
         now_s = handle.now_s()
-        found = candidates(unplaced, self._limits, now_s, int(handle.random() * cluster.node_count))
-        if not isinstance(found, Preemption):
-            left = await handle.spare(pod, found)
-            found = best_of(left, cluster, now_s)
-        handle.count_preemption(len(found.victims))
-        if not found.node:
-            nominated = None if found.keeps_nomination else ""
-            return PostFilterResult(Code.UNSCHEDULABLE, found.text, nominated)
+        preemption = candidates(
+            unplaced, self._limits, now_s, int(handle.random() * cluster.node_count)
+        )
+        if not isinstance(preemption, Preemption):
+            left = await handle.spare(pod, preemption)
+            preemption = best_of(left, cluster, now_s)
+        handle.count_preemption(len(preemption.victims))
+        if not preemption.node:
+            nominated = None if preemption.keeps_nomination else ""
+            return PostFilterResult(Code.UNSCHEDULABLE, preemption.text, nominated)
         cluster.preempting.add(pod.uid)
-        handle.begin(_push_away(handle, pod, found), f"preempt for {pod.key}")
-        return PostFilterResult(None, found.text, found.node)
+        handle.begin(_push_away(handle, pod, preemption), f"preempt for {pod.key}")
+        return PostFilterResult(None, preemption.text, preemption.node)
 
 
 async def _push_away(handle: Handle, pod: PodInfo, found: Preemption) -> None:

@@ -207,19 +207,19 @@ def _has_keys(cluster: Cluster, constraints: Sequence[Constraint]) -> BoolArray:
 
 def _is_included(cluster: Cluster, pod: PodInfo, each: Constraint) -> BoolArray:
     """Return the nodes whose pods count."""
-    found = cluster.is_valid
+    included = cluster.is_valid
     if each.honors_affinity:
         allowed = node_selectors.required(cluster, pod.spec)
         if allowed is not None:
-            found = found & allowed
+            included = included & allowed
     if each.honors_taints:
         tolerations = pod.spec.get("tolerations") or ()
         table = np.array(
             [not keeps_away(taints, tolerations) for taints in cluster.taint_lists],
             dtype=np.bool_,
         )
-        found = found & table[cluster.taint_ids]
-    return found
+        included = included & table[cluster.taint_ids]
+    return included
 
 
 def _sums(

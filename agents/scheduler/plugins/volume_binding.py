@@ -29,6 +29,7 @@ from kvstack.agents.scheduler.events.storage import (
 )
 from kvstack.agents.scheduler.handle import Handle, PluginError
 from kvstack.agents.scheduler.plugin import Args, Hints, Plugin, always
+from kvstack.agents.scheduler.plugins.binding_progress import Progress
 from kvstack.agents.scheduler.plugins.resources import by_shape
 from kvstack.agents.scheduler.snapshot import node_selectors, storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
@@ -198,16 +199,17 @@ class VolumeBinding(Plugin):
 
     @override
     async def pre_bind(
-        self, handle: Handle, pod: PodInfo, _node: str, reserved: Sequence[Assumed]
+        self, handle: Handle, pod: PodInfo, node: str, reserved: Sequence[Assumed]
     ) -> None:
         """Write volumes and claims, and wait until the claims are bound."""
-        known = handle.cluster.storage
+        written = []
         try:
             for _, new in reserved:
                 is_claim = "namespace" in new["metadata"]
                 resource = PERSISTENT_VOLUME_CLAIMS if is_claim else PERSISTENT_VOLUMES
-                await handle.update(resource, new)
-            await handle.wait_until(lambda: _are_bound(known, pod), _POLL_S, self._timeout_s)
+                written.append(await handle.update(resource, new))
+            progress = Progress(handle.cluster, pod, node, written)
+            await handle.wait_until(progress.is_done, _POLL_S, self._timeout_s)
         except (ApiError, PluginError) as error:
             raise PluginError(f"binding volumes: {error}") from error
 
@@ -247,18 +249,6 @@ class VolumeBinding(Plugin):
         ]
         scores = by_shape(self._points, np.array(shares, dtype=np.int64))
         return int(float(scores.sum()) / len(sums) + 0.5)
-
-
-def _are_bound(known: storage.Storage, pod: PodInfo) -> bool:
-    """Whether all claims of a pod are bound."""
-    for name, _ in storage.claim_names(pod.obj):
-        claim = known.claims.get(f"{pod.namespace}/{name}")
-        annotations = (claim or {}).get("metadata", {}).get("annotations") or {}
-        if claim is None or not claim["spec"].get("volumeName"):
-            return False
-        if storage.BIND_COMPLETED not in annotations:
-            return False
-    return True
 
 
 def _volume_for(volume: Object, claim: Object) -> Object:
@@ -426,15 +416,15 @@ def _suits(volume: Object, claim: Object, wanted: int) -> bool:
 def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
     """Return how a claim gets a new volume on a node, or why it does not."""
     known = cluster.storage
-    found = known.classes.get(storage.claim_class(claim))
-    if found is None or found["provisioner"] in ("", storage.NO_PROVISIONER):
+    storage_class = known.classes.get(storage.claim_class(claim))
+    if storage_class is None or storage_class["provisioner"] in ("", storage.NO_PROVISIONER):
         return _BIND_CONFLICT
     node = cluster.nodes[slot]
     labels = (node or {}).get("metadata", {}).get("labels") or {}
-    topologies = found.get("allowedTopologies")
+    topologies = storage_class.get("allowedTopologies")
     if topologies and not any(_topology_matches(each, labels) for each in topologies):
         return _BIND_CONFLICT
-    driver = known.drivers.get(found["provisioner"])
+    driver = known.drivers.get(storage_class["provisioner"])
     if driver is None or not driver["spec"].get("storageCapacity"):
         return Provision(claim, None)
     wanted = _requested(claim)
@@ -442,7 +432,7 @@ def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
         topology = capacity.get("nodeTopology")
         limit = capacity.get("maximumVolumeSize") or capacity.get("capacity")
         if (
-            capacity["storageClassName"] == found["metadata"]["name"]
+            capacity["storageClassName"] == storage_class["metadata"]["name"]
             and limit is not None
             and parse(limit).value() >= wanted
             and topology is not None

@@ -115,7 +115,7 @@ def _attached(cluster: Cluster) -> dict[str, Volumes]:
 
 def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:
     known = cluster.storage
-    found: Volumes = {}
+    volumes: Volumes = {}
     for name, _ in storage.claim_names(pod.obj):
         claim = known.claims.get(f"{pod.namespace}/{name}")
         if claim is None:
@@ -123,10 +123,10 @@ def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:
         volume = known.volumes.get(claim["spec"].get("volumeName") or "")
         csi = volume["spec"].get("csi") if volume is not None else None
         if csi:
-            found[f"{csi['driver']}/{csi['volumeHandle']}"] = csi["driver"]
+            volumes[f"{csi['driver']}/{csi['volumeHandle']}"] = csi["driver"]
         elif volume is None:
             one = known.classes.get(storage.claim_class(claim))
             if one is not None:
                 driver = one["provisioner"]
-                found[f"{driver}/{pod.namespace}/{name}"] = driver
-    return found
+                volumes[f"{driver}/{pod.namespace}/{name}"] = driver
+    return volumes

@@ -20,7 +20,7 @@ _CHANGES_MAX: Final = 4096
 """Changes that are remembered; a column that is older is computed anew."""
 
 
-class _Kept:
+class _KeptColumn:
     __slots__ = ("data", "moment")
 
     def __init__(self, data: IntArray, moment: int) -> None:
@@ -33,7 +33,7 @@ class KeptColumns:
 
     def __init__(self) -> None:
         """Keep nothing yet."""
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[Hashable, _KeptColumn] = {}
         self._changes: list[int] = []
         self._forgotten = 0
 
@@ -52,7 +52,7 @@ class KeptColumns:
         if kept is None or len(kept.data) != size or kept.moment < self._forgotten:
             if kept is None and len(self._kept) >= _KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
-            kept = _Kept(compute(np.arange(size, dtype=np.int64)), now)
+            kept = _KeptColumn(compute(np.arange(size, dtype=np.int64)), now)
         elif kept.moment < now:
             changed = {*self._changes[kept.moment - self._forgotten :]}
             slots = np.array([*changed], dtype=np.int64)

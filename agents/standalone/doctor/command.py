@@ -29,16 +29,16 @@ from kvstack.component.flags.command_line import UsageError, read_command_line
 
 COMMAND: Final = "kvstack doctor"
 HELP: Final = """\
-What this machine gives a cluster: kernel features, limits, ports, clock, disk and Python, and
-what follows from them.
+Report what this machine supports: kernel features, limits, ports, clock, disk and Python, and
+the consequences.
 
 Usage:
   kvstack doctor [flags of kvstack up]
 
   -o, --output FORMAT   text or json (default text)
 
-All other flags are those of `kvstack up`: the data directory and the ports that they name are
-looked at. Exit status: 0, 1 if `kvstack up` would not work, 2 if it would not take the flags.
+All other flags are those of `kvstack up`, whose data directory and ports are checked.
+Exit status: 0; 1 if `kvstack up` would not work; 2 if it would refuse the flags.
 """
 _FORMATS: Final = ("text", "json")
 _BAD_FLAGS: Final = 2

@@ -39,7 +39,7 @@ _ASK_S: Final = 10.0
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
-class Found(NamedTuple):
+class DiscoveredCluster(NamedTuple):
     """A cluster that is what it says."""
 
     server: str
@@ -63,7 +63,9 @@ def key_hash(certificate: x509.Certificate) -> str:
     return f"sha256:{hashlib.sha256(public).hexdigest()}"
 
 
-async def discover(server: str, token: Token, hashes: Sequence[str], within_s: float) -> Found:
+async def discover(
+    server: str, token: Token, hashes: Sequence[str], within_s: float
+) -> DiscoveredCluster:
     """Return the cluster at a URL; ConfigError.
 
     hashes: of which its authority has one; none: whoever knows the token is believed. within_s: so
@@ -121,7 +123,7 @@ def _signed(data: dict[str, str], token: Token) -> str:
     return content
 
 
-def _cluster_in(content: str) -> Found:
+def _cluster_in(content: str) -> DiscoveredCluster:
     """Return the cluster of a kubeconfig that has one, without a name; ConfigError."""
     try:
         [row] = yaml.safe_load(content)["clusters"]
@@ -132,7 +134,7 @@ def _cluster_in(content: str) -> Found:
         raise ConfigError(f"{CLUSTER_INFO} holds no kubeconfig of a cluster: {error!r}") from error
     if not isinstance(server, str) or not server.startswith("https://"):
         raise ConfigError(f"{CLUSTER_INFO} names no server: {server!r}")
-    return Found(server, authority)
+    return DiscoveredCluster(server, authority)
 
 
 def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
-"""The command `kvstack join`: makes this machine a node of a cluster, and is that node.
+"""The command `kvstack join`: joins this machine to a cluster and runs its node.
 
     kvstack join HOST:6443 --token abcdef.… --discovery-token-ca-cert-hash sha256:…
 
     discovery ─► TLS bootstrap ─► a node of processes ─► routes, the proxy
 
-Flags are kubeadm's; all others are `kvstack kubelet`'s. What is learnt is kept in --root-dir: the
-same command, with whatever token, starts the node again as long as its certificate holds. Pods go
-on when the command ends, and are found again when it starts.
+Flags are kubeadm's; all others are `kvstack kubelet`'s. The results of discovery are kept in
+--root-dir: the same command, with any token, starts the node again while its certificate is valid.
+Pods keep running when the command ends, and are adopted when it starts again.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ _OWN: Final = {
     "token": ("", "bootstrap token, as `kvstack token create` prints it"),
     "discovery-token-ca-cert-hash": (
         "",
-        "hash of the public key of the cluster's authority: sha256:…; may be given again",
+        "hash of the public key of the cluster's CA: sha256:…; may be repeated",
     ),
     "discovery-token-unsafe-skip-ca-verification": (
         "false",
-        "believe whoever knows the token, without such a hash",
+        "trust any server that knows the token; no hash is verified",
     ),
-    "discovery-timeout": ("1m0s", "how long a server that is not ready, or reached, is waited for"),
+    "discovery-timeout": ("1m0s", "timeout for a server that is not reachable or not ready"),
     "node-name": ("", "name of the node (default: host name)"),
-    "without-proxy": ("false", "leave Services to another proxy"),
+    "without-proxy": ("false", "do not run the proxy"),
 }
 _BOOLEANS: Final = ("discovery-token-unsafe-skip-ca-verification", "without-proxy")
 _SET: Final = (

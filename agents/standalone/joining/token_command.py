@@ -41,25 +41,27 @@ Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack token"
 ABOUT: Final = """\
-Tokens by which machines join a cluster.
+Bootstrap tokens, with which machines join a cluster.
 
-  kvstack token create [TOKEN]    make one, and print it
-  kvstack token list              print those that there are
-  kvstack token delete TOKEN…     delete some, by token or by its first six characters"""
+  kvstack token create [TOKEN]    create a token and print it
+  kvstack token list              list tokens
+  kvstack token delete TOKEN…     delete tokens, by token or by ID (the first six characters)"""
 FAILED: Final = 1
 _DEFAULT_FILE: Final = "default.etcd/kubernetes/admin.conf"
+_ANNOUNCED_S: Final = 10.0
+_LOOK_S: Final = 0.2
 _ACTIONS: Final = ("create", "list", "delete")
 _GROUP: Final = "Tokens"
 TABLE: Final = FlagTable(
     (
-        Flag("description", _GROUP, Kind.TEXT, "", Effect.LIVE, "for what it is, as lists show it"),
+        Flag("description", _GROUP, Kind.TEXT, "", Effect.LIVE, "description of the token"),
         Flag(
             "kubeconfig",
             _GROUP,
             Kind.TEXT,
             "",
             Effect.LIVE,
-            f"of the administrator (default: KUBECONFIG, or {_DEFAULT_FILE})",
+            f"the administrator's kubeconfig (default: KUBECONFIG, or {_DEFAULT_FILE})",
         ),
         Flag(
             "print-join-command",
@@ -67,9 +69,16 @@ TABLE: Final = FlagTable(
             Kind.BOOL,
             "false",
             Effect.LIVE,
-            "print the whole command that a machine joins with",
+            "print the command that joins a machine",
         ),
-        Flag("ttl", _GROUP, Kind.DURATION, "24h0m0s", Effect.LIVE, "how long it holds; 0: forever"),
+        Flag(
+            "ttl",
+            _GROUP,
+            Kind.DURATION,
+            "24h0m0s",
+            Effect.LIVE,
+            "lifetime of the token; 0: unlimited",
+        ),
         Flag("help", _GROUP, Kind.BOOL, "false", Effect.LIVE, "show this text"),
     ),
     {"h": "help"},
@@ -161,7 +170,7 @@ async def _create(api: Api, names: Sequence[str], reader: FlagReader) -> None:
     token = tokens.parse(names[0]) if names else tokens.new_token()
     ttl_s = reader.seconds("ttl")
     if ttl_s < 0:
-        raise UsageError("--ttl is negative: 0 is forever")
+        raise UsageError("--ttl is negative; 0 means unlimited")
     is_whole = reader.flag("print-join-command")
     announced = (
         await _announced(api) if is_whole else None
@@ -186,16 +195,26 @@ def join_command(announced: Announcement, token: tokens.Token) -> str:
 
 async def _announced(api: Api) -> Announcement:
     """Return what joining machines read; ConfigError if it leads them nowhere."""
-    try:
-        found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
-    except ApiError as error:
-        if error.code != _NOT_FOUND:
-            raise
-        raise ConfigError(
-            f"there is no {PUBLIC}/{CLUSTER_INFO}, which machines read that join: `kvstack up` "
-            "writes it, unless it runs with --without joining"
-        ) from error
+    found = await cluster_info(api)
     return announcement_of((found.get("data") or {}).get("kubeconfig", ""))
+
+
+async def cluster_info(api: Api) -> Object:
+    """Return cluster-info; a cluster that has just started is ready before it has written it."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _ANNOUNCED_S
+    while True:
+        try:
+            return await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            if loop.time() > end_s:
+                raise ConfigError(
+                    f"there is no {PUBLIC}/{CLUSTER_INFO}, which machines read that join: "
+                    "`kvstack up` writes it, unless it runs with --without joining"
+                ) from error
+        await asyncio.sleep(_LOOK_S)
 
 
 def announcement_of(content: str) -> Announcement:

@@ -4,7 +4,8 @@
                                         reaches it, as ROOT is for root alone
 
 Names are made of uids, which the API server gives, and are checked nevertheless: what is removed is
-a directory of such a name in ROOT, whatever an object says.
+a directory of such a name in ROOT, whatever an object says. A directory holds as much as its claim
+asks for where its file system has project quotas (`quotas`).
 """
 
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.kubelet.disk.removal import remove_tree
+from kvstack.agents.standalone.local_path.quotas import ProjectQuotas
 
 VOLUMES: Final = "local-path"
 """In the directory of a node."""
@@ -28,6 +30,7 @@ class Directories:
     def __init__(self, root: Path) -> None:
         """root: absolute; it need not be there yet."""
         self.root: Final = root
+        self.quotas: Final = ProjectQuotas(root)
 
     def path(self, name: str) -> Path:
         """Return where the directory of a volume is; ValueError: a volume of ours has no such name.
@@ -38,8 +41,11 @@ class Directories:
             raise ValueError(f"{name}: the name of a volume is pvc- and the uid of its claim")
         return self.root / name
 
-    def make(self, name: str) -> None:
-        """Make a directory; it may be there from an earlier try. OSError, ValueError."""
+    def make(self, name: str, size_bytes: int) -> None:
+        """Make a directory for so many bytes; it may be there from an earlier try.
+
+        Raises OSError, ValueError.
+        """
         path = self.path(name)
         self.root.mkdir(mode=_ROOT_MODE, parents=True, exist_ok=True)
         try:
@@ -47,12 +53,23 @@ class Directories:
         except FileExistsError:
             if not stat.S_ISDIR(path.lstat().st_mode):
                 raise
+        self.resize(name, size_bytes)  # before anybody can write
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fchmod(held, _MODE)
         finally:
             os.close(held)
 
+    def resize(self, name: str, size_bytes: int) -> None:
+        """Let a directory have so many bytes, where that can be limited; OSError, ValueError."""
+        path = self.path(name)
+        if not self.quotas.problem():
+            self.quotas.limit(path, size_bytes)
+
     def remove(self, name: str) -> None:
         """Remove a directory with all that is in it, if it is there; OSError, ValueError."""
-        remove_tree(self.path(name))
+        path = self.path(name)
+        project = 0 if self.quotas.problem() else self.quotas.project_of(path)
+        remove_tree(path)
+        if project:
+            self.quotas.free(project)

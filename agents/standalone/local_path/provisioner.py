@@ -6,8 +6,8 @@
                                 Retain: both stay, also the directory of a volume that is deleted
 
 A volume has a finalizer until its directory is gone, so that one that somebody deletes leaves
-nothing behind. Every step may be done twice. Capacity is what the claim asked for: no file system
-is told of it.
+nothing behind. Every step may be done twice. Capacity is what the claim asked for; directories are
+limited to it where their file system can do that.
 
 Keys: `class`, `claim/<namespace>/<name>`, `volume/<name>`.
 """
@@ -117,7 +117,7 @@ class LocalPathProvisioner(BaseController):
         elif (claim := view.get(PERSISTENT_VOLUME_CLAIMS, name)) is not None:
             bound = view.get(PERSISTENT_VOLUMES, claim["spec"].get("volumeName") or "")
             if bound is not None:
-                yield from _grow(claim, bound)
+                yield from self._grow(claim, bound)
             elif not claim["spec"].get("volumeName"):
                 yield from self._provision(claim, view)
         return None
@@ -144,7 +144,8 @@ class LocalPathProvisioner(BaseController):
             yield from _choose_again(claim, node_name)
             return
         if self._node is not None and node_name == self._node.name:
-            make = partial(self._node.directories.make, name)
+            size = requested(claim).value()
+            make = partial(self._node.directories.make, name, size)
             yield from _on_disk(make, claim, "ProvisioningFailed")
         [made] = yield [Create(PERSISTENT_VOLUMES, "", volume_of(claim, storage_class, node, path))]
         if made.code != _CONFLICT:  # else it is there, and only this view does not show it yet
@@ -157,6 +158,31 @@ class LocalPathProvisioner(BaseController):
         if self._node is not None and node["metadata"]["name"] == self._node.name:
             return self._node.directories.path(name)
         return HOLLOW_DIRECTORY / name if is_hollow(node) else None
+
+    def _grow(self, claim: Object, volume: Object) -> _Steps:
+        """Give a claim what it asks for by now."""
+        reference = volume["spec"].get("claimRef") or {}
+        status = claim.get("status") or {}
+        if not _is_ours(volume) or reference.get("uid") != claim["metadata"]["uid"]:
+            return
+        if status.get("phase") != "Bound" or is_deleting(claim):
+            return
+        wanted = requested(claim)
+        amount = claim["spec"]["resources"]["requests"]["storage"]
+        if capacity(volume) < wanted:
+            if self._node is not None and self._is_on_disk(volume):
+                name = volume["metadata"]["name"]
+                resize = partial(self._node.directories.resize, name, wanted.value())
+                yield from _on_disk(resize, claim, "VolumeResizeFailed")
+            spec = {**volume["spec"], "capacity": {**volume["spec"]["capacity"], "storage": amount}}
+            yield from do(Update(PERSISTENT_VOLUMES, {**volume, "spec": spec}))
+        known = status.get("capacity") or {}
+        if parse(known.get("storage", "0")) < wanted:
+            grown = {**status, "capacity": {**known, "storage": amount}}
+            changed = {**claim, "status": grown}
+            yield from do(Update(PERSISTENT_VOLUME_CLAIMS, changed, "status"))
+            text = f"volume {volume['metadata']['name']} has {amount}"
+            yield [Record(claim, "Normal", "VolumeResizeSuccessful", text)]
 
     # Volumes that go.
 
@@ -230,28 +256,6 @@ def _choose_again(claim: Object, node_name: str) -> _Steps:
     del annotations[SELECTED_NODE]
     meta = {**claim["metadata"], "annotations": annotations}
     yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "metadata": meta}))
-
-
-def _grow(claim: Object, volume: Object) -> _Steps:
-    """Give a claim what it asks for by now."""
-    reference = volume["spec"].get("claimRef") or {}
-    status = claim.get("status") or {}
-    if not _is_ours(volume) or reference.get("uid") != claim["metadata"]["uid"]:
-        return
-    if status.get("phase") != "Bound" or is_deleting(claim):
-        return
-    wanted = requested(claim)
-    amount = claim["spec"]["resources"]["requests"]["storage"]
-    if capacity(volume) < wanted:
-        spec = {**volume["spec"], "capacity": {**volume["spec"]["capacity"], "storage": amount}}
-        yield from do(Update(PERSISTENT_VOLUMES, {**volume, "spec": spec}))
-    known = status.get("capacity") or {}
-    if parse(known.get("storage", "0")) < wanted:
-        grown = {**status, "capacity": {**known, "storage": amount}}
-        changed = {**claim, "status": grown}
-        yield from do(Update(PERSISTENT_VOLUME_CLAIMS, changed, "status"))
-        text = f"volume {volume['metadata']['name']} has {amount}"
-        yield [Record(claim, "Normal", "VolumeResizeSuccessful", text)]
 
 
 def _failed(claim: Object, text: str) -> Record:

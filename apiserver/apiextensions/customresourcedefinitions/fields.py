@@ -97,20 +97,20 @@ def check_selectable_fields(
             errors.append(required(path))
             continue
         try:
-            found = find_field(text, schema, allows_brackets=False)
+            target = find_field(text, schema, allows_brackets=False)
         except PathError as error:
             errors.append(invalid(path, text, f"is an invalid path: {error}"))
             continue
-        if found.root == "metadata":
+        if target.root == "metadata":
             errors.append(invalid(path, text, "must not point to fields in metadata"))
-        if found.schema.get("type", "") not in _SELECTABLE:
+        if target.schema.get("type", "") not in _SELECTABLE:
             detail = (
                 "must point to a field of type string, boolean or integer. Enum string fields and"
                 " strings with formats are allowed."
             )
             errors.append(invalid(path, text, detail))
-        if found.path in seen:
+        if target.path in seen:
             errors.append(duplicate(path, text))
-        seen.add(found.path)
+        seen.add(target.path)
     if is_limited and len(seen) > SELECTABLE_MAX:
         errors.append(too_many(base, len(seen), SELECTABLE_MAX))

@@ -38,7 +38,7 @@ class PathError(ValueError):
     """A path that leads nowhere in a schema."""
 
 
-class Found(NamedTuple):
+class PathTarget(NamedTuple):
     """What a path leads to."""
 
     path: str
@@ -67,13 +67,13 @@ def has_inner(schema: Schema) -> bool:
 def _inner(schema: Schema) -> list[Schema]:
     """Return the schemas that one holds itself."""
     items = schema.get("items")
-    found: list[Any] = list(items) if isinstance(items, list) else [items]
+    inner: list[Any] = list(items) if isinstance(items, list) else [items]
     for name in _JUNCTORS:
-        found += schema.get(name) or ()
-    found += [schema.get(name) for name in _SINGLE]
+        inner += schema.get(name) or ()
+    inner += [schema.get(name) for name in _SINGLE]
     for name in _MAPS:
-        found += (schema.get(name) or {}).values()
-    return [each for each in found if isinstance(each, dict)]
+        inner += (schema.get(name) or {}).values()
+    return [each for each in inner if isinstance(each, dict)]
 
 
 def unsupported(schema: Schema) -> str:
@@ -99,7 +99,7 @@ def unsupported(schema: Schema) -> str:
     return ""
 
 
-def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> Found:
+def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> PathTarget:
     """Return what a path of fields leads to; raises PathError."""
     steps = _Steps(path, schema)
     tokens = _tokens(path)
@@ -140,9 +140,9 @@ class _Steps:
         self._path += text
         self._root = self._root or text
 
-    def found(self) -> Found:
+    def found(self) -> PathTarget:
         """Return what is there."""
-        return Found(self._path, self._root, self._schema)
+        return PathTarget(self._path, self._root, self._schema)
 
 
 def _next(tokens: Iterator[str]) -> str:

@@ -238,12 +238,12 @@ def _check_validation(part: Part, demands: Demands, errors: Errors, *, has_statu
     schema, path = _schema_of(part), f"{part.path_of('schema')}.openAPIV3Schema"
     if schema is None:
         return
-    found: Errors = []
+    own_errors: Errors = []
     if has_status:
-        _check_root_fields(schema, path, found)
+        _check_root_fields(schema, path, own_errors)
     if schema.get("nullable"):
         where = child(path, "nullable")
-        found.append(forbidden(where, "nullable cannot be true at the root"))
+        own_errors.append(forbidden(where, "nullable cannot be true at the root"))
     problem, is_structural = "", False
     if demands.needs_structure:
         problem = unsupported(schema)
@@ -254,13 +254,13 @@ def _check_validation(part: Part, demands: Demands, errors: Errors, *, has_statu
                 needs_pruned=demands.needs_pruned_defaults,
                 expressions=demands.expressions,
             )
-            found += wrong
+            own_errors += wrong
             is_structural = not wrong
     checked = check_schema(schema, path, _options(part, demands, is_structural=is_structural))
-    found += checked.errors
-    if not found and problem:
-        found.append(invalid(path, "", problem))
-    errors += found + checked.budget.errors(path)
+    own_errors += checked.errors
+    if not own_errors and problem:
+        own_errors.append(invalid(path, "", problem))
+    errors += own_errors + checked.budget.errors(path)
 
 
 def _options(part: Part, demands: Demands, *, is_structural: bool) -> Options:

@@ -46,7 +46,7 @@ class Converter(Protocol):
         ...
 
 
-class Made(NamedTuple):
+class CompiledSchema(NamedTuple):
     """What is made of the schema of a version."""
 
     type: Type
@@ -55,7 +55,7 @@ class Made(NamedTuple):
     selectable: Selectable
 
 
-_MADE: Final = Made._fields
+_MADE: Final = CompiledSchema._fields
 _SCALE: Final = Kind("autoscaling", "v1", "Scale")
 
 
@@ -71,7 +71,7 @@ class CustomResource(Resource):
         kind: Kind,
         names: Obj,
         storage: Storage,
-        make: Callable[[], Made],
+        make: Callable[[], CompiledSchema],
         *,
         is_namespaced: bool,
         verbs: tuple[str, ...],

@@ -18,7 +18,11 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema
 from kvstack.apiserver.apiextensions.customresources.columns import columns_of
 from kvstack.apiserver.apiextensions.customresources.publishing import component_name, components_of
-from kvstack.apiserver.apiextensions.customresources.resource import Converter, CustomResource, Made
+from kvstack.apiserver.apiextensions.customresources.resource import (
+    CompiledSchema,
+    Converter,
+    CustomResource,
+)
 from kvstack.apiserver.apiextensions.customresources.strategy import schema_of, strategy_of_version
 from kvstack.apiserver.apiextensions.customresources.types import type_of
 from kvstack.apiserver.apiextensions.customresources.versions import version_rank
@@ -80,13 +84,15 @@ def _row(
     return row
 
 
-def _make(find: Callable[[], Obj], name: str, *, is_going: bool, is_converted: bool) -> Made:
+def _make(
+    find: Callable[[], Obj], name: str, *, is_going: bool, is_converted: bool
+) -> CompiledSchema:
     """Return what the schema of a version is needed for."""
     definition = find()
     version = _version(definition, name)
     hub = next(each for each in definition["spec"]["versions"] if each.get("storage"))
     kind = definition["status"]["acceptedNames"]["kind"]
-    return Made(
+    return CompiledSchema(
         type_of(schema_of(version), kind),
         strategy_of_version(definition, version, hub, is_going=is_going, is_converted=is_converted),
         columns_of(version),

@@ -161,16 +161,16 @@ def _build(rules: Schema, schema: Schema, declared: Declared | None) -> "_Node |
     for name, each in (rules.get("properties") or {}).items():
         field = (schema.get("properties") or {}).get(name)
         below = None if field is None else _declared_field(declared, name, field)
-        found = None if field is None or below is None else _build(each, field, below)
-        if found is not None:
-            node.properties[name] = found
+        child_node = None if field is None or below is None else _build(each, field, below)
+        if child_node is not None:
+            node.properties[name] = child_node
     extra, inner = rules.get("additionalProperties"), schema.get("additionalProperties")
     if isinstance(extra, dict) and isinstance(inner, dict):
         node.extra = _build(extra, inner, None if declared is None else declared.items)
     for each in rules.get("allOf") or ():
-        found = _build(each, schema, declared)
-        if found is not None:
-            node.all_of.append(found)
+        child_node = _build(each, schema, declared)
+        if child_node is not None:
+            node.all_of.append(child_node)
     return None if node.is_empty else node
 
 

@@ -112,9 +112,9 @@ def _list(schema: Schema) -> Type:
 
 
 def _struct(schema: Schema, *, is_resource: bool) -> Type:
-    found = Type(Shape.STRUCT)
-    found.map_type = schema.get("x-kubernetes-map-type") or "granular"
-    found.preserves_unknown = bool(schema.get(_PRESERVE))
+    struct = Type(Shape.STRUCT)
+    struct.map_type = schema.get("x-kubernetes-map-type") or "granular"
+    struct.preserves_unknown = bool(schema.get(_PRESERVE))
     fields: dict[str, Field] = {}
     if is_resource:
         for name in ("apiVersion", "kind"):
@@ -126,8 +126,8 @@ def _struct(schema: Schema, *, is_resource: bool) -> Type:
         field = fields[name] = _field(name, _type(each))
         default = each.get("default")
         field.default = NO_DEFAULT if default is None else default
-    found.fields = fields
-    return found
+    struct.fields = fields
+    return struct
 
 
 def _field(name: str, type_: Type) -> Field:

@@ -175,11 +175,11 @@ def _checked(given: Obj, made: object, api_version: str, told: str, position: in
 
 def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
     """Return the metadata of a converted object: only labels and annotations are its own."""
-    found = dict(before)
+    restored = dict(before)
     for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):
         given = made.get(name)
         if given is None:
-            found.pop(name, None)
+            restored.pop(name, None)
             continue
         errors = _text_errors(given, name)
         if not errors and given != before.get(name):
@@ -188,8 +188,8 @@ def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
             raise status.unknown(
                 f"{told} invalid metadata in object at index {position}: {', '.join(errors)}"
             )
-        found[name] = given
-    return found
+        restored[name] = given
+    return restored
 
 
 def _text_errors(given: object, name: str) -> list[str]:

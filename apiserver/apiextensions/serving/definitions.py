@@ -43,17 +43,17 @@ MakeConverter = Callable[[Obj], WebhookConverter]
 """Returns what converts the objects of a definition with a webhook; ValueError: it names none."""
 
 
-class _Said(NamedTuple):
+class _RowSource(NamedTuple):
     """What rows are made of, in short."""
 
     is_going: bool
     rest: bytes
 
 
-class _Served(NamedTuple):
+class _ServedDefinition(NamedTuple):
     """What is served of a definition."""
 
-    said: _Said
+    said: _RowSource
     resource: GroupResource
     rows: list[CustomResource]
 
@@ -76,7 +76,7 @@ class Definitions:
         self._changed: set[str] = set()
         self._wake: Final = asyncio.Event()
         self._idle: Final = asyncio.Event()
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, _ServedDefinition] = {}
         self._task: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
@@ -125,7 +125,7 @@ class Definitions:
         """Make of some definitions what they say now; return whether anything is different."""
         collection = self._registry.collection(DEFINITIONS)
         is_different = False
-        joining: list[tuple[str, _Served]] = []
+        joining: list[tuple[str, _ServedDefinition]] = []
         for name in names:
             record, served = collection.get(name), self._served.get(name)
             found = None if record is None else self._read(name, record, served)
@@ -143,7 +143,9 @@ class Definitions:
             is_different |= any(done)
         return is_different
 
-    def _read(self, name: str, record: Record, served: _Served | None) -> _Served | None:
+    def _read(
+        self, name: str, record: Record, served: _ServedDefinition | None
+    ) -> _ServedDefinition | None:
         """Return what is to be served of a definition; None: nothing."""
         if record.error:
             return None
@@ -160,7 +162,7 @@ class Definitions:
             # Others write definitions, too; one that is malformed holds no other up.
             self._logger.error("a definition cannot be served", name=name, error=repr(error))
             return None
-        return _Served(said, GroupResource(rows[0].group, rows[0].name), rows)
+        return _ServedDefinition(said, GroupResource(rows[0].group, rows[0].name), rows)
 
     def _converter(self, definition: Obj) -> WebhookConverter | None:
         spec = definition["spec"]
@@ -168,7 +170,7 @@ class Definitions:
             return None
         return self._make_converter(definition)
 
-    async def _join(self, name: str, found: _Served, failed: set[str]) -> bool:
+    async def _join(self, name: str, found: _ServedDefinition, failed: set[str]) -> bool:
         try:
             await self._registry.join(list(found.rows))
         except StoreError as error:
@@ -186,7 +188,7 @@ class Definitions:
         return True
 
 
-def _said(definition: Obj) -> _Said:
+def _said(definition: Obj) -> _RowSource:
     spec = definition["spec"]
     told = [
         spec.get("versions"),
@@ -195,10 +197,10 @@ def _said(definition: Obj) -> _Said:
         definition["status"].get("acceptedNames"),
     ]
     digest = hashlib.sha256(json_text.write(told)).digest()
-    return _Said(is_true(definition, TERMINATING), digest)
+    return _RowSource(is_true(definition, TERMINATING), digest)
 
 
-def in_order(served: dict[str, _Served]) -> list[Resource]:
+def in_order(served: dict[str, _ServedDefinition]) -> list[Resource]:
     """Return all rows that are served: by group, version and name, newest versions first."""
     rows = [row for each in served.values() for row in each.rows if row.is_served]
     return sorted(rows, key=lambda row: (row.group, version_rank(row.version), row.name))

@@ -25,7 +25,7 @@ CROWDED_SHARE: Final = 128
 """... and this part, once all that may be held is."""
 
 
-class Held:
+class UnsentAnswer:
     """What one answer holds."""
 
     __slots__ = ("shared", "size", "user")
@@ -78,7 +78,7 @@ class Unsent:
         if held >= self.user_bytes_max or self.bytes >= self.bytes_max:
             raise TooManyError
 
-    def hold(self, user: User, size: int, shared: bytes = b"") -> Held | None:
+    def hold(self, user: User, size: int, shared: bytes = b"") -> UnsentAnswer | None:
         """Count bytes of an answer: so many of its own, and those that it shares."""
         if PRIVILEGED in user.groups:
             return None
@@ -92,9 +92,9 @@ class Unsent:
         if shared:
             holding.bytes += _added(holding.shared, shared)
             self.bytes += _added(self._shared, shared)
-        return Held(name, size, shared)
+        return UnsentAnswer(name, size, shared)
 
-    def release(self, held: Held) -> None:
+    def release(self, held: UnsentAnswer) -> None:
         """Count what an answer held no more; once."""
         holding = self._by_user[held.user]
         holding.answers -= 1

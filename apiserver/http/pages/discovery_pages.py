@@ -40,7 +40,7 @@ _AGGREGATED_KIND: Final = Kind(DISCOVERY, "v2", AGGREGATED)
 _PLAIN_UNROUTED: Final = Offer(is_routed=False, transforms=False)
 
 
-class _Written(NamedTuple):
+class _EncodedDocument(NamedTuple):
     """A document in one media type."""
 
     content_type: str
@@ -67,7 +67,7 @@ class DiscoveryPages:
         """Returns what aggregated servers serve."""
         self._address = address
         self._groups: dict[str, Group] | None = None
-        self._written: dict[tuple[str, str, str, bool], _Written] = {}
+        self._written: dict[tuple[str, str, str, bool], _EncodedDocument] = {}
 
     def forget(self) -> None:
         """Make everything anew: rows have come or gone."""
@@ -171,7 +171,7 @@ class DiscoveryPages:
         document: Callable[[], Document],
         *,
         is_pretty: bool,
-    ) -> _Written:
+    ) -> _EncodedDocument:
         key = (path, representation.media_type, "", is_pretty)
         found = self._written.get(key)
         if found is None:
@@ -179,24 +179,24 @@ class DiscoveryPages:
             kind: str = made["kind"]
             version, media_type = made.get("apiVersion", ""), representation.media_type
             body = _encoded(made, kind, version, media_type, is_pretty=is_pretty)
-            found = self._written[key] = _Written(representation.media_type, body)
+            found = self._written[key] = _EncodedDocument(representation.media_type, body)
         return found
 
     def _aggregated(
         self, path: str, representation: Representation, *, is_pretty: bool
-    ) -> _Written:
+    ) -> _EncodedDocument:
         media_type = representation.media_type
         key = (path, media_type, AGGREGATED, is_pretty)
-        found = self._written.get(key)
-        if found is None:
+        written = self._written.get(key)
+        if written is None:
             groups = [each for each in self._all().values() if bool(each.name) == (path == "/apis")]
             document = discovery.aggregated(groups)
             version = document["apiVersion"]
             body = _encoded(document, AGGREGATED, version, media_type, is_pretty=is_pretty)
             content_type = f"{media_type};g={DISCOVERY};v=v2;as={AGGREGATED}"
-            found = _Written(content_type, body, discovery.etag(document))
-            self._written[key] = found
-        return found
+            written = _EncodedDocument(content_type, body, discovery.etag(document))
+            self._written[key] = written
+        return written
 
 
 def _encoded(

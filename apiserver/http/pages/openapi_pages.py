@@ -44,7 +44,7 @@ Merge: TypeAlias = Callable[[v2.Document], v2.Document]
 """Returns a document of version 2 with more; the given one stays as it is."""
 
 
-class _Made(NamedTuple):
+class _Document(NamedTuple):
     body: bytes
     hash: str
 
@@ -66,7 +66,7 @@ class OpenApiPages:
         self._clock = clock
         self._documents: Documents | None = None
         self._before: Documents | None = None
-        self._made: dict[tuple[str, str], _Made] = {}
+        self._made: dict[tuple[str, str], _Document] = {}
         self._making = asyncio.Lock()
         self.remotes: Callable[[], Mapping[str, str]] = dict
         """Returns the documents of aggregated servers: names, and their hashes."""
@@ -140,7 +140,9 @@ class OpenApiPages:
         self._send(request, reply, content_type, made, *own)
 
     @staticmethod
-    def _send(request: Request, reply: Reply, content_type: str, made: _Made, *own: Header) -> None:
+    def _send(
+        request: Request, reply: Reply, content_type: str, made: _Document, *own: Header
+    ) -> None:
         tag = f'"{made.hash}"'
         if tag in request.header("if-none-match"):
             reply.send_nothing(304, ("Etag", tag), _VARY, *own)
@@ -158,7 +160,7 @@ class OpenApiPages:
             )
         return self._documents
 
-    async def _get(self, name: str, content_type: str) -> _Made:
+    async def _get(self, name: str, content_type: str) -> _Document:
         key = (name, content_type)
         found = self._made.get(key)
         if found is not None:
@@ -178,20 +180,22 @@ def _as_it_is(document: v2.Document) -> v2.Document:
     return document
 
 
-def _make(documents: Documents, version: str, name: str, content_type: str, merge: Merge) -> _Made:
+def _make(
+    documents: Documents, version: str, name: str, content_type: str, merge: Merge
+) -> _Document:
     """Return a document; runs in a thread of its own."""
     if name == "index":
         body = orjson.dumps(documents.index())
-        return _Made(body, _hash(body))
+        return _Document(body, _hash(body))
     if name == _V2:
         document = merge(v2.document(documents, version))
         body = orjson.dumps(document)
         digest = _hash(body)
-        return _Made(body if content_type == JSON else encode_v2(document), digest)
+        return _Document(body if content_type == JSON else encode_v2(document), digest)
     digest = documents.hash(name)
     if content_type == JSON:
-        return _Made(documents.json(name), digest)
-    return _Made(encode_v3(documents.document(name)), digest)
+        return _Document(documents.json(name), digest)
+    return _Document(encode_v3(documents.document(name)), digest)
 
 
 def _with_remotes(index: bytes, remotes: Mapping[str, str]) -> bytes:

@@ -142,6 +142,11 @@ class FanOut:
         """How many streams there are."""
         return sum(len(each.streams) for each in self._groups.values())
 
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
     def _homes(self, selection: Selection) -> tuple[list[Group], Callable[[], object]]:
         """Return the list that a selection's groups are in, and what forgets it."""
         if selection.key is not None:
@@ -171,17 +176,17 @@ class FanOut:
     def _candidates(self, change: Change) -> list[Group]:
         """Return the groups whose range a change is in."""
         key = change.key
-        found: list[Group] = []
+        groups: list[Group] = []
         if self._by_prefix:
-            found += self._by_prefix.get("", ())
+            groups += self._by_prefix.get("", ())
             namespace, slash, _ = key.partition("/")
             if slash:
-                found += self._by_prefix.get(f"{namespace}/", ())
+                groups += self._by_prefix.get(f"{namespace}/", ())
         if self._by_key:
-            found += self._by_key.get(key, ())
+            groups += self._by_key.get(key, ())
         if self._by_field:
-            found += self._by_fields(change)
-        return found
+            groups += self._by_fields(change)
+        return groups
 
     def _by_fields(self, change: Change) -> list[Group]:
         now = change.record.fields if change.record is not None else ()

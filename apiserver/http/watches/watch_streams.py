@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from kvstack.apimachinery.attributes import PRIVILEGED
@@ -62,11 +62,23 @@ CHUNK_RECORDS: Final = 200
 """In one piece at most."""
 LOOK_S: Final = 1.0
 """How often it is looked at how far streams are behind."""
+CLIENT_CHARACTERS_MAX: Final = 100
+"""Of a user's and a program's name, as it is told."""
 BOOKMARK_S: Final = 60.0
 BOOKMARK_BEFORE_END_S: Final = 2.0
 UNSENT_BYTES_MIN: Final = 64 << 10
 """Each stream has its share of UNSENT_BYTES_ALL, within these bounds."""
 UNSENT_BYTES_MAX: Final = 4 << 20
+
+
+class Backlog(NamedTuple):
+    """A stream whose client has not taken everything."""
+
+    user: str
+    agent: str
+    resource: str
+    namespace: str
+    unsent_bytes: int
 
 
 class _Snapshot:
@@ -82,15 +94,22 @@ class _Snapshot:
 class WatchStream:
     """One watch."""
 
-    __slots__ = ("answer", "deadline", "group", "is_begun", "peer", "position", "told", "user",
-                 "watching", "writer")  # fmt: skip
+    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position", "told",
+                 "user", "watching", "writer")  # fmt: skip
 
     def __init__(
-        self, watching: Watching, writer: EventWriter, answer: Answer, user: str = ""
+        self,
+        watching: Watching,
+        writer: EventWriter,
+        answer: Answer,
+        user: str = "",
+        client: tuple[str, str] = ("", ""),
     ) -> None:
         """Begin with nothing sent."""
         self.user: Final = user
         """Whose bytes count; empty: nobody's."""
+        self.client: Final = client
+        """Who watches: the user, and the program as it names itself."""
         self.watching: Final = watching
         self.writer: Final = writer
         self.answer: Final = answer
@@ -174,6 +193,23 @@ class WatchStreams:
         """Return how many events of each resource were sent to all streams together."""
         return {each.resource: fan.event_count for each, fan in self._fans.items()}
 
+    def group_counts(self) -> dict[GroupResource, int]:
+        """Return how many groups of each resource share what is written for them."""
+        return {each.resource: fan.group_count for each, fan in self._fans.items()}
+
+    def backlogs(self) -> list[Backlog]:
+        """Return the streams that are behind."""
+        return [
+            Backlog(
+                stream.client[0][:CLIENT_CHARACTERS_MAX],
+                stream.client[1][:CLIENT_CHARACTERS_MAX],
+                stream.writer.endpoint.row.name,
+                stream.watching.selection.prefix.rstrip("/"),
+                size,
+            )
+            for size, stream in self._unsent_sizes(list(self._streams.values()))
+        ]
+
     async def serve(
         self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
     ) -> None:
@@ -191,7 +227,8 @@ class WatchStreams:
             is_packed=reply.takes_gzip and watching.is_list and not is_socket,
         )
         user = "" if PRIVILEGED in call.user.groups else call.user.name
-        stream = WatchStream(watching, writer, reply.answer, user)
+        client = call.user.name, call.user_agent
+        stream = WatchStream(watching, writer, reply.answer, user, client)
         loop = asyncio.get_running_loop()
         stream.deadline = loop.time() + watching.timeout_s
         failure = await self._reach_start(collection, stream)
@@ -495,17 +532,23 @@ class WatchStreams:
 
     def _unsent_streams(self) -> dict[str, list[tuple[int, WatchStream]]]:
         """Return the streams that follow and are behind, with the bytes unsent, by user."""
-        by_transport: dict[HttpTransport, list[WatchStream]] = {}
-        for each in self._streams.values():
-            if each.group is not None and each.user:
-                by_transport.setdefault(each.answer.transport, []).append(each)
+        counted = [each for each in self._streams.values() if each.group is not None and each.user]
         found: dict[str, list[tuple[int, WatchStream]]] = {}
-        for transport, streams in by_transport.items():
-            sizes = transport.unsent([each.answer.call for each in streams])
-            for size, stream in zip(sizes, streams, strict=True):
-                if size:
-                    found.setdefault(stream.user, []).append((size, stream))
+        for size, stream in self._unsent_sizes(counted):
+            found.setdefault(stream.user, []).append((size, stream))
         return found
+
+    @staticmethod
+    def _unsent_sizes(streams: Iterable[WatchStream]) -> Iterator[tuple[int, WatchStream]]:
+        """Yield the streams that are behind, with the bytes unsent."""
+        by_transport: dict[HttpTransport, list[WatchStream]] = {}
+        for each in streams:
+            by_transport.setdefault(each.answer.transport, []).append(each)
+        for transport, together in by_transport.items():
+            sizes = transport.unsent([each.answer.call for each in together])
+            for size, stream in zip(sizes, together, strict=True):
+                if size:
+                    yield size, stream
 
     def _leave(self, collection: Collection, stream: WatchStream) -> None:
         self._streams.pop(stream.answer, None)

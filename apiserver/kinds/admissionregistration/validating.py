@@ -30,7 +30,7 @@ from kvstack.apiserver.kinds.expressions import Use
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import keep_all_but_status
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _TYPES: Final = "io.k8s.api.admissionregistration.v1"
@@ -53,11 +53,6 @@ def _prepare_create(obj: Obj, _context: Context) -> None:
 def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     new["status"] = old.get("status") or {}
     raise_generation(new, old, _SPEC)
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _validate(obj: Obj, context: Context) -> list[FieldError]:
@@ -203,7 +198,7 @@ VALIDATING_POLICIES: Final = with_status(
         has_generation=True,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     validate_update=_validate_status,
     reset_fields=(("spec",), ("metadata",)),
     update_warnings=_update_warnings,

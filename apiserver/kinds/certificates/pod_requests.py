@@ -24,7 +24,11 @@ from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.signer_names import check_signer_name, is_kubernetes_signer
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import (
+    begin_without_status,
+    keep_all_but_status,
+    keep_status,
+)
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 from kvstack.component.certs.x509_requests import (
     BadKeyError,
@@ -63,19 +67,6 @@ def _default(obj: Obj) -> None:
     obj.setdefault("status", {})
     if spec.get("maxExpirationSeconds") is None:
         spec["maxExpirationSeconds"] = _DEFAULT_SECONDS
-
-
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    obj["status"] = {}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -257,15 +248,15 @@ def _cells(obj: Obj, _now: float) -> list[Any]:
 POD_CERTIFICATE_REQUESTS: Final = with_status(
     Strategy(
         default=_default,
-        prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_create=begin_without_status,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         allows_unconditional_update=False,
         selectable=_selectable,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     validate_update=_validate_status,
     reset_fields=(("metadata",), ("spec",)),
 )

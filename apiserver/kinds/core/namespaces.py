@@ -13,6 +13,7 @@ from kvstack.apimachinery.objects.names import check_label_key, name_is_dns_labe
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
+from kvstack.apiserver.kinds.status_metadata import keep_spec, keep_status
 from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -54,14 +55,6 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         new.setdefault("spec", {})["finalizers"] = finalizers
     else:
         new.setdefault("spec", {}).pop("finalizers", None)
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-
-
-def _prepare_finalize(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -131,13 +124,13 @@ NAMESPACES: Final = with_status(
         subresources={
             "finalize": Strategy(
                 default=_default,
-                prepare_update=_prepare_finalize,
+                prepare_update=keep_status,
                 validate_update=_validate_finalize,
                 reset_fields=(("status",),),
                 cells=_cells,
             ),
         },
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_spec,
     validate_update=_validate_status,
 )

@@ -21,6 +21,7 @@ from kvstack.apiserver.kinds.resource_names import (
     is_quota_resource,
 )
 from kvstack.apiserver.kinds.rules import Errors
+from kvstack.apiserver.kinds.status_metadata import begin_without_status, keep_spec, keep_status
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _POD_OBJECTS: Final = frozenset({"pods"})
@@ -55,18 +56,6 @@ def _default(obj: Obj) -> None:
     if status:
         round_up_amounts(status.get("hard"))
         round_up_amounts(status.get("used"))
-
-
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    obj["status"] = {}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -228,13 +217,13 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 RESOURCE_QUOTAS: Final = with_status(
     Strategy(
         default=_default,
-        prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_create=begin_without_status,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         warnings=_warnings,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_spec,
     validate_update=_validate_status,
 )

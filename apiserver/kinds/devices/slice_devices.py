@@ -166,22 +166,22 @@ def _check_consumed(consumptions: list[Obj], path: str, errors: Errors) -> None:
 
 def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None:
     """Check some counters, and the name of their set, which is in a field."""
-    found: Errors = []
+    counter_errors: Errors = []
     name, values = counters.get(field, ""), counters.get("counters") or {}
     if name:
-        add_invalid(found, child(path, field), name, check_dns_label(name))
+        add_invalid(counter_errors, child(path, field), name, check_dns_label(name))
     else:
-        found.append(required(child(path, field)))
+        counter_errors.append(required(child(path, field)))
     where = child(path, "counters")
     if not values:
-        found.append(required(where))
+        counter_errors.append(required(where))
     elif len(values) > _COUNTERS_MAX:
         errors.append(too_many(where, len(values), _COUNTERS_MAX))
     else:
         for each in values:
-            add_invalid(found, where, each, check_dns_label(each))
+            add_invalid(counter_errors, where, each, check_dns_label(each))
     # The type declares all of it, too, but for the number of counters.
-    errors.extend(each._replace(covered=True) for each in found)
+    errors.extend(each._replace(covered=True) for each in counter_errors)
 
 
 def _check_node_selection(device: Obj, path: str, errors: Errors, *, is_per_device: bool) -> None:

@@ -11,7 +11,7 @@ from kvstack.apiserver.kinds.devices.names import check_driver_name, check_pool_
 from kvstack.apiserver.kinds.devices.parts import check_taint
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import keep_all_but_status
 from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
 
 _RULE: Final = f"{TYPES}.DeviceTaintRule"
@@ -43,11 +43,6 @@ def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
     if is_other and taint["timeAdded"] == before.get("timeAdded"):
         taint["timeAdded"] = context.now
     raise_generation(new, old, _SPEC)
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
@@ -107,7 +102,7 @@ TAINT_RULES: Final = with_status(
         has_generation=True,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     validate_update=_validate_status,
     reset_fields=(("metadata",), ("spec",)),
     table=NO_TABLE,

@@ -108,11 +108,11 @@ def _errors(obj: Obj, old: Obj | None) -> list[FieldError]:
     declared: list[FieldError] = []
     _check_ports(errors, obj.get("ports") or [])
     endpoints: list[Obj] = obj.get("endpoints") or []
-    found: list[FieldError] = []
-    _check_endpoints(found, declared, endpoints, obj.get("addressType", ""))
+    endpoint_errors: list[FieldError] = []
+    _check_endpoints(endpoint_errors, declared, endpoints, obj.get("addressType", ""))
     # What older versions let in may stay as it is.
     if old is not None and endpoints == (old.get("endpoints") or []):
-        found, declared = [], []
+        endpoint_errors, declared = [], []
     kind = obj.get("addressType", "")
     if not kind:
         errors_of_type = [required("addressType")]
@@ -120,7 +120,7 @@ def _errors(obj: Obj, old: Obj | None) -> list[FieldError]:
         errors_of_type = [not_supported("addressType", JsonText(kind), _TYPES)]
     else:
         errors_of_type = []
-    return errors + found + errors_of_type + declared
+    return errors + endpoint_errors + errors_of_type + declared
 
 
 def _check_endpoints(errors: Errors, declared: Errors, endpoints: list[Obj], kind: str) -> None:

@@ -35,6 +35,7 @@ from kvstack.apiserver.kinds.rules import (
     all_of,
     needs_formatted,
 )
+from kvstack.apiserver.kinds.status_metadata import keep_spec
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
@@ -54,10 +55,6 @@ def _prepare_create(obj: Obj, _context: Context) -> None:
 def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     new["status"] = old["status"]
     raise_generation(new, old, _SPEC)
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -273,7 +270,7 @@ INGRESSES: Final = with_status(
         has_generation=True,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_spec,
     validate_update=_validate_status,
     update_warnings=_status_warnings,
 )

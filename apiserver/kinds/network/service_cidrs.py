@@ -6,23 +6,14 @@ from kvstack.apimachinery.objects.addresses import parse_cidr, validate_cidr
 from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid, required
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.times import age
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import (
+    begin_without_status,
+    keep_all_but_status,
+    keep_status,
+)
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _PATH: Final = "spec.cidrs"
-
-
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    obj["status"] = {}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -71,12 +62,12 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 SERVICE_CIDRS: Final = with_status(
     Strategy(
-        prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_create=begin_without_status,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     reset_fields=(("metadata",), ("spec",)),
 )

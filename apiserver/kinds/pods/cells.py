@@ -17,21 +17,21 @@ _FINISHED: Final = {
 }
 
 
-class _Counted(NamedTuple):
+class _ContainerCounts(NamedTuple):
     """What the statuses of some containers say together."""
 
     restarts: int
     last_restart: float
     """When the latest of them ended before it was restarted, seconds; 0: none was."""
 
-    def plus(self, status: Obj) -> "_Counted":
+    def plus(self, status: Obj) -> "_ContainerCounts":
         ended = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
         last = float(parse_time(ended)[0]) if ended else 0.0
         restarts = self.restarts + status.get("restartCount", 0)
-        return _Counted(restarts, max(self.last_restart, last))
+        return _ContainerCounts(restarts, max(self.last_restart, last))
 
 
-_NOTHING: Final = _Counted(0, 0.0)
+_NOTHING: Final = _ContainerCounts(0, 0.0)
 
 
 def cells(pod: Obj, now: float) -> list[Any]:
@@ -68,7 +68,7 @@ def row_conditions(pod: Obj) -> list[Obj]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _Counted]:
+def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
     """Return how many containers are ready, the status in a word, and the restarts."""
     status = pod.get("status") or {}
     reason = status.get("reason") or status.get("phase", "")
@@ -93,7 +93,7 @@ def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _Counted]:
 
 def _init_summary(
     pod: Obj, statuses: Sequence[Obj], sidecars: set[str]
-) -> tuple[int, str | None, _Counted, _Counted]:
+) -> tuple[int, str | None, _ContainerCounts, _ContainerCounts]:
     """Return ready sidecars, what initialization waits for, all restarts, those of sidecars."""
     ready = 0
     counted = of_sidecars = _NOTHING
@@ -120,8 +120,8 @@ def _init_summary(
 
 
 def _main_summary(
-    pod: Obj, ready: int, reason: str, counted: _Counted
-) -> tuple[int, str, _Counted]:
+    pod: Obj, ready: int, reason: str, counted: _ContainerCounts
+) -> tuple[int, str, _ContainerCounts]:
     is_running = False
     error = ""
     for status in reversed((pod.get("status") or {}).get("containerStatuses") or ()):

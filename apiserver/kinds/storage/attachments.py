@@ -23,7 +23,7 @@ from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.defaults import default_volume_source
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import keep_all_but_status, keep_status
 from kvstack.apiserver.kinds.storage.volume_specs import check_inline_spec
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
@@ -43,15 +43,6 @@ def _default(obj: Obj) -> None:
 
 def _prepare_create(obj: Obj, _context: Context) -> None:
     obj["status"] = {"attached": False}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -139,13 +130,13 @@ VOLUME_ATTACHMENTS: Final = with_status(
     Strategy(
         default=_default,
         prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         allows_unconditional_update=False,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     validate_update=_validate_update,
     reset_fields=(("metadata",), ("spec",)),
 )

@@ -8,7 +8,11 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns1035_label, check_dns_subdomain
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import (
+    begin_without_status,
+    keep_all_but_status,
+    keep_status,
+)
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 RUNNING: Final = "Running"
@@ -25,19 +29,6 @@ _CONDITIONS: Final = "status.conditions"
 def _default(obj: Obj) -> None:
     obj.setdefault("spec", {}).setdefault("resource", {})
     obj.setdefault("status", {})
-
-
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    obj["status"] = {}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
-
-
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    new["spec"] = old["spec"]
-    keep_metadata(new, old)
 
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
@@ -111,14 +102,14 @@ def _cells(obj: Obj, _now: float) -> list[Any]:
 MIGRATIONS: Final = with_status(
     Strategy(
         default=_default,
-        prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_create=begin_without_status,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         allows_unconditional_update=False,
         cells=_cells,
     ),
-    prepare_update=_prepare_status,
+    prepare_update=keep_all_but_status,
     validate_update=_validate_status,
     reset_fields=(("metadata",), ("spec",)),
 )

@@ -29,7 +29,7 @@ from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.volumes import check_csi_driver_name
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.status_metadata import keep_metadata
+from kvstack.apiserver.kinds.status_metadata import begin_without_status, keep_metadata
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
 _DRIVER: Final = "io.k8s.api.storage.v1.CSINodeDriver"
@@ -37,10 +37,6 @@ _NODE_ID_MAX: Final = 256
 _HEALTH_MAX: Final = 16
 _CONDITION: Final = "io.k8s.api.storage.v1.StorageHealthCondition"
 _HEALTH_STATES: Final = enum_values(_CONDITION, "status")
-
-
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    obj["status"] = {}
 
 
 def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
@@ -161,7 +157,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 CSI_NODES: Final = with_status(
     Strategy(
-        prepare_create=_prepare_create,
+        prepare_create=begin_without_status,
         prepare_update=_prepare_update,
         validate=_validate,
         validate_update=_validate_update,

@@ -20,6 +20,7 @@ from kvstack.apiserver.kinds.deprecations import VOLUME_DEPRECATIONS, node_selec
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value, value_diff
 from kvstack.apiserver.kinds.pods.defaults import default_volume_source
+from kvstack.apiserver.kinds.status_metadata import keep_status
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
 from kvstack.apiserver.kinds.storage.sources import SOURCE_NAMES
 from kvstack.apiserver.kinds.storage.volume_specs import (
@@ -71,10 +72,6 @@ def _default(obj: Obj) -> None:
 
 def _prepare_create(obj: Obj, context: Context) -> None:
     obj["status"] = {"phase": PENDING, "lastPhaseTransitionTime": context.now}
-
-
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    new["status"] = old["status"]
 
 
 def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
@@ -253,7 +250,7 @@ VOLUMES: Final = with_status(
     Strategy(
         default=_default,
         prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
+        prepare_update=keep_status,
         validate=_validate,
         validate_update=_validate_update,
         warnings=_warnings,

@@ -84,7 +84,7 @@ def read_manifests(plugin: str, files: Iterable[tuple[str, bytes]], decode: Deco
     """Return what files hold for a plugin; raises DocumentError, which names the file."""
     kinds = KINDS[plugin]
     resources = dict(each for each in kinds if each is not None)
-    found: Objects = {GroupResource(GROUP, name): [] for name in resources.values()}
+    by_resource: Objects = {GroupResource(GROUP, name): [] for name in resources.values()}
     names: dict[tuple[str, str], str] = {}
     for path, data in files:
         try:
@@ -93,15 +93,15 @@ def read_manifests(plugin: str, files: Iterable[tuple[str, bytes]], decode: Deco
                 obj = decode(kind, text)
                 _check_name(obj, kind, path, names)
                 _check(obj, kind, path)
-                found[GroupResource(GROUP, resources[kind])].append(obj)
+                by_resource[GroupResource(GROUP, resources[kind])].append(obj)
         except DocumentError as error:
             raise DocumentError(f"error loading {path}: {error}") from None
     if kinds.binding is not None:
         main, binding = (GroupResource(GROUP, each[1]) for each in (kinds.main, kinds.binding))
-        _check_references(found[main], found[binding])
-    for objects in found.values():
+        _check_references(by_resource[main], by_resource[binding])
+    for objects in by_resource.values():
         objects.sort(key=lambda each: str(each["metadata"]["name"]))
-    return found
+    return by_resource
 
 
 def _documents(data: bytes) -> Iterable[tuple[str, bytes]]:

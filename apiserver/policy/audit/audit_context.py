@@ -150,10 +150,10 @@ def _reference(attributes: Attributes) -> dict[str, str] | None:
 def _without_managers(obj: object) -> object:
     if not isinstance(obj, Mapping):
         return obj
-    found = dict(obj)
-    metadata = found.get("metadata")
+    shortened = dict(obj)
+    metadata = shortened.get("metadata")
     if isinstance(metadata, Mapping) and "managedFields" in metadata:
-        found["metadata"] = {n: v for n, v in metadata.items() if n != "managedFields"}
-    if isinstance(found.get("items"), list):
-        found["items"] = [_without_managers(each) for each in found["items"]]
-    return found
+        shortened["metadata"] = {n: v for n, v in metadata.items() if n != "managedFields"}
+    if isinstance(shortened.get("items"), list):
+        shortened["items"] = [_without_managers(each) for each in shortened["items"]]
+    return shortened

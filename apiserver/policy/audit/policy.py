@@ -150,7 +150,7 @@ def _rule(item: Document, omitted: frozenset[str], *, omits_fields: bool) -> Rul
         omitted | _stages(item),
         item.flag("omitManagedFields", default=omits_fields),
     )
-    found = Rule(
+    rule = Rule(
         recording,
         frozenset(item.texts("users")),
         frozenset(item.texts("userGroups")),
@@ -160,12 +160,12 @@ def _rule(item: Document, omitted: frozenset[str], *, omits_fields: bool) -> Rul
         _paths(item),
     )
     item.close()
-    if found.paths and (found.resources or found.namespaces):
+    if rule.paths and (rule.resources or rule.namespaces):
         raise DocumentError(
             f"{item.at('nonResourceURLs')}: Invalid value: rules cannot apply to both regular"
             " resources and non-resource URLs"
         )
-    return found
+    return rule
 
 
 def _stages(item: Document) -> frozenset[str]:

@@ -116,18 +116,18 @@ class _Reader:
         if len(entries) > ISSUERS_MAX:
             self.errors.append(too_many("jwt", len(entries), ISSUERS_MAX))
             return ()
-        found: list[JwtSettings] = []
+        settings: list[JwtSettings] = []
         for position, entry in enumerate(entries):
             path = index("jwt", position)
             made = self._issuer(entry, path)
             entry.close()
-            if any(each.issuer == made.issuer for each in found):
+            if any(each.issuer == made.issuer for each in settings):
                 self.errors.append(duplicate(child(path, "issuer", "url"), made.issuer))
             discovery = made.discovery_url
-            if discovery and any(each.discovery_url == discovery for each in found):
+            if discovery and any(each.discovery_url == discovery for each in settings):
                 self.errors.append(duplicate(child(path, "issuer", "discoveryURL"), discovery))
-            found.append(made)
-        return tuple(found)
+            settings.append(made)
+        return tuple(settings)
 
     def anonymous(self, entry: Document | None) -> AnonymousSettings | None:
         if entry is None:
@@ -332,22 +332,22 @@ class _Reader:
         self, entries: list[Document], path: str
     ) -> tuple[list[str], tuple[tuple[str, Expression], ...]]:
         texts: list[str] = []
-        found: dict[str, Expression | None] = {}
+        by_key: dict[str, Expression | None] = {}
         for position, entry in enumerate(entries):
             where = index(path, position)
             key, text = entry.text("key"), entry.text("valueExpression")
             entry.close()
             self._check_key(key, child(where, "key"))
-            if key in found:
+            if key in by_key:
                 self.errors.append(duplicate(child(where, "key"), key))
                 continue
-            found[key] = None
+            by_key[key] = None
             if not text:
                 self.errors.append(required(child(where, "valueExpression")))
                 continue
             texts.append(text)
-            found[key] = self._compiled(text, "claims", child(where, "valueExpression"))
-        return texts, tuple((key, each) for key, each in found.items() if each is not None)
+            by_key[key] = self._compiled(text, "claims", child(where, "valueExpression"))
+        return texts, tuple((key, each) for key, each in by_key.items() if each is not None)
 
     def _check_key(self, key: str, path: str) -> None:
         self.errors += domain_prefixed_path(path, key)

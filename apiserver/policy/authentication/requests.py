@@ -149,19 +149,19 @@ def protocol_token(credentials: Credentials) -> str:
 
     Raises AuthenticationError.
     """
-    found: list[str] = []
+    encodings: list[str] = []
     others = 0
     for each in _parts(credentials.protocols):
         if each.startswith(PROTOCOL_PREFIX):
-            found.append(each[len(PROTOCOL_PREFIX) :])
+            encodings.append(each[len(PROTOCOL_PREFIX) :])
         else:
             others += 1
-    if not found:
+    if not encodings:
         return ""
-    if len(found) > 1:
+    if len(encodings) > 1:
         raise AuthenticationError("multiple base64.bearer.authorization tokens specified")
     try:
-        encoded = found[0].encode() + b"=" * (-len(found[0]) % 4)
+        encoded = encodings[0].encode() + b"=" * (-len(encodings[0]) % 4)
         token = base64.b64decode(encoded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise AuthenticationError("invalid base64.bearer.authorization token encoding") from None

@@ -90,21 +90,21 @@ def read_authorizers(
     """
     document = config_document.read(data, _KINDS)
     errors: list[FieldError] = []
-    found: list[AuthorizerChoice] = []
+    choices: list[AuthorizerChoice] = []
     entries = document.items("authorizers")
     document.close()
     if not entries:
         errors.append(required("authorizers", "at least one authorization mode must be defined"))
     for position, each in enumerate(entries):
         path = index("authorizers", position)
-        choice = _choice(each, path, found, file_problem, errors)
+        choice = _choice(each, path, choices, file_problem, errors)
         each.close()
         if choice is not None:
-            found.append(choice)
+            choices.append(choice)
     if errors:
         raise DocumentError(summary(errors))
-    _check_names(found, needed)
-    return found
+    _check_names(choices, needed)
+    return choices
 
 
 def _check_names(found: Collection[AuthorizerChoice], needed: Collection[str]) -> None:

@@ -42,21 +42,21 @@ class Demand:
             self._square_area += old * old * elapsed
             self._at_ns = now_ns
         self.value = value
-        if value > self._high:
+        if value > self._high:  # noqa: PLR1730 - hot path
             self._high = value
 
     def end_period(self, now_ns: int) -> Period:
         """Return what was seen since the last call, and take it into the smoothed value."""
         self.set(self.value, now_ns)
         elapsed = now_ns - self._began_ns
-        found = Period(0.0, 0.0, self._high)
+        period = Period(0.0, 0.0, self._high)
         if elapsed > 0:
             average = self._area / elapsed
             variance = max(self._square_area / elapsed - average * average, 0.0)
-            found = Period(average, sqrt(variance), self._high)
-            envelope = found.average + found.deviation
+            period = Period(average, sqrt(variance), self._high)
+            envelope = period.average + period.deviation
             self.smoothed = max(envelope, SMOOTHING * self.smoothed + (1 - SMOOTHING) * envelope)
         self._area = self._square_area = 0
         self._high = self.value
         self._began_ns = now_ns
-        return found
+        return period

@@ -246,7 +246,7 @@ def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
 
 def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
     """Probes and hooks reach nothing but the pod itself."""
-    found: set[str] = set()
+    hosts_found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         lifecycle = container.get("lifecycle") or {}
@@ -254,14 +254,16 @@ def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
         handlers += [lifecycle.get(each) or {} for each in _HANDLERS]
         hosts = ((each.get(kind) or {}).get("host") for each in handlers for kind in _HOSTED)
         of_container = {each for each in hosts if each}
-        found.update(of_container)
+        hosts_found.update(of_container)
         return bool(of_container)
 
     names = sorted(set(_names(spec, is_bad)))
     if not names:
         return None
     uses = "uses" if len(names) == 1 else "use"
-    hosts = f"{_counted('probe or lifecycle host', len(found))} {_quoted(sorted(found))}"
+    hosts = (
+        f"{_counted('probe or lifecycle host', len(hosts_found))} {_quoted(sorted(hosts_found))}"
+    )
     return Finding("probe or lifecycle host", f"{_containers(names)} {uses} {hosts}")
 
 
@@ -409,7 +411,7 @@ def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
 
 def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
     """All capabilities are dropped; only low ports may be bound."""
-    found: set[str] = set()
+    added: set[str] = set()
 
     def lacks_drop(container: Obj) -> bool:
         capabilities = _context(container).get("capabilities") or {}
@@ -418,7 +420,7 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
     def adds(container: Obj) -> bool:
         capabilities = _context(container).get("capabilities") or {}
         others = set(capabilities.get("add") or ()) - {"NET_BIND_SERVICE"}
-        found.update(others)
+        added.update(others)
         return bool(others)
 
     told: list[str] = []
@@ -426,7 +428,7 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
         told.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
     if names := _names(spec, adds):
         told.append(
-            f"{_containers(names)} must not include {_quoted(sorted(found))} in"
+            f"{_containers(names)} must not include {_quoted(sorted(added))} in"
             " securityContext.capabilities.add"
         )
     return Finding("unrestricted capabilities", "; ".join(told)) if told else None

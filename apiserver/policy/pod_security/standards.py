@@ -73,7 +73,7 @@ def policy_of(
     if _LABELS.isdisjoint(labels):
         return defaults, []
     errors: list[FieldError] = []
-    found: dict[str, Standard] = {}
+    standards: dict[str, Standard] = {}
     for mode, default in zip(Policy._fields, defaults, strict=True):
         level, minor = default
         given = labels.get(f"{_PREFIX}{mode}")
@@ -88,8 +88,8 @@ def policy_of(
             minor = LATEST if parsed is None else parsed
             if parsed is None:
                 errors.append(_error(f"{mode}-version", version, _BAD_VERSION))
-        found[mode] = Standard(level, minor)
-    policy = Policy(**found)
+        standards[mode] = Standard(level, minor)
+    policy = Policy(**standards)
     return _with_warnings(policy, labels), errors
 
 

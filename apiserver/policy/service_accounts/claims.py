@@ -142,13 +142,13 @@ def parse_legacy_claims(payload: Mapping[str, Any]) -> LegacyClaims:
 
 def parse_audiences(payload: Mapping[str, Any]) -> tuple[str, ...]:
     """Return whom the token is for; one audience may stand without a list. Raises ClaimsError."""
-    found: object = payload.get("aud")
-    if found is None:
+    audiences: object = payload.get("aud")
+    if audiences is None:
         return ()
-    if isinstance(found, str):
-        return (found,)
-    if isinstance(found, Sequence) and all(isinstance(each, str) for each in found):
-        return tuple(found)
+    if isinstance(audiences, str):
+        return (audiences,)
+    if isinstance(audiences, Sequence) and all(isinstance(each, str) for each in audiences):
+        return tuple(audiences)
     raise ClaimsError("aud is neither a text nor a list of texts")
 
 

@@ -27,7 +27,7 @@ from kvstack.apiserver.registry.encryption.kms import KmsProvider, KmsService
 from kvstack.apiserver.registry.encryption.providers import (
     Counts,
     Identity,
-    Named,
+    NamedProvider,
     OneKey,
     Prefixed,
 )
@@ -66,17 +66,17 @@ class _Rules:
             self._built[resource] = Prefixed(named, UNMATCHED, counts) if named else None
         return self._built[resource]
 
-    def _named(self, config: ProviderConfig) -> Named:
+    def _named(self, config: ProviderConfig) -> NamedProvider:
         match config:
             case Keys(kind, keys):
                 make = _CIPHERS[kind]
-                named = [Named(f"{e.name}:".encode(), OneKey(make(e.secret))) for e in keys]
+                named = [NamedProvider(f"{e.name}:".encode(), OneKey(make(e.secret))) for e in keys]
                 text = f"no matching key was found for the provided {_SHOWN[kind]} transformer"
-                return Named(f"k8s:enc:{kind}:v1:".encode(), Prefixed(named, text))
+                return NamedProvider(f"k8s:enc:{kind}:v1:".encode(), Prefixed(named, text))
             case Kms(name):
-                return Named(KMS_PREFIX + f"{name}:".encode(), self.plugins[config])
+                return NamedProvider(KMS_PREFIX + f"{name}:".encode(), self.plugins[config])
             case _:
-                return Named(b"", Identity())
+                return NamedProvider(b"", Identity())
 
 
 class _ResourceTransformer:

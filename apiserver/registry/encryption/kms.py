@@ -147,17 +147,17 @@ class KmsProvider:
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
         """Return the plain value; its seed must have been fetched. Raises TransformError."""
-        found = _read(sealed)
-        key = _key_of(found)
+        envelope = _read(sealed)
+        key = _key_of(envelope)
         cipher = self._ciphers.get(key)
         if cipher is None:
             why = self._failures.get(key, "its key was not fetched")
             raise TransformError(f"failed to decrypt DEK, error: {why}")
         current = self._current
         is_stale = current is not None and (
-            found.seed_type != _SEED or found.seed.key_id != current.seed.key_id
+            envelope.seed_type != _SEED or envelope.seed.key_id != current.seed.key_id
         )
-        return Plain(cipher.open(found.data, context), is_stale)
+        return Plain(cipher.open(envelope.data, context), is_stale)
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Have the seeds of values decrypted that are not known yet."""

@@ -28,7 +28,7 @@ class Provider(Protocol):
         ...
 
 
-class Named(NamedTuple):
+class NamedProvider(NamedTuple):
     """A provider and the prefix of its values."""
 
     prefix: bytes
@@ -85,7 +85,7 @@ class Prefixed:
     """Providers told apart by prefixes; a provider itself."""
 
     def __init__(
-        self, providers: Iterable[Named], unmatched: str, counts: Counts | None = None
+        self, providers: Iterable[NamedProvider], unmatched: str, counts: Counts | None = None
     ) -> None:
         """Take at least one; unmatched: what is told of a value that none is for."""
         self.providers: Final = tuple(providers)

@@ -9,20 +9,27 @@ from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.certs.cluster_files import ClusterPlan, give_to, make_cluster_files
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.process.command import Command, run_command
 
 COMMAND: Final = "kvstack certs"
-ABOUT: Final = "Makes the certificates and kubeconfigs of a cluster of several machines."
+ABOUT: Final = "Create the certificates and kubeconfigs of a cluster of several machines."
 FAILED: Final = 1
 
 _GROUP: Final = "Cluster"
 TABLE: Final = FlagTable(
     (
-        Flag("directory", _GROUP, Kind.TEXT, "certs", Effect.LIVE, "where they are put"),
-        Flag("members", _GROUP, Kind.LIST, "", Effect.LIVE, "names or addresses of stores"),
+        Flag("directory", _GROUP, Kind.TEXT, "certs", Effect.LIVE, "directory of the output"),
+        Flag(
+            "members",
+            _GROUP,
+            Kind.LIST,
+            "",
+            Effect.LIVE,
+            "names or addresses of the store's members",
+        ),
         Flag(
             "api-servers",
             _GROUP,
@@ -55,7 +62,14 @@ TABLE: Final = FlagTable(
             Effect.LIVE,
             "ranges of cluster IPs, as API servers have them",
         ),
-        Flag("owner", _GROUP, Kind.TEXT, "", Effect.LIVE, "USER:GROUP in numbers; empty: who runs"),
+        Flag(
+            "owner",
+            _GROUP,
+            Kind.TEXT,
+            "",
+            Effect.LIVE,
+            "owner of the files as numeric UID:GID; default: the current user",
+        ),
         Flag("help", "Global", Kind.BOOL, "false", Effect.LIVE, "show this text"),
     ),
     {"h": "help"},
@@ -67,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _make)
 
 
-def _make(given: Given) -> None:
+def _make(given: CommandLine) -> None:
     reader = FlagReader(given, [])
     directory = Path(reader.text("directory"))
     try:

@@ -79,7 +79,7 @@ def _audit_sink(reader: FlagReader, kind: str, target: str) -> AuditSinkOptions:
         reader.float(f"{flag}-batch-throttle-qps"),
         reader.int(f"{flag}-batch-throttle-burst"),
     )
-    found = AuditSinkOptions(
+    options = AuditSinkOptions(
         reader.text(target),
         reader.text(f"{flag}-mode"),
         batching,
@@ -90,9 +90,9 @@ def _audit_sink(reader: FlagReader, kind: str, target: str) -> AuditSinkOptions:
     version = reader.text(f"{flag}-version")
     if version != "audit.k8s.io/v1":
         reader.wrong.append('invalid group version, allowed versions are ["audit.k8s.io/v1"]')
-    if found.target:
-        reader.wrong += _faults_of(kind, found)
-    return found
+    if options.target:
+        reader.wrong += _faults_of(kind, options)
+    return options
 
 
 def _faults_of(kind: str, sink: AuditSinkOptions) -> list[str]:

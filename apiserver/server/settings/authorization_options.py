@@ -37,23 +37,23 @@ class AuthorizationOptions:
 
 def modes(reader: FlagReader) -> tuple[str, ...]:
     """Return the modes in their order; appends to the reader what is wrong with them."""
-    found = reader.texts("authorization-mode") or ("AlwaysAllow",)
+    named = reader.texts("authorization-mode") or ("AlwaysAllow",)
     wrong = reader.wrong
-    for each in found:
+    for each in named:
         if each not in MODES:
             wrong.append(f"authorization-mode {quote(each)} is not a valid mode")
     for mode, flag, what in (
         ("ABAC", "authorization-policy-file", "authorization policy file"),
         ("Webhook", "authorization-webhook-config-file", "authorization config file"),
     ):
-        if mode in found and not reader.text(flag):
+        if mode in named and not reader.text(flag):
             wrong.append(f"authorization-mode {mode}'s {what} not passed")
-        if mode not in found and reader.text(flag) and not reader.text(_CONFIG):
+        if mode not in named and reader.text(flag) and not reader.text(_CONFIG):
             wrong.append(f"cannot specify --{flag} without mode {mode}")
-    if len(set(found)) < len(found):
-        told = " ".join(quote(each) for each in found)
+    if len(set(named)) < len(named):
+        told = " ".join(quote(each) for each in named)
         wrong.append(f"authorization-mode [{told}] has mode specified more than once")
-    return found
+    return named
 
 
 def authorization_options(reader: FlagReader) -> AuthorizationOptions:

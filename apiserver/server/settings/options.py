@@ -36,7 +36,7 @@ from kvstack.apiserver.server.settings.authorization_options import (
 from kvstack.apiserver.server.settings.flags import FLAGS
 from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given, shown_value
+from kvstack.component.flags.command_line import CommandLine, shown_value
 from kvstack.component.flags.flag_reader import FlagReader as _Reader
 from kvstack.component.net.port_range import PortRange, parse_range
 
@@ -167,7 +167,7 @@ class Options:
     """All flags as they are in force, by name: to be shown."""
 
 
-def options_of(given: Given) -> Options:
+def options_of(given: CommandLine) -> Options:
     """Return the settings of a command line; raises ConfigError with all that is wrong."""
     wrong: list[str] = []
     reader = _Reader(given, wrong)
@@ -391,21 +391,21 @@ def _check_both_plugins(options: Options, wrong: list[str]) -> None:
 def _service_ranges(reader: _Reader) -> tuple[AddressRange, ...]:
     text = reader.text("service-cluster-ip-range") or DEFAULT_SERVICE_RANGE
     parts = [each.strip() for each in text.split(",")]
-    found: list[AddressRange] = []
+    ranges: list[AddressRange] = []
     for each in parts[:2]:
         try:
             ip_network(each, strict=False)
-            found.append(address_range(each))
+            ranges.append(address_range(each))
         except ValueError as error:
             reader.wrong.append(f"--service-cluster-ip-range {quote(each)}: {error}")
     if len(parts) > 2:
         reader.wrong.append("--service-cluster-ip-range must not contain more than two entries")
-    if len(found) == 2 and found[0].family == found[1].family:
+    if len(ranges) == 2 and ranges[0].family == ranges[1].family:
         reader.wrong.append(
             "--service-cluster-ip-range and --secondary-service-cluster-ip-range must be of"
             " different IP family"
         )
-    return tuple(found)
+    return tuple(ranges)
 
 
 def _reconciler(reader: _Reader) -> str:

@@ -47,19 +47,19 @@ class IdentityLease:
 
     async def renew(self) -> None:
         """Make or renew it; raises ApiError."""
-        found = self._loopback.get(LEASES, NAMESPACE, self.name)
+        lease = self._loopback.get(LEASES, NAMESPACE, self.name)
         now = micro_time(self._clock)
         spec = {
             "holderIdentity": self._holder,
             "leaseDurationSeconds": LIFE_S,
             "renewTime": now,
         }
-        if found is None:
+        if lease is None:
             await self._loopback.create(LEASES, {"metadata": self._metadata({}), "spec": spec})
             return
-        metadata = {**found["metadata"], **self._metadata(found["metadata"])}
+        metadata = {**lease["metadata"], **self._metadata(lease["metadata"])}
         await self._loopback.update(
-            LEASES, {**found, "metadata": metadata, "spec": {**found["spec"], **spec}}
+            LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], **spec}}
         )
 
     async def collect(self) -> None:

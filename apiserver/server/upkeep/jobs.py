@@ -276,7 +276,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             "encryption", lambda: at_rest.keep(registry), every_s=UNHEALTHY_S, begins_later=True
         )
     look = Unused(registry, cluster.site.router).look
-    yield Job("unused memory", _plain(look), every_s=unused.PERIOD_S, begins_later=True)
+    yield Job("unused memory", look, every_s=unused.PERIOD_S, begins_later=True)
     yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
     yield Job(
         "authorities",

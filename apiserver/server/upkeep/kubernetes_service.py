@@ -111,8 +111,8 @@ class KubernetesService:
         if self._node_port:
             type_ = "NodePort"
             port["nodePort"] = self._node_port
-        found = self._loopback.get(_SERVICES, NAMESPACE, NAME)
-        if found is None:
+        service = self._loopback.get(_SERVICES, NAMESPACE, NAME)
+        if service is None:
             metadata = {"name": NAME, "namespace": NAMESPACE, "labels": _LABELS}
             spec = {
                 "clusterIP": self._cluster_ip,
@@ -122,9 +122,9 @@ class KubernetesService:
                 "type": type_,
             }
             await self._create(_SERVICES, {"metadata": metadata, "spec": spec})
-        elif found["spec"].get("ports") != [port] or found["spec"].get("type") != type_:
-            spec = {**found["spec"], "ports": [port], "type": type_}
-            await self._loopback.update(_SERVICES, {**found, "spec": spec})
+        elif service["spec"].get("ports") != [port] or service["spec"].get("type") != type_:
+            spec = {**service["spec"], "ports": [port], "type": type_}
+            await self._loopback.update(_SERVICES, {**service, "spec": spec})
 
     async def _keep_endpoints(self, addresses: Sequence[str]) -> None:
         if not addresses:
@@ -140,17 +140,17 @@ class KubernetesService:
         self, resource: GroupResource, labels: dict[str, str], wanted: dict[str, Any]
     ) -> None:
         """Make an object be as wanted, if it is not."""
-        found = self._loopback.get(resource, NAMESPACE, NAME)
-        if found is None:
+        stored = self._loopback.get(resource, NAMESPACE, NAME)
+        if stored is None:
             metadata = {"name": NAME, "namespace": NAMESPACE, "labels": labels}
             await self._create(resource, {"metadata": metadata, **wanted})
             return
-        own = found["metadata"].get("labels") or {}
-        is_same = all((found.get(name) or []) == value for name, value in wanted.items())
+        own = stored["metadata"].get("labels") or {}
+        is_same = all((stored.get(name) or []) == value for name, value in wanted.items())
         if is_same and all(own.get(name) == value for name, value in labels.items()):
             return
-        metadata = {**found["metadata"], "labels": {**own, **labels}}
-        await self._loopback.update(resource, {**found, "metadata": metadata, **wanted})
+        metadata = {**stored["metadata"], "labels": {**own, **labels}}
+        await self._loopback.update(resource, {**stored, "metadata": metadata, **wanted})
 
     async def _create(self, resource: GroupResource, obj: Obj) -> None:
         try:

@@ -22,7 +22,8 @@ from kvstack.apiserver.verbs.deletion.deletion_rules import rule_of
 from kvstack.apiserver.verbs.forms import bodies
 from kvstack.apiserver.verbs.options import DeleteOptions
 from kvstack.apiserver.verbs.permission import check_may
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
+from kvstack.apiserver.verbs.stages import STORE, timed
 from kvstack.apiserver.verbs.writing import admission, allocations, storing
 from kvstore.client.errors import StoreError
 
@@ -31,7 +32,7 @@ _UNSAFE_VERB: Final = "unsafe-delete-ignore-read-errors"
 _READABLE: Final = "unsafe deletion is not allowed because the object is decodable from storage"
 
 
-async def delete(call: Call) -> Stored | Made:
+async def delete(call: Call) -> Stored | Computed:
     """Delete the object of the path; raises ApiError."""
     given, refusal = await call.apart(read_options, call), call.endpoint.main.deletion.refusal
     if refusal is not None and (why := refusal(call.info.name)):
@@ -44,24 +45,24 @@ def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
     body = None
     if call.body:
         body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
-    found = options.delete_options(call.query, body)
+    given = options.delete_options(call.query, body)
     if is_collection:
-        options.check_of_collection(found)
-    elif found.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
+        options.check_of_collection(given)
+    elif given.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
         raise status.internal_error(f"no unsafe deleter provided, can not honor {options.UNSAFE}")
     if body is not None:
         # Upstream records these options in the version that it handles them in.
-        call.note({**found.to_object(), "apiVersion": "meta.k8s.io/__internal"})
+        call.note({**given.to_object(), "apiVersion": "meta.k8s.io/__internal"})
     warning = call.endpoint.main.deletion.orphans_warning
-    is_silent = found.policy or found.ignores_read_errors
-    if warning and found.orphan_dependents is None and not is_silent:
+    is_silent = given.policy or given.ignores_read_errors
+    if warning and given.orphan_dependents is None and not is_silent:
         call.warnings.append(warning)
-    return found
+    return given
 
 
 async def delete_object(
     call: Call, name: str, given: DeleteOptions, *, admits: bool = True
-) -> Stored | Made:
+) -> Stored | Computed:
     """Delete an object; admits: whether admission is asked. Raises ApiError."""
     collection = call.collection
     key = object_key(call.namespace, name)
@@ -74,7 +75,7 @@ async def delete_object(
         if record is None:
             raise status.not_found(call.endpoint.resource, name)
         try:
-            done = await _attempt(call, collection, record, name, given, admits=admits)
+            done = await _attempt(call, collection, record, given, admits=admits)
         except ApiError as error:
             if not is_guess or errors.is_of_store(error):
                 raise
@@ -95,11 +96,10 @@ async def _attempt(
     call: Call,
     collection: Collection,
     record: Record,
-    name: str,
     given: DeleteOptions,
     *,
     admits: bool,
-) -> Stored | Made | Raced:
+) -> Stored | Computed | Raced:
     if given.ignores_read_errors:
         return await _remove_unread(call, collection, record)
     call.note_stored(record)
@@ -117,7 +117,7 @@ async def _attempt(
     return await _mark(call, collection, record, planned, given)
 
 
-async def _remove_unread(call: Call, collection: Collection, record: Record) -> Made | Raced:
+async def _remove_unread(call: Call, collection: Collection, record: Record) -> Computed | Raced:
     """Remove what cannot be read: nobody can be asked about it, nothing can hold it."""
     await check_may(call, _UNSAFE_VERB)
     if not record.error:
@@ -126,7 +126,8 @@ async def _remove_unread(call: Call, collection: Collection, record: Record) -> 
         text = storing.storage_error(key, _READABLE)
         raise status.conflict(call.endpoint.resource, record.name, text)
     try:
-        gone = await call.env.registry.writes.delete(collection, record)
+        removing = call.env.registry.writes.delete(collection, record)
+        gone = await timed(call.env.clock, call.spent, STORE, removing)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     return gone if isinstance(gone, Raced) else _success(call, record.name, "")
@@ -144,7 +145,7 @@ async def _admit(call: Call, record: Record, given: DeleteOptions) -> None:
 
 async def _mark(
     call: Call, collection: Collection, record: Record, planned: Plan, given: DeleteOptions
-) -> Stored | Made | Raced:
+) -> Stored | Computed | Raced:
     """Store an object that is on its way out, and remove it if it may go at once."""
     endpoint, obj = call.endpoint, planned.obj
     is_end = planned.operation is Operation.END
@@ -154,11 +155,12 @@ async def _mark(
         shown = endpoint.from_hub(obj)
         if endpoint.converted_version is not None:
             shown = await endpoint.converted_version.object(shown)
-        return Made(shown, endpoint.kind, call.object_type)
+        return Computed(shown, endpoint.kind, call.object_type)
     if obj == await call.apart(record.parse):
         return Stored(record)
     try:
-        written = await call.env.registry.writes.replace(collection, record, obj)
+        marking = call.env.registry.writes.replace(collection, record, obj)
+        written = await timed(call.env.clock, call.spent, STORE, marking)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(written, Raced):
@@ -173,11 +175,12 @@ async def _mark(
 
 async def _remove(
     call: Call, collection: Collection, record: Record, given: DeleteOptions
-) -> Stored | Made | Raced:
+) -> Stored | Computed | Raced:
     if not given.dry_run:
         try:
             also = await allocations.for_gone(call, await call.apart(record.parse))
-            gone = await call.env.registry.writes.delete(collection, record, also=also)
+            removing = call.env.registry.writes.delete(collection, record, also=also)
+            gone = await timed(call.env.clock, call.spent, STORE, removing)
         except StoreError as error:
             raise errors.api_error(error, collection.resource, "delete") from error
         if isinstance(gone, Raced):
@@ -189,7 +192,7 @@ async def _remove(
         # Upstream shows what it has not filled in.
         kind = call.endpoint.kind
         zero = {"kind": kind.kind, "apiVersion": kind.api_version, **call.endpoint.fields.zero}
-        return Made(zero, kind, call.object_type)
+        return Computed(zero, kind, call.object_type)
     if _returns_object(call):
         return Stored(record)
     obj = await call.apart(record.parse)
@@ -200,6 +203,6 @@ def _returns_object(call: Call) -> bool:
     return call.endpoint.row.returns_deleted or call.endpoint.main.deletion.returns_object
 
 
-def _success(call: Call, name: str, uid: str) -> Made:
+def _success(call: Call, name: str, uid: str) -> Computed:
     told = deleted_status(call.endpoint.resource, name, uid)
-    return Made(told, _STATUS, built_in_type(_STATUS))
+    return Computed(told, _STATUS, built_in_type(_STATUS))

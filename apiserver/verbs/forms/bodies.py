@@ -20,7 +20,12 @@ from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.objects.text.json_text import HugeNumberError, Json
 from kvstack.apimachinery.objects.text.value_limit import check_json
 from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
-from kvstack.apimachinery.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apimachinery.schema.decode import (
+    DecodedWithEmpty,
+    DecodeError,
+    decode,
+    decode_as_given,
+)
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.protobuf.codec import from_protobuf
 from kvstack.apimachinery.schema.protobuf.envelope import MAGIC, unwrap
@@ -284,7 +289,7 @@ def _table() -> Table:
     return load()
 
 
-def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> AsGiven:
+def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> DecodedWithEmpty:
     """Return the object, and what a strict reader says; raises DecodeError."""
     value = plain.value
     if plain.huge:  # which fails where it is read: everywhere, if nothing has a type

@@ -14,7 +14,12 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects.text import json_text
-from kvstack.apimachinery.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apimachinery.schema.decode import (
+    DecodedWithEmpty,
+    DecodeError,
+    decode,
+    decode_as_given,
+)
 from kvstack.apimachinery.schema.types import Shape, Type
 
 _GO_KINDS: Final = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map"}
@@ -31,7 +36,7 @@ _REACHES_RAW: Final = "reaches raw content"
 _NUMBERS: Final = frozenset((Shape.INT32, Shape.INT64, Shape.FLOAT64))
 
 
-def read(value: Any, type_: Type) -> AsGiven:  # noqa: ANN401 — a map, or it is refused
+def read(value: Any, type_: Type) -> DecodedWithEmpty:  # noqa: ANN401 — a map, or it is refused
     """Return a plain value as its type reads it; raises DecodeError."""
     try:
         return decode_as_given(_written_anew(value, type_), type_)

@@ -18,19 +18,19 @@ from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.interfaces import ObjectSource
 from kvstack.apiserver.verbs.reading import get_and_list
-from kvstack.apiserver.verbs.results import Listing, Made
+from kvstack.apiserver.verbs.results import Computed, Listing
 
 _UNVERSIONED: Final = 0
 
 
-async def get(call: Call) -> Made:
+async def get(call: Call) -> Computed:
     """Return one object; raises ApiError."""
     source, name = _source(call), call.info.name
     if name not in source.names:
         resource = call.endpoint.resource
         singular = GroupResource(resource.group, call.endpoint.row.singular)
         raise status.not_found(singular, name)
-    return Made(await _made(call, source, name), call.endpoint.kind, call.object_type)
+    return Computed(await _made(call, source, name), call.endpoint.kind, call.object_type)
 
 
 async def list_objects(call: Call) -> Listing:

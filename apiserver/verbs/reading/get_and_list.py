@@ -61,21 +61,21 @@ async def page_of(call: Call, selection: Selection, asked: ListOptions) -> Page:
     converted, matches = call.endpoint.converted_version, selection.matches
     if converted is None or matches is None or not selection.needs_converted:
         return await call.endpoint.read_all(await reads.list(collection, selection, asked))
-    found: list[Record] = []
+    kept_records: list[Record] = []
     while True:
         page = await reads.list(collection, selection.unfiltered(), asked)
         records = await converted.records(page.records)
         for position, each in enumerate(records):
             if not matches(each):
                 continue
-            found.append(each)
+            kept_records.append(each)
             is_last = position + 1 == len(records) and not page.continue_token
-            if len(found) == asked.limit and not is_last:
+            if len(kept_records) == asked.limit and not is_last:
                 last = each.key.removeprefix(selection.prefix)
                 token = continue_token.after(page.revision, last)
-                return Page(found, page.revision, token)
+                return Page(kept_records, page.revision, token)
         if not page.continue_token:
-            return Page(found, page.revision)
+            return Page(kept_records, page.revision)
         asked = ListOptions(None, "", asked.limit, page.continue_token)
 
 

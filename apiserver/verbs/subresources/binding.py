@@ -18,7 +18,7 @@ from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
-from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.results import Computed
 from kvstack.apiserver.verbs.writing import admission, plain_updates, storing
 from kvstack.apiserver.verbs.writing.request_body import read_body
 
@@ -26,7 +26,7 @@ PODS: Final = GroupResource("", "pods")
 _STATUS: Final = Kind("", "v1", "Status")
 
 
-async def create(call: Call) -> Made:
+async def create(call: Call) -> Computed:
     """Bind a pod; raises ApiError."""
     given = options.write_options(options.CREATE, call.query)
     binding = await call.apart(read_body, call, given)
@@ -50,7 +50,7 @@ async def create(call: Call) -> Made:
     return success()
 
 
-def success() -> Made:
+def success() -> Computed:
     """Return the Status that answers an act."""
     obj = {
         "kind": "Status",
@@ -59,7 +59,7 @@ def success() -> Made:
         "status": "Success",
         "code": 201,
     }
-    return Made(obj, _STATUS, built_in_type(_STATUS), 201)
+    return Computed(obj, _STATUS, built_in_type(_STATUS), 201)
 
 
 async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> None:

@@ -32,7 +32,7 @@ from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.deletion.delete import delete_object
 from kvstack.apiserver.verbs.options import DeleteOptions
-from kvstack.apiserver.verbs.results import Made
+from kvstack.apiserver.verbs.results import Computed
 from kvstack.apiserver.verbs.subresources.binding import PODS, success
 from kvstack.apiserver.verbs.writing import admission, plain_updates, storing
 from kvstack.apiserver.verbs.writing.request_body import read_body
@@ -40,7 +40,7 @@ from kvstack.apiserver.verbs.writing.request_body import read_body
 BUDGETS: Final = GroupResource("policy", "poddisruptionbudgets")
 
 
-async def create(call: Call) -> Made:
+async def create(call: Call) -> Computed:
     """Evict a pod; raises ApiError."""
     given = options.write_options(options.CREATE, call.query)
     eviction = await call.apart(read_body, call, given)

@@ -21,7 +21,7 @@ from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
 from kvstack.apiserver.verbs.reading import get_and_list
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
 from kvstack.apiserver.verbs.writing import admission, storing, update_loop
 from kvstack.apiserver.verbs.writing.update_loop import Changed, Update
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _MISMATCH: Final = "UID in precondition: {}, UID in object meta: {}"
 
 
-async def get(call: Call) -> Made:
+async def get(call: Call) -> Computed:
     """Return the Scale of a workload; raises ApiError."""
     stored = await get_and_list.get(call)
     scaling = _scaling(call)
     scale = (scaling.read or scaling.scale_of)(stored.record.parse())
-    return Made(scale, call.endpoint.kind, call.object_type)
+    return Computed(scale, call.endpoint.kind, call.object_type)
 
 
-async def change(call: Call, update: Update) -> Made:
+async def change(call: Call, update: Update) -> Computed:
     """Change a Scale, and its workload with it; raises ApiError."""
     update.as_seen = _scaling(call).scale_of
     update.uid = ""
@@ -55,8 +55,8 @@ def _scaling(call: Call) -> Scaling:
     return call.endpoint.main.scaling or WORKLOADS
 
 
-def _answer(call: Call, parent: Obj) -> Made:
-    return Made(_scaling(call).scale_of(parent), call.endpoint.kind, call.object_type)
+def _answer(call: Call, parent: Obj) -> Computed:
+    return Computed(_scaling(call).scale_of(parent), call.endpoint.kind, call.object_type)
 
 
 def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:

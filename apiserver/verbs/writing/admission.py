@@ -13,6 +13,7 @@ from kvstack.apiserver.policy.admission.request import AdmissionRequest, Version
 from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms.versions import RequestVersions
+from kvstack.apiserver.verbs.stages import ADMISSION, timed
 
 
 def admission_of(
@@ -70,7 +71,7 @@ async def mutate(
     entries = None if metadata is None else metadata.get("managedFields")
     waiting = call.env.admission.mutate(asked)
     if waiting is not None:
-        await waiting
+        await timed(call.env.clock, call.spent, ADMISSION, waiting)
     if obj is None or metadata is None:
         return
     metadata = obj["metadata"]  # plugins put another in its place, since it may be shared
@@ -98,5 +99,5 @@ async def validate(
         asked.name = (obj.get("metadata") or {}).get("name", "")
     waiting = call.env.admission.validate(asked)
     if waiting is not None:
-        await waiting
+        await timed(call.env.clock, call.spent, ADMISSION, waiting)
     asked.name = name

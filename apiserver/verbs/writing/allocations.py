@@ -105,7 +105,7 @@ async def _allocate(
     pools = Pools(
         families=list(dict.fromkeys(each.family for each in settings.service_ranges)) or ["IPv4"],
         ranges=_ranges(call),
-        taken_addresses=_Taken(addresses),
+        taken_addresses=_ClaimedAddresses(addresses),
         port_range=settings.node_ports,
         taken_ports=taken,
         random_below=call.env.random.randrange,
@@ -130,7 +130,7 @@ def _ranges(call: Call) -> list[AddressRange]:
     return found or list(call.env.settings.service_ranges)
 
 
-class _Taken:
+class _ClaimedAddresses:
     """The addresses that are claimed, as far as this server knows."""
 
     def __init__(self, addresses: Collection) -> None:
@@ -144,7 +144,7 @@ def _address_changes(
     call: Call, obj: Obj, addresses: Collection, allocation: Allocation
 ) -> list[Also]:
     prefixes, meta = call.env.registry.watch_cache.prefixes, obj["metadata"]
-    found: list[Also] = []
+    changes: list[Also] = []
     for address in allocation.claimed_addresses:
         made = ip_address_object(address, meta.get("namespace", ""), meta.get("name", ""))
         metadata.fill_system_fields(made["metadata"], call.env.identifiers.new_uid(), call.now)
@@ -152,13 +152,13 @@ def _address_changes(
         if endpoint is not None:
             managers.on_create(endpoint.fields, made, _MANAGER, call.now)
         value = addresses.value(address, addresses.codec.to_body(made))
-        found.append(Also(prefixes.key(addresses.prefix, address), 0, value))
+        changes.append(Also(prefixes.key(addresses.prefix, address), 0, value))
     for address in allocation.released_addresses:
         record = addresses.guess(address)
         if record is not None:
             key = prefixes.key(addresses.prefix, address)
-            found.append(Also(key, record.revision, None))
-    return found
+            changes.append(Also(key, record.revision, None))
+    return changes
 
 
 async def _taken_ports(call: Call, port_range: PortRange) -> tuple[int, int]:

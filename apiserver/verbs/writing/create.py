@@ -22,7 +22,7 @@ from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms.converting import settled
 from kvstack.apiserver.verbs.options import WriteOptions
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
 from kvstack.apiserver.verbs.writing import admission, allocations, storing
 from kvstack.apiserver.verbs.writing.completion import complete_new, to_stored_form
 from kvstack.apiserver.verbs.writing.ownership import own_new
@@ -38,7 +38,7 @@ class NameTakenError(Exception):
         self.current = current
 
 
-async def create(call: Call) -> Stored | Made:
+async def create(call: Call) -> Stored | Computed:
     """Store the object of the body; raises ApiError."""
     given = options.write_options(options.CREATE, call.query)
     obj = await call.apart(read_new, call, given)
@@ -69,7 +69,7 @@ def _owned(call: Call, obj: Obj, manager: str) -> Obj:
 
 async def store_new(
     call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
-) -> Stored | Made:
+) -> Stored | Computed:
     """Store an object in the hub version that admission has seen.
 
     Raises ApiError, and NameTakenError if the name was not generated.
@@ -97,7 +97,7 @@ class _ClaimedError(Exception):
 
 async def _attempt(
     call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
-) -> Stored | Made:
+) -> Stored | Computed:
     if not allocations.concerns(call):
         return await _store(call, obj, given, asked)
     told = len(call.warnings)
@@ -112,7 +112,7 @@ async def _attempt(
 
 async def _store(
     call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
-) -> Stored | Made:
+) -> Stored | Computed:
     endpoint = call.endpoint
     metadata.fill_system_fields(obj["metadata"], call.env.identifiers.new_uid(), call.now)
     also = await allocations.for_new(call, obj, is_dry_run=given.dry_run)
@@ -125,7 +125,7 @@ async def _store(
         current = await storing.read_live(call, call.collection, key)
         if current is not None:
             raise NameTakenError(meta["name"], current)
-        return Made(endpoint.from_hub(obj), endpoint.kind, call.object_type, 201)
+        return Computed(endpoint.from_hub(obj), endpoint.kind, call.object_type, 201)
     _check_no_version(meta)
     written = await storing.write_new(call, key, obj, also)
     if isinstance(written, Raced):

@@ -24,7 +24,12 @@ from kvstack.apimachinery.objects.text.json_text import Json
 from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
 from kvstack.apimachinery.objects.text.yaml_text import Parsed
 from kvstack.apimachinery.schema import strategic_merge
-from kvstack.apimachinery.schema.decode import AsGiven, DecodeError, decode, decode_as_given
+from kvstack.apimachinery.schema.decode import (
+    DecodedWithEmpty,
+    DecodeError,
+    decode,
+    decode_as_given,
+)
 from kvstack.apimachinery.schema.resource import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -40,7 +45,7 @@ from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms import bodies, from_plain
 from kvstack.apiserver.verbs.options import IGNORE, STRICT, WriteOptions
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
 from kvstack.apiserver.verbs.subresources import scale
 from kvstack.apiserver.verbs.writing import update_loop
 from kvstack.apiserver.verbs.writing.ownership import own_changed
@@ -64,7 +69,7 @@ class Patched(NamedTuple):
 Apply = Callable[[Obj], Patched]
 
 
-async def patch(call: Call) -> Stored | Made:
+async def patch(call: Call) -> Stored | Computed:
     """Apply the patch of the body; raises ApiError."""
     is_apply = call.media_type == APPLY_PATCH
     read = _Yaml(call.body)
@@ -231,7 +236,7 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     return obj
 
 
-def _read(patched: Patched, type_: Type) -> AsGiven:
+def _read(patched: Patched, type_: Type) -> DecodedWithEmpty:
     """Return a patched object as its type reads it; raises DecodeError."""
     read = from_plain.read if patched.is_plain else decode_as_given
     return read(patched.obj, type_)

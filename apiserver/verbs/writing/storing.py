@@ -17,6 +17,7 @@ from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.writes import Also, Raced
 from kvstack.apiserver.verbs.call import Call
+from kvstack.apiserver.verbs.stages import STORE, timed
 from kvstack.apiserver.verbs.writing import allocations
 from kvstore.client.errors import StoreError, TooLargeError
 
@@ -32,7 +33,8 @@ class RacedError(Exception):
 async def read_live(call: Call, collection: Collection, key: str) -> Record | None:
     """Return an object as the store has it now; raises ApiError."""
     try:
-        return await call.env.registry.history.get(collection, key)
+        asked = call.env.registry.history.get(collection, key)
+        return await timed(call.env.clock, call.spent, STORE, asked)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "get") from error
 
@@ -86,7 +88,7 @@ async def _written(
     body = await call.apart(collection.codec.to_body, obj)
     try:
         try:
-            return await write(obj, body)
+            return await timed(call.env.clock, call.spent, STORE, write(obj, body))
         except TooLargeError:
             if not obj["metadata"].pop("managedFields", None):
                 raise

@@ -6,14 +6,14 @@ from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
 from kvstack.apiserver.verbs.subresources import scale
 from kvstack.apiserver.verbs.writing import update_loop
 from kvstack.apiserver.verbs.writing.ownership import own_changed, own_new
 from kvstack.apiserver.verbs.writing.request_body import read_changed
 
 
-async def update(call: Call) -> Stored | Made:
+async def update(call: Call) -> Stored | Computed:
     """Put the object of the body in the place of the stored one; raises ApiError."""
     given = options.write_options(options.UPDATE, call.query)
     obj = await call.apart(read_changed, call, given)

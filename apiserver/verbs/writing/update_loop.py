@@ -32,7 +32,8 @@ from kvstack.apiserver.verbs.deletion.deletion_rules import rule_of
 from kvstack.apiserver.verbs.forms.converting import settled
 from kvstack.apiserver.verbs.options import WriteOptions
 from kvstack.apiserver.verbs.permission import check_may
-from kvstack.apiserver.verbs.results import Made, Stored
+from kvstack.apiserver.verbs.results import Computed, Stored
+from kvstack.apiserver.verbs.stages import STORE, timed
 from kvstack.apiserver.verbs.writing import admission, allocations, create, storing
 from kvstack.apiserver.verbs.writing.completion import complete_changed, to_stored_form
 from kvstack.apiserver.verbs.writing.create import NameTakenError
@@ -63,7 +64,7 @@ class Update:
     then asked mutating admission itself."""
 
 
-async def run(call: Call, update: Update) -> Stored | Made:
+async def run(call: Call, update: Update) -> Stored | Computed:
     """Make a change; raises ApiError."""
     collection = call.collection
     record = collection.guess(update.key)
@@ -88,7 +89,7 @@ async def run(call: Call, update: Update) -> Stored | Made:
 
 async def _attempt(
     call: Call, collection: Collection, update: Update, record: Record | None
-) -> Stored | Made:
+) -> Stored | Computed:
     endpoint = call.endpoint
     live = None
     if record is not None:
@@ -137,7 +138,7 @@ async def _attempt(
     if is_same and not await _is_stale(call, collection, update.key):
         return Stored(await endpoint.read(record))
     if is_dry_run:
-        return Made(endpoint.from_hub(new), endpoint.kind, call.object_type)
+        return Computed(endpoint.from_hub(new), endpoint.kind, call.object_type)
     written = await storing.replace(call, record, new, also)
     return Stored(await endpoint.read(written))
 
@@ -158,7 +159,7 @@ async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
         raise errors.api_error(error, collection.resource, "update") from error
 
 
-async def _create(call: Call, update: Update, new: Obj) -> Stored | Made:
+async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
     """Make an object that was to be changed and is not there, where that is allowed."""
     endpoint = call.endpoint
     is_allowed = endpoint.strategy.allows_create_on_update and not endpoint.subresource
@@ -212,14 +213,15 @@ def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
 
 async def _remove(
     call: Call, collection: Collection, update: Update, record: Record, new: Obj
-) -> Stored | Made:
+) -> Stored | Computed:
     """Delete an object whose last finalizer this change takes away; the answer is the change."""
-    made = Made(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
+    made = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
     if update.given.dry_run:
         return made
     try:
         also = await allocations.for_gone(call, new)
-        gone = await call.env.registry.writes.delete(collection, record, also=also)
+        removing = call.env.registry.writes.delete(collection, record, also=also)
+        gone = await timed(call.env.clock, call.spent, STORE, removing)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(gone, Raced):

@@ -115,7 +115,7 @@ def _wrong_type(prefix: str, value: Json, place: str) -> Exception:
 
 def _findings(patch: Patch) -> list[str]:
     """Return what is said of members that an operation does not have, or has twice."""
-    found: dict[str, None] = {}
+    findings: dict[str, None] = {}
     for position, operation in enumerate(patch):
         seen: set[str] = set()
         if isinstance(operation, RepeatedMembers):
@@ -124,11 +124,11 @@ def _findings(patch: Patch) -> list[str]:
             names = list(operation or ())
         for name in names:
             if name not in _MEMBERS:
-                found[f"json patch {unknown_field(f'[{position}].{name}')}"] = None
+                findings[f"json patch {unknown_field(f'[{position}].{name}')}"] = None
             elif name in seen:
-                found[f"json patch {duplicate_field(f'[{position}].{name}')}"] = None
+                findings[f"json patch {duplicate_field(f'[{position}].{name}')}"] = None
             seen.add(name)
-    return list(found)[:FINDINGS_MAX]
+    return list(findings)[:FINDINGS_MAX]
 
 
 class _Application:

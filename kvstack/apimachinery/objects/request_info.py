@@ -171,18 +171,18 @@ def _take_parts(info: RequestInfo, parts: list[str]) -> None:
 
 def _of_collection(info: RequestInfo, query: Query, verb: str) -> RequestInfo:
     """Return what is known of a request without a name once its query is read."""
-    found = RequestInfo(info.path, verb)
+    listed = RequestInfo(info.path, verb)
     for each in ("is_resource", "api_prefix", "group", "version", "namespace", "resource", "parts"):
-        setattr(found, each, getattr(info, each))
+        setattr(listed, each, getattr(info, each))
     if not query:
-        return found
+        return listed
     if verb == "list":
         if _is_watch(query):
-            found.verb = "watch"
-        found.name = _selected_name(query)
-    found.field_selector = _first(query, "fieldSelector")
-    found.label_selector = _first(query, "labelSelector")
-    return found
+            listed.verb = "watch"
+        listed.name = _selected_name(query)
+    listed.field_selector = _first(query, "fieldSelector")
+    listed.label_selector = _first(query, "labelSelector")
+    return listed
 
 
 def _is_watch(query: Query) -> bool:

@@ -40,7 +40,7 @@ class Decoded(NamedTuple):
     """`unknown field "spec.foo"`, in the order of the input, each once, at most UNKNOWN_MAX."""
 
 
-class AsGiven(NamedTuple):
+class DecodedWithEmpty(NamedTuple):
     """An object that was read, with the lists and maps that were given empty."""
 
     obj: dict[str, Any]
@@ -56,7 +56,7 @@ def decode(value: object, type_: Type) -> Decoded:
     return Decoded(without_empty(obj, type_) if has_empty else obj, unknown)
 
 
-def decode_as_given(value: object, type_: Type) -> AsGiven:
+def decode_as_given(value: object, type_: Type) -> DecodedWithEmpty:
     """Return a value of JSON as an object of a type of shape STRUCT; raises DecodeError."""
     findings: list[Finding] = []
     try:
@@ -64,7 +64,7 @@ def decode_as_given(value: object, type_: Type) -> AsGiven:
     except StopDecodingError as stop:
         raise DecodeError(stop.finding.message) from stop
     if not findings:
-        return AsGiven(obj, [], False)
+        return DecodedWithEmpty(obj, [], False)
     has_empty = False
     unknown: dict[str, None] = {}
     for each in findings:
@@ -74,7 +74,7 @@ def decode_as_given(value: object, type_: Type) -> AsGiven:
             unknown[each.message] = None
         else:
             raise DecodeError(each.message)
-    return AsGiven(obj, list(unknown)[:UNKNOWN_MAX], has_empty)
+    return DecodedWithEmpty(obj, list(unknown)[:UNKNOWN_MAX], has_empty)
 
 
 def normalize(value: object, type_: Type) -> dict[str, Any]:

@@ -74,15 +74,15 @@ def with_remotes(
     priority: returns those of what this server serves itself, by group and version; higher is
     earlier.
     """
-    found = list(groups)
+    merged = list(groups)
     for remote in remotes:
         version = Version(remote.version, (), remote.freshness, remote.resources)
-        position = next((at for at, group in enumerate(found) if group.name == remote.group), -1)
+        position = next((at for at, group in enumerate(merged) if group.name == remote.group), -1)
         if position < 0:
-            position = _position(found, remote, priority)
-            found.insert(position, Group(remote.group, [version]))
+            position = _position(merged, remote, priority)
+            merged.insert(position, Group(remote.group, [version]))
             continue
-        group = found[position]
+        group = merged[position]
         others = [other for other in group.versions if other.name != remote.version]
         before = [
             other
@@ -90,8 +90,8 @@ def with_remotes(
             if priority(remote.group, other.name)[1] >= remote.version_priority
         ]
         versions = [*before, version, *others[len(before) :]]
-        found[position] = Group(remote.group, versions)
-    return found
+        merged[position] = Group(remote.group, versions)
+    return merged
 
 
 def _position(

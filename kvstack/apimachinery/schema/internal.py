@@ -92,17 +92,17 @@ def _print(value: Value, type_: Type | None, text: str, package: str) -> Value:
 def _holder(value: Value, schema: Type, declared: list[list[str]], package: str) -> Obj:
     """Return a value that is a schema or something else: both have a field of their own."""
     is_schema = isinstance(value, dict)
-    found: Obj = {}
+    printed: Obj = {}
     for name, text in declared:
         if name == "Schema":
-            found[name] = _print(value if is_schema else None, schema, text, package)
+            printed[name] = _print(value if is_schema else None, schema, text, package)
         elif name == "Allows":
-            found[name] = is_schema or bool(value)
+            printed[name] = is_schema or bool(value)
         elif is_schema or value is None:
-            found[name] = None
+            printed[name] = None
         else:
-            found[name] = [_print(each, schema, text[2:], package) for each in value]
-    return found
+            printed[name] = [_print(each, schema, text[2:], package) for each in value]
+    return printed
 
 
 def _outside(value: Value, type_: Type | None, name: str) -> Value:
@@ -116,19 +116,19 @@ def _outside(value: Value, type_: Type | None, name: str) -> Value:
 
 
 def _struct(obj: Obj, type_: Type | None, declared: list[list[str]], package: str) -> Obj:
-    found: Obj = {}
+    printed: Obj = {}
     by_go_name = {} if type_ is None else _by_go_name(type_)
     for name, text, *tag in declared:
         if not name:
-            found |= _embedded(obj, type_, text, package)
+            printed |= _embedded(obj, type_, text, package)
             continue
         field = by_go_name.get(name)
         value = None if field is None else obj.get(field.name)
         key, _, options = tag[0].partition(",") if tag else ("", "", "")
         if value in _EMPTY and "omitempty" in options:
             continue
-        found[key or name] = _print(value, None if field is None else field.type, text, package)
-    return found
+        printed[key or name] = _print(value, None if field is None else field.type, text, package)
+    return printed
 
 
 def _embedded(obj: Obj, type_: Type | None, text: str, package: str) -> Obj:

@@ -117,18 +117,18 @@ class _Types(Mapping[str, Type]):
         return len(self._names)
 
     def _type(self, index: int) -> Type:
-        found = self._built.get(index)
-        if found is None:
+        built = self._built.get(index)
+        if built is None:
             shape, go_kind, *rest = self._nodes[index]
-            found = self._built[index] = Type(_SHAPES[shape])
-            found.go_kind = go_kind
-            if found.shape is Shape.STRUCT:
-                self._fill_struct(found, *rest)
-            elif found.shape in {Shape.LIST, Shape.MAP}:
-                self._fill_collection(found, *rest)
+            built = self._built[index] = Type(_SHAPES[shape])
+            built.go_kind = go_kind
+            if built.shape is Shape.STRUCT:
+                self._fill_struct(built, *rest)
+            elif built.shape in {Shape.LIST, Shape.MAP}:
+                self._fill_collection(built, *rest)
             elif rest:
-                self._fill_leaf(found, *rest)
-        return found
+                self._fill_leaf(built, *rest)
+        return built
 
     def _fill_leaf(
         self, type_: Type, name: str, other: int | str = "", enum: Sequence[str] = ()

@@ -97,24 +97,24 @@ class _Checker:
     def visit(self, node: Node) -> Type:
         """Note the type of a node and all within it, and return it."""
         if isinstance(node, Literal):
-            found = _LITERALS[type(node.value)]
+            type_ = _LITERALS[type(node.value)]
         elif isinstance(node, Ident):
-            found = self._ident(node)
+            type_ = self._ident(node)
         elif isinstance(node, Select):
-            found = self._select(node)
+            type_ = self._select(node)
         elif isinstance(node, Call):
-            found = self._call(node)
+            type_ = self._call(node)
         elif isinstance(node, ListNode):
-            found = self._list(node)
+            type_ = self._list(node)
         elif isinstance(node, MapNode):
-            found = self._map(node)
+            type_ = self._map(node)
         elif isinstance(node, Struct):
-            found = self._struct(node)
+            type_ = self._struct(node)
         else:
             assert isinstance(node, Comprehension)
-            found = self._comprehension(node)
-        node.type = found
-        return found
+            type_ = self._comprehension(node)
+        node.type = type_
+        return type_
 
     def _ident(self, node: Ident) -> Type:
         found = self._local(node.name) if not node.name.startswith(".") else None
@@ -150,23 +150,23 @@ class _Checker:
     def _field(self, node: Node, operand: Node, name: str, *, is_optional: bool) -> Type:
         whole = substituted(self.mapping, self.visit(operand))
         target = whole.parameters[0] if whole.is_optional else whole
-        found = ERROR
+        field_type = ERROR
         if target.kind == MAP:
-            found = target.parameters[1]
+            field_type = target.parameters[1]
         elif target.kind == STRUCT:
             field = self._scope.field(target.name, name)
             if field is None:
                 self._tell(node, f"undefined field '{name}'")
             else:
-                found = field
+                field_type = field
         elif target.kind == PARAM:
             is_assignable(self.mapping, DYN, target)
-            found = DYN
+            field_type = DYN
         else:
             if not target.is_dyn_or_error:
                 self._tell(node, f"type '{target}' does not support field selection")
-            found = DYN
-        return optional_of(found) if is_optional or whole.is_optional else found
+            field_type = DYN
+        return optional_of(field_type) if is_optional or whole.is_optional else field_type
 
     def _call(self, node: Call) -> Type:
         if node.function == "_?._":
@@ -198,7 +198,7 @@ class _Checker:
         if node.function in _LOGICAL:
             return self._logical(node, given, overloads[0])
         result: Type | None = None
-        found: list[str] = []
+        identifiers: list[str] = []
         for overload in overloads:
             if overload.is_member != (node.target is not None):
                 continue
@@ -206,7 +206,7 @@ class _Checker:
             wanted = [substituted(fresh, each) for each in overload.arguments]
             if not are_assignable(self.mapping, given, wanted):
                 continue
-            found.append(overload.identifier)
+            identifiers.append(overload.identifier)
             returned = substituted(self.mapping, substituted(fresh, overload.result))
             if result is None:
                 result = returned
@@ -215,7 +215,7 @@ class _Checker:
         if result is None:
             self._no_overload(node, given)
             return ERROR
-        node.overloads = tuple(found)
+        node.overloads = tuple(identifiers)
         return result
 
     def _logical(self, node: Call, given: Sequence[Type], overload: Overload) -> Type:
@@ -272,16 +272,16 @@ class _Checker:
         return most_general(before, found) if is_assignable(self.mapping, before, found) else DYN
 
     def _struct(self, node: Struct) -> Type:
-        found = self._scope.identifier(node.type_name.removeprefix("."))
-        if found is None:
+        type_ = self._scope.identifier(node.type_name.removeprefix("."))
+        if type_ is None:
             self._undeclared(node, node.type_name)
             self._settle_fields(node)
             return ERROR
-        if found.kind != TYPE:
-            self._tell(node, f"'{found}' is not a type")
+        if type_.kind != TYPE:
+            self._tell(node, f"'{type_}' is not a type")
             self._settle_fields(node)
             return ERROR
-        made = found.parameters[0]
+        made = type_.parameters[0]
         for entry in node.entries:
             value = self._entry_value(entry)
             if made.kind != STRUCT:

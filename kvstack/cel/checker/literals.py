@@ -83,13 +83,13 @@ def _mixed(node: ListNode | MapNode) -> Iterator[Issue]:
     for column in columns:
         wanted: Type | None = None
         for each, is_optional in column:
-            found = each.type
-            if is_optional and found.parameters:
-                found = found.parameters[0]
+            type_ = each.type
+            if is_optional and type_.parameters:
+                type_ = type_.parameters[0]
             if wanted is None:
-                wanted = found
-            elif not _equivalent(wanted, found):
-                yield Issue(each.offset, f"expected type '{wanted}' but found '{found}'")
+                wanted = type_
+            elif not _equivalent(wanted, type_):
+                yield Issue(each.offset, f"expected type '{wanted}' but found '{type_}'")
                 if isinstance(node, ListNode):
                     break
 

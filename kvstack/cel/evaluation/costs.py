@@ -199,11 +199,11 @@ NEEDS_RESULT: Final = frozenset(("join", "slice", "lists.range", "reverse"))
 
 def cost_of(function: str, overload: str) -> Cost | int:
     """Return what a call costs: a number, or what finds it out."""
-    found = _BY_FUNCTION.get(function)
-    if found is None:
+    cost = _BY_FUNCTION.get(function)
+    if cost is None:
         if overload.endswith("_sort"):
             return _compared
         if overload.endswith("_sortByAssociatedKeys"):
             return _compared_keys
-        found = _BY_OVERLOAD.get(overload)
-    return 1 if found is None else found
+        cost = _BY_OVERLOAD.get(overload)
+    return 1 if cost is None else cost

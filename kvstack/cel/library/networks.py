@@ -130,7 +130,7 @@ def _check_ipv4(text: str, part: str) -> None:
         raise _no_address(text, "IPv4 address too short")
 
 
-def _check_ipv6(text: str) -> None:
+def _check_ipv6(text: str) -> None:  # noqa: PLR0912 - a case a message
     """Check an address of groups; raises _AddressError."""
     rest, mark, zone = text.partition("%")
     if mark and not zone:

@@ -92,17 +92,17 @@ class Declared:
         """Return how large the value at a path may be; see `checker.estimates`."""
         if not path:
             return None
-        found: Declared | None = self
+        declared: Declared | None = self
         for name in path[1:]:
-            if found is None:
+            if declared is None:
                 return None
             if name in {"@items", "@values"}:
-                found = found.items
+                declared = declared.items
             elif name == "@keys":
-                found = found.keys
+                declared = declared.keys
             else:
-                found = (found.fields or {}).get(name)
-        return None if found is None else Range(0, found.max_elements % 2**64)
+                declared = (declared.fields or {}).get(name)
+        return None if declared is None else Range(0, declared.max_elements % 2**64)
 
     @property
     def cardinality(self) -> int:

@@ -106,16 +106,19 @@ def new_key() -> tuple[bytes, bytes]:
 
 def reason_to_renew(authority: bytes, cert: bytes, profile: Profile, now_s: float) -> str:
     """Return why a certificate is not what is needed; empty: it is. ValueError: it is none."""
-    found = x509.load_pem_x509_certificate(cert)
+    certificate = x509.load_pem_x509_certificate(cert)
     issuer = x509.load_pem_x509_certificate(authority)
-    begins, ends = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
+    begins, ends = (
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )
     if ends - now_s < (ends - begins) * RENEW_PART:
         return "it ends soon"
-    if found.subject != _name(profile.name, profile.groups):
+    if certificate.subject != _name(profile.name, profile.groups):
         return "it is for somebody else"
-    if not set(profile.hosts) <= set(hosts_of(found)):
+    if not set(profile.hosts) <= set(hosts_of(certificate)):
         return "it lacks a host name"
-    return "" if _is_signed_by(issuer, found) else "another authority signed it"
+    return "" if _is_signed_by(issuer, certificate) else "another authority signed it"
 
 
 def is_signed_by(authority: bytes, cert: bytes) -> bool:

@@ -29,7 +29,7 @@ class UsageError(ConfigError):
 
 
 @dataclass(slots=True)
-class Given:
+class CommandLine:
     """What a command line says."""
 
     table: FlagTable
@@ -42,12 +42,12 @@ class Given:
         return default_value(self.table.by_name[name]) if found is None else found
 
 
-def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) -> Given:
+def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) -> CommandLine:
     """Read the arguments after the command's name; raises UsageError.
 
     `--help` and `--version` end the reading.
     """
-    given = Given(table)
+    given = CommandLine(table)
     rest = list(reversed(arguments))
     strays: list[str] = []
     while rest:
@@ -115,7 +115,7 @@ def _split(argument: str, table: FlagTable) -> tuple[Flag, str | None, str]:
     return flag, text.removeprefix("=") if text else None, table.shown(flag)
 
 
-def _set(given: Given, flag: Flag, text: str, shown: str) -> None:
+def _set(given: CommandLine, flag: Flag, text: str, shown: str) -> None:
     try:
         value = parse_value(flag, text)
     except ValueError as error:

@@ -8,7 +8,7 @@ reader.check_refused()
 import builtins
 from typing import Final, TypeVar
 
-from kvstack.component.flags.command_line import Given
+from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_table import Effect
 from kvstack.component.units import SECOND_NS
 
@@ -20,7 +20,7 @@ TLS_VERSIONS: Final = {"": "TLS1.2", "VersionTLS12": "TLS1.2", "VersionTLS13": "
 class FlagReader:
     """Values of flags by their type, and what is wrong with them so far."""
 
-    def __init__(self, given: Given, wrong: list[str]) -> None:
+    def __init__(self, given: CommandLine, wrong: list[str]) -> None:
         """Read a command line; wrong: what is found there is added by who finds it."""
         self.given = given
         self.wrong = wrong

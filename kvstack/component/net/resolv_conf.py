@@ -27,17 +27,19 @@ def read(path: str) -> Resolving:
         lines = Path(path).read_text().splitlines()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    found = Resolving([], [], [])
+    resolving = Resolving([], [], [])
     for line in lines:
         words = line.split()
         if words[:1] == ["nameserver"]:
-            found.servers.extend(words[1:2])
+            resolving.servers.extend(words[1:2])
         elif words[:1] == ["search"]:
             # With and without its last dot it is the same domain.
-            found = found._replace(searches=[each.rstrip(".") or each for each in words[1:]])
+            resolving = resolving._replace(
+                searches=[each.rstrip(".") or each for each in words[1:]]
+            )
         elif words[:1] == ["options"]:
-            found = found._replace(options=words[1:])
-    return found
+            resolving = resolving._replace(options=words[1:])
+    return resolving
 
 
 def for_pods(path: str = FILE, behind: str = _BEHIND_RESOLVED) -> Resolving:

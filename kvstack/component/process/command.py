@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import Given, help_text, read_command_line
+from kvstack.component.flags.command_line import CommandLine, help_text, read_command_line
 from kvstack.component.flags.flag_table import FlagTable
 from kvstack.component.line_log.line_logger import LineLogger, open_logger
 from kvstack.component.process.program import FAILED, keep_log_of_loop, run, version_text
@@ -58,14 +58,14 @@ def level_of(verbosity: int) -> str:
 
 
 def run_command(
-    command: Command, arguments: Sequence[str], prepare: Callable[[Given], Work | None]
+    command: Command, arguments: Sequence[str], prepare: Callable[[CommandLine], Work | None]
 ) -> int:
     """Read a command line by the command's table, and work; return the exit code."""
     return run_work(lambda: read_flags(command, arguments, prepare))
 
 
 def read_flags(
-    command: Command, arguments: Sequence[str], prepare: Callable[[Given], Work | None]
+    command: Command, arguments: Sequence[str], prepare: Callable[[CommandLine], Work | None]
 ) -> Work | None:
     """Return the work that a command line asks for; None: --help or --version, or it is done."""
     given = read_command_line(arguments, command.name, command.table)

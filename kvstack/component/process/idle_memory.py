@@ -27,8 +27,8 @@ QUIET_SHARE: Final = 0.25
 """Of a processor, below which a period is quiet."""
 WORKED_S: Final = 5.0
 """Of a processor, after which there may be something to give back."""
-QUIET_PERIODS: Final = 5
-"""In which memory is then given back."""
+QUIET_PERIODS: Final = 24
+"""In which memory is then given back: twelve minutes, two compactions of a store's history."""
 
 
 class IdleMemory:

@@ -59,13 +59,13 @@ def stop_event() -> asyncio.Event:
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def stop(number: signal.Signals) -> None:
+    def stop() -> None:
         if event.is_set():
             os._exit(FAILED)
         event.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop, each)
+        loop.add_signal_handler(each, stop)
     return event
 
 

@@ -383,20 +383,26 @@ def _failure(error: grpc.aio.AioRpcError) -> CallFailedError:
 
 
 def _grpc_options(options: ClientOptions) -> tuple[Option, ...]:
-    found: list[Option] = [
+    channel_options: list[Option] = [
         *_BACKOFF_OPTIONS,
         ("grpc.min_reconnect_backoff_ms", max(int(options.dial_timeout_s * 1000), 1)),
         ("grpc.max_send_message_length", min(options.request_bytes_max, INT32_MAX)),
         ("grpc.max_receive_message_length", min(options.response_bytes_max, INT32_MAX)),
     ]
     if options.keepalive_interval_s:
-        found.append(("grpc.keepalive_time_ms", max(int(options.keepalive_interval_s * 1000), 1)))
+        channel_options.append(
+            ("grpc.keepalive_time_ms", max(int(options.keepalive_interval_s * 1000), 1))
+        )
         if options.keeps_idle_alive:
-            found.append(("grpc.keepalive_permit_without_calls", 1))
+            channel_options.append(("grpc.keepalive_permit_without_calls", 1))
         timeout_ms = max(int(options.keepalive_timeout_s * 1000), 1)
-        found.append(("grpc.keepalive_timeout_ms", timeout_ms))
-        found.append(("grpc.http2.ping_timeout_ms", timeout_ms))  # else a minute, whatever is above
-        found.append(("grpc.http2.max_pings_without_data", 0))  # no limit: watches send nothing
+        channel_options.append(("grpc.keepalive_timeout_ms", timeout_ms))
+        channel_options.append(
+            ("grpc.http2.ping_timeout_ms", timeout_ms)
+        )  # else a minute, whatever is above
+        channel_options.append(
+            ("grpc.http2.max_pings_without_data", 0)
+        )  # no limit: watches send nothing
     if options.tls.server_name:
-        found.append(("grpc.ssl_target_name_override", options.tls.server_name))
-    return tuple(found)
+        channel_options.append(("grpc.ssl_target_name_override", options.tls.server_name))
+    return tuple(channel_options)

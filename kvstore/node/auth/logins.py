@@ -12,7 +12,7 @@ under way at once, since each costs some tens of milliseconds of a processor.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -153,12 +153,7 @@ class AuthLogins:
         field = Field.AUTH_USER_ADD
         if request.HasField("options") and request.options.no_password:
             return self._submit(call_id, field, request.SerializeToString(), context.credential)
-
-        def propose(hashed: str, credential: Credential) -> Refusal | None:
-            request.hashedPassword = hashed
-            return self._submit(call_id, field, request.SerializeToString(), credential)
-
-        return self._hash(call_id, context, password, propose)
+        return self._hash(call_id, context, password, field, request)
 
     def _user_change_password(
         self, call_id: int, body: bytes, context: CallContext
@@ -168,21 +163,17 @@ class AuthLogins:
         field = Field.AUTH_USER_CHANGE_PASSWORD
         if not password:
             return self._submit(call_id, field, request.SerializeToString(), context.credential)
-
-        def propose(hashed: str, credential: Credential) -> Refusal | None:
-            request.hashedPassword = hashed
-            return self._submit(call_id, field, request.SerializeToString(), credential)
-
-        return self._hash(call_id, context, password, propose)
+        return self._hash(call_id, context, password, field, request)
 
     def _hash(
         self,
         call_id: int,
         context: CallContext,
         password: str,
-        propose: Callable[[str, Credential], Refusal | None],
+        field: Field,
+        request: pb.AuthUserAddRequest | pb.AuthUserChangePasswordRequest,
     ) -> Refusal | None:
-        """Hash a password, then propose; a caller without a credential causes no work."""
+        """Hash a password, then propose the request; without a credential nothing is hashed."""
         metadata = context.metadata
         credential = self._checker.credential(metadata)
         if isinstance(credential, Refusal):
@@ -205,7 +196,9 @@ class AuthLogins:
                 if isinstance(credential, Refusal):
                     refusal = credential
                 else:
-                    refusal = propose(b64encode(result.body).decode(), credential)
+                    request.hashedPassword = b64encode(result.body).decode()
+                    body = request.SerializeToString()
+                    refusal = self._submit(call_id, field, body, credential)
             if refusal is not None:
                 out.refuse(call_id, refusal)
 

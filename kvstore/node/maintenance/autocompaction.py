@@ -40,7 +40,14 @@ class Never:
     def __init__(self) -> None:
         self.next_ns: int | None = None
 
-    def step(self, _now_ns: int, _revision: int, _compacted: int, *, leads: bool) -> int:
+    def step(
+        self,
+        _now_ns: int,
+        _revision: int,
+        _compacted: int,
+        *,
+        leads: bool,  # noqa: ARG002 - of the protocol
+    ) -> int:
         """Return 0."""
         return 0
 

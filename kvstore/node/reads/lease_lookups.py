@@ -157,14 +157,14 @@ class LeaseLookups:
         elif isinstance(answer, Refusal):
             out.refuse(lookup.call_id, answer)
         else:
-            found = _decode_internal(answer)
-            if isinstance(found, Refusal):
-                out.refuse(lookup.call_id, found)
-            elif lease != found.ID:
+            response = _decode_internal(answer)
+            if isinstance(response, Refusal):
+                out.refuse(lookup.call_id, response)
+            elif lease != response.ID:
                 out.refuse(lookup.call_id, Refusal(Code.UNKNOWN, "lease: TTL id mismatch"))
             else:
-                found.ClearField("header")
-                self._answer(lookup, found, out)
+                response.ClearField("header")
+                self._answer(lookup, response, out)
 
     def _answer(self, lookup: _Lookup, answer: pb.LeaseTimeToLiveResponse, out: Outbox) -> None:
         if answer.keys and not lookup.for_peer and self.check_keys is not None:

@@ -34,7 +34,7 @@ class RangeSlices:
         slice_keys = min(parts.limits.range_slice_keys, self._needed - len(kvs))
         if slice_keys <= 0:
             return kvs
-        found = parts.state.store.range(
+        slice_ = parts.state.store.range(
             self._next_key,
             request.range_end,
             revision=self._pinned,
@@ -42,10 +42,10 @@ class RangeSlices:
             keys_only=skips_values(request),
             with_count=False,
         )
-        if isinstance(found, Refusal):
-            return found
-        kvs += found.kvs
-        if len(found.kvs) < slice_keys or len(kvs) >= self._needed:
+        if isinstance(slice_, Refusal):
+            return slice_
+        kvs += slice_.kvs
+        if len(slice_.kvs) < slice_keys or len(kvs) >= self._needed:
             return kvs
-        self._next_key = kv_key(found.kvs[-1]) + b"\0"
+        self._next_key = kv_key(slice_.kvs[-1]) + b"\0"
         return None

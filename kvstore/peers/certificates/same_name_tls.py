@@ -217,21 +217,21 @@ def _has_signed(
 
 
 def _may_sign(extensions: x509.Extensions, depth: int, use: x509.ObjectIdentifier) -> bool:
-    found = {each.oid: each.value for each in extensions}
-    basics = found.get(ExtensionOID.BASIC_CONSTRAINTS)
+    by_oid = {each.oid: each.value for each in extensions}
+    basics = by_oid.get(ExtensionOID.BASIC_CONSTRAINTS)
     if not isinstance(basics, x509.BasicConstraints) or not basics.ca:
         return False
     if basics.path_length is not None and basics.path_length < depth:
         return False
-    usage = found.get(ExtensionOID.KEY_USAGE)
+    usage = by_oid.get(ExtensionOID.KEY_USAGE)
     if isinstance(usage, x509.KeyUsage) and not usage.key_cert_sign:
         return False
-    extended = found.get(ExtensionOID.EXTENDED_KEY_USAGE)
+    extended = by_oid.get(ExtensionOID.EXTENDED_KEY_USAGE)
     if isinstance(extended, x509.ExtendedKeyUsage):
         allowed = {use, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
         if allowed.isdisjoint(extended):
             return False
-    return ExtensionOID.NAME_CONSTRAINTS not in found  # which would have to be checked
+    return ExtensionOID.NAME_CONSTRAINTS not in by_oid  # which would have to be checked
 
 
 def _described(certificate: x509.Certificate) -> dict[str, object]:

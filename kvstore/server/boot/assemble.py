@@ -57,7 +57,7 @@ def build(
     headers = HeaderMaker(booted.cluster_id, booted.member_id)
     quota = Quota(config.quota_backend_bytes)
     # Not a secret: timeouts and jitter only need to differ between members.
-    rng = random.Random(booted.member_id ^ clock.unix_ms())
+    rng = random.Random(booted.member_id ^ clock.unix_ms())  # noqa: S311 - timeouts of elections
     raft = RawNode(
         RaftConfig(
             booted.member_id,

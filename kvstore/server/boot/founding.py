@@ -191,18 +191,18 @@ def shown(member: Member) -> str:
 
 
 def _founder(founding: Founding) -> Identity:
-    found = founders(founding)
-    others = _other_urls(founding, found.members)
+    founder = founders(founding)
+    others = _other_urls(founding, founder.members)
     if founding.questions is None or founding.discover is not None or not others:
-        return found  # members found by discovery cannot have started yet
+        return founder  # members found by discovery cannot have started yet
     try:
         running = founding.questions.members(others, BOOTSTRAPPED_TIMEOUT_S)
     except PeerRequestError:
-        return found  # none is running, as expected
-    known = {member.id: member for member in running.members}.get(found.own_id)
+        return founder  # none is running, as expected
+    known = {member.id: member for member in running.members}.get(founder.own_id)
     if known is not None and known.client_urls:
-        raise ConfigError(f"member {found.own_id:x} has already been bootstrapped")
-    return found
+        raise ConfigError(f"member {founder.own_id:x} has already been bootstrapped")
+    return founder
 
 
 def _joiner(founding: Founding, logger: Logger) -> Identity:

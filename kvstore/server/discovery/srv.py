@@ -59,12 +59,12 @@ def _one_scheme(
     service = service_name(_SERVICE, config.discovery_srv_name, scheme)
     domain = config.discovery_srv
     urls = config.initial_advertise_peer_urls
-    found: list[str] = []
+    members: list[str] = []
     fault = ""
     try:
         own = {resolve(*_host_port(url)): url for url in urls if url.startswith("http")}
         try:
-            found, fault = _members(find(service, domain), scheme, config.name, own, resolve)
+            members, fault = _members(find(service, domain), scheme, config.name, own, resolve)
         except DnsError as error:
             fault = str(error)
         if fault:
@@ -77,12 +77,12 @@ def _one_scheme(
         "server-name": config.name,
         "discovery-srv": domain,
         "advertise-peer-urls": list(urls),
-        "found-cluster": found,
+        "found-cluster": members,
     }
     if fault:
         fields["error"] = fault
     logger.info(f"get cluster for {_SERVICE}{'-ssl' if scheme == 'https' else ''} SRV", **fields)
-    return found, fault
+    return members, fault
 
 
 def _members(

@@ -22,12 +22,12 @@ class PageAnswer(NamedTuple):
 
 async def ask(handler: PageHandler, method: str, path: str) -> PageAnswer:
     """Ask a page that has no request body and no upgrade; path: with its query."""
-    kept = _Kept()
+    kept = _BufferedResponder()
     await handler(PageRequest(method, path, []), kept)
     return PageAnswer(kept.status, kept.headers, bytes(kept.body))
 
 
-class _Kept:
+class _BufferedResponder:
     """A responder that keeps the answer."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from kvstore.server.metrics.sources import MetricSources
+from kvstore.server.ui.growth import Growth
 
 INTERVAL_S: Final = 5.0
 SAMPLES_MAX: Final = 240  # twenty minutes
@@ -28,6 +29,7 @@ class Sample:
     sync_counts: list[int]  # of the histogram of the log's syncs
     commit_counts: list[int]  # of the database's commits
     db_bytes: int
+    db_in_use_bytes: int
 
 
 def take_sample(sources: MetricSources) -> Sample:
@@ -49,6 +51,7 @@ def take_sample(sources: MetricSources) -> Sample:
         sync_counts=list(disk.wal.sync_seconds.counts),
         commit_counts=list(disk.backend.commit_seconds.counts),
         db_bytes=parts.state.backend.size_bytes(),
+        db_in_use_bytes=parts.state.backend.size_in_use_bytes(),
     )
 
 
@@ -57,10 +60,12 @@ class History:
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.growth: Final = Growth()
 
     def add(self, sample: Sample) -> None:
         """Add a sample; it must be later than those before."""
         self._samples.append(sample)
+        self.growth.add(sample.at_ms, sample.db_in_use_bytes)
 
     def rates(self) -> dict[str, list[float]]:
         """Return each counter's rate per second between consecutive samples, the oldest first."""

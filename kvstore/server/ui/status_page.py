@@ -145,6 +145,11 @@ class StatusPage:
             "rates": history.rates(),
             "db_bytes": history.db_bytes(),
         }
+        forecast = history.growth.forecast(data["db"]["quota"])
+        data["growth"] = {
+            "samples": history.growth.shown(),
+            "forecast": None if forecast is None else forecast._asdict(),
+        }
         data["sync_ms"] = history.sync_ms(sources.disk.wal.sync_seconds.bounds)
         data["commit_ms"] = history.commit_ms(sources.disk.backend.commit_seconds.bounds)
         data["sizes"] = [

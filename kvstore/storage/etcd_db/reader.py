@@ -194,14 +194,16 @@ class EtcdDbReader:
             while size <= PAGE_SIZE_MAX:
                 sizes.append(size)
                 size *= 2
-        found: Meta | str = "not found"
+        second: Meta | str = "not found"
         for size in sizes:
             if size + META_SIZE > file_bytes:
                 break
-            found = decode_meta(self._read(1, size, META_SIZE))
-            if isinstance(found, Meta) and found.page_size == size:
-                return found
-        return found if isinstance(found, str) else f"page size {found.page_size} at another place"
+            second = decode_meta(self._read(1, size, META_SIZE))
+            if isinstance(second, Meta) and second.page_size == size:
+                return second
+        return (
+            second if isinstance(second, str) else f"page size {second.page_size} at another place"
+        )
 
     def _check_freelist(self) -> None:
         page_id = self._meta.freelist

@@ -106,7 +106,7 @@ def sums_of(*, has_sums: bool) -> RowSums:
 
 def _format_record() -> bytes:
     # Imported here: a process that only reads does not need it.
-    import msgpack  # type: ignore[import-untyped]
+    import msgpack
 
     record: bytes = msgpack.packb({"format": FORMAT_VERSION, "created_by": SERVER_VERSION})
     return record

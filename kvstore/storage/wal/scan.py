@@ -122,16 +122,16 @@ class LogScan:
     def _valid_snapshots(self, *, newest_only: bool) -> list[WalSnapshot]:
         unread = self._listed()
         check_sequence(unread)
-        found: list[WalSnapshot] = []
+        all_snapshots: list[WalSnapshot] = []
         commit: int | None = None
         while unread:
             snapshots, segment_commit = _summarize(self._read_older())
-            found = snapshots + found
+            all_snapshots = snapshots + all_snapshots
             if commit is None:
                 commit = segment_commit
-            if newest_only and commit is not None and any(s.index <= commit for s in found):
+            if newest_only and commit is not None and any(s.index <= commit for s in all_snapshots):
                 break
-        return [snapshot for snapshot in found if snapshot.index <= (commit or 0)]
+        return [snapshot for snapshot in all_snapshots if snapshot.index <= (commit or 0)]
 
     def _listed(self) -> list[SegmentFile]:
         if self._unread is None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.component.certs.client_files import load_client_files
 from kvstack.component.errors import ConfigError
 from kvstore.transport.grpcio import grpc
 
@@ -90,16 +91,7 @@ def _split(endpoint: str) -> tuple[str, str]:
 
 def _context(tls: DialTls) -> ssl.SSLContext:
     """Load the files with OpenSSL, because grpcio gives no reason when it cannot."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        if tls.cert_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        if tls.trusted_ca_file:
-            context.load_verify_locations(tls.trusted_ca_file)
-    except OSError as error:
-        files = ", ".join(filter(None, (tls.cert_file, tls.key_file, tls.trusted_ca_file)))
-        raise ConfigError(f"TLS files {files}: {error}") from None
-    return context
+    return load_client_files(tls.cert_file, tls.key_file, tls.trusted_ca_file)
 
 
 def _read(path: str) -> bytes | None:

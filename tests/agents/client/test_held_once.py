@@ -9,7 +9,7 @@ from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import SystemClock
 from kvstack.component.http.serving.local_transport import LocalTransport
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 
 def pod(name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:

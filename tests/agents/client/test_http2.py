@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import h2.config
 import h2.connection
@@ -20,10 +20,15 @@ from kvstack.agents.client.http2.stream import WINDOW_BYTES, NotProcessedError, 
 from kvstack.agents.client.transport import UnreachableError
 
 
+def _headers(decoded: object) -> dict[str, str]:
+    """Return what `hpack` decoded as a dict; without raw=True it decodes texts."""
+    return dict(cast("list[tuple[str, str]]", decoded))
+
+
 class _Wire(asyncio.Transport):
     """Carries what the client writes to the server of `h2`, and notes what it says."""
 
-    def __init__(self, settings: dict[h2.settings.SettingCodes, int]) -> None:
+    def __init__(self, settings: dict[h2.settings.SettingCodes | int, int]) -> None:
         super().__init__()
         config = h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
         self.server = h2.connection.H2Connection(config)
@@ -56,7 +61,7 @@ class _Wire(asyncio.Transport):
 
 
 class _World:
-    def __init__(self, settings: dict[h2.settings.SettingCodes, int] | None = None) -> None:
+    def __init__(self, settings: dict[h2.settings.SettingCodes | int, int] | None = None) -> None:
         self.lost: list[Http2Connection] = []
         self.wire = _Wire(settings or {})
         self.client = Http2Connection("example:6443", self.lost.append)
@@ -125,7 +130,7 @@ def test_headers_that_come_again_are_named_by_their_index() -> None:
     headers = [("Authorization", "Bearer " + "x" * 900), ("Accept", "application/json")]
     blocks = [encoder.block("POST", f"/p/{n}", headers, n) for n in range(4)]
     for number, block in enumerate(blocks):
-        found = dict(server.decode(block))
+        found = _headers(server.decode(block))
         assert found["authorization"] == headers[0][1]
         assert found[":path"] == f"/p/{number}"
         assert found.get("content-length") == (str(number) if number else None)
@@ -140,7 +145,7 @@ def test_a_table_is_never_filled_beyond_its_size() -> None:
     assert encoder.use_table(256)
     for number in range(50):
         headers = [("User-Agent", f"agent-{number}"), ("Authorization", f"Bearer {number}")]
-        found = dict(server.decode(encoder.block("GET", "/", headers, 0)))
+        found = _headers(server.decode(encoder.block("GET", "/", headers, 0)))
         assert found["user-agent"] == f"agent-{number}"
         assert found["authorization"] == f"Bearer {number}"
     assert not encoder.use_table(0)
@@ -150,7 +155,9 @@ def test_before_the_servers_settings_nothing_is_put_into_its_table() -> None:
     encoder, server = Encoder("example:6443"), hpack.Decoder()
     server.max_allowed_table_size = 0
     server.header_table_size = 0
-    assert dict(server.decode(encoder.block("GET", "/x", [("Accept", "a")], 0)))["accept"] == "a"
+    assert (
+        _headers(server.decode(encoder.block("GET", "/x", [("Accept", "a")], 0)))["accept"] == "a"
+    )
 
 
 @pytest.mark.parametrize("is_coded", [True, False])

@@ -16,7 +16,7 @@ from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.cluster import Cluster, Options
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.server import DnsServer, DnsSettings
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
     from kvstack.agents.client.informers import Informers

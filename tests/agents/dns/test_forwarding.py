@@ -18,17 +18,17 @@ from typing_extensions import override
 
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns import forwarder as forwarding
-from kvstack.agents.dns.answer_cache import AnswerCache, Kept, Limits, lifetime_s
+from kvstack.agents.dns.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
 from kvstack.agents.dns.exchange import Question, Resolver, _answer
 from kvstack.agents.dns.forwarder import Forwarder, Forwarding, NotResolvedError
 from kvstack.agents.dns.node_resolvers import NodeResolvers
-from kvstack.agents.dns.prepared import Prepared
+from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import labels_of, read, wire_name
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 Answers = Callable[[Message], list[Message | bytes]]
 """What a server sends for a query: messages, or bytes as they are."""
@@ -408,20 +408,23 @@ def test_how_long_answers_are_kept() -> None:
 
 def test_the_cache_has_limits() -> None:
     cache = AnswerCache[str](entries_max=3, bytes_max=200)
-    small, large = Prepared(addresses(query_of("a."))), Prepared(addresses(query_of("a."), 12))
+    small, large = (
+        PreparedAnswer(addresses(query_of("a."))),
+        PreparedAnswer(addresses(query_of("a."), 12)),
+    )
     for number in range(5):
-        cache.put(f"n{number}", Kept(small, 0, 10))
+        cache.put(f"n{number}", CachedAnswer(small, 0, 10))
     assert cache.sizes == {"success": 3, "denial": 0}
     assert cache.get("n0", 1) is None
     assert cache.get("n4", 1) is not None
     assert cache.get("n4", 10) is None
-    cache.put("large", Kept(large, 0, 10))
+    cache.put("large", CachedAnswer(large, 0, 10))
     assert cache.sizes["success"] == 1
-    cache.put("larger", Kept(Prepared(addresses(query_of("a."), 20)), 0, 10))
+    cache.put("larger", CachedAnswer(PreparedAnswer(addresses(query_of("a."), 20)), 0, 10))
     assert cache.sizes["success"] == 0
-    denial = Prepared(denied(query_of("a.")))
-    cache.put("large", Kept(large, 0, 10))
-    cache.put("large", Kept(denial, 0, 10))
+    denial = PreparedAnswer(denied(query_of("a.")))
+    cache.put("large", CachedAnswer(large, 0, 10))
+    cache.put("large", CachedAnswer(denial, 0, 10))
     assert cache.sizes == {"success": 0, "denial": 1}
 
 

@@ -23,7 +23,8 @@ from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
 from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from tests.agents.kubelet.test_parts import HandClock
-from tests.agents.support.cluster import ListLog, eventually
+from tests.agents.support.cluster import eventually
+from tests.support.list_log import ListLog
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import orjson
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.kubelet.device_plugins.devices import FILE
@@ -35,6 +36,7 @@ class Plugin(grpc.GenericRpcHandler):
         self.started: list[list[str]] = []
         self.refuses = False
 
+    @override
     def service(self, handler_call_details: Any) -> Any:
         method = handler_call_details.method.removeprefix("/v1beta1.DevicePlugin/")
         requests: dict[str, Any] = {
@@ -94,9 +96,9 @@ async def register(directory: Path, **wrong: str) -> None:
         pre_start_required=True, get_preferred_allocation_available=True
     )
     async with grpc.aio.insecure_channel(f"unix://{directory / 'kubelet.sock'}") as channel:
-        call = channel.unary_unary(
+        call: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
             "/v1beta1.Registration/Register",
-            request_serializer=lambda message: message.SerializeToString(),
+            request_serializer=api.RegisterRequest.SerializeToString,
             response_deserializer=api.Empty.FromString,
         )
         await call(api.RegisterRequest(options=options, **given), timeout=10)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import SystemClock
@@ -15,7 +16,7 @@ from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.net import nft
 from tests.agents.network_policy.objects import pod
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
@@ -27,13 +28,16 @@ class Node(ProcessRuntime):
     def __init__(self, bridge: str) -> None:
         self._bridge = bridge
 
+    @override
     @property
     def bridge(self) -> str:
         return self._bridge
 
+    @override
     def own_address(self, uid: str) -> str:
         return ""
 
+    @override
     def pod_uids(self) -> list[str]:
         return []
 

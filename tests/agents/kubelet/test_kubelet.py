@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from typing_extensions import override
 
 from kvstack.agents.client.built_in import (
     CLUSTER_TRUST_BUNDLES,
@@ -40,7 +41,7 @@ from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.certs.certificates import new_authority
-from tests.agents.support.cluster import TestCluster, eventually
+from tests.agents.support.cluster import TestCluster, eventually, held
 from tests.agents.support.namespaces import has_namespaces
 
 Object = dict[str, Any]
@@ -57,6 +58,7 @@ class FastClock(SystemClock):
 
     ahead_s = 0.0
 
+    @override
     def now_s(self) -> float:
         return super().now_s() + self.ahead_s
 
@@ -297,7 +299,7 @@ def test_what_cannot_be_started_waits_and_what_is_not_supported_is_refused(tmp_p
         await admin.create(PODS, "default", pod("none", "", container={"image": "nginx"}))
 
         def waits() -> str:
-            statuses = store.get("default/none")["status"].get("containerStatuses") or [{}]
+            statuses = held(store, "default/none")["status"].get("containerStatuses") or [{}]
             return (statuses[0].get("state") or {}).get("waiting", {}).get("message", "")
 
         await eventually(lambda: store.get("default/none") is not None)
@@ -330,7 +332,7 @@ def test_pods_of_a_kubelet_that_ended_run_again_or_have_failed(tmp_path: Path) -
             store = cluster.informers.of(PODS).store
 
             def restarted() -> bool:
-                (status,) = store.get("default/web")["status"]["containerStatuses"]
+                (status,) = held(store, "default/web")["status"]["containerStatuses"]
                 return status["restartCount"] == 1 and "running" in status["state"]
 
             await eventually(restarted)
@@ -377,7 +379,7 @@ def test_probes_decide_on_readiness_and_life(tmp_path: Path) -> None:
 
         await eventually(lambda: status().get("started"))
         assert not status()["ready"]
-        uid = store.get("default/probed")["metadata"]["uid"]
+        uid = held(store, "default/probed")["metadata"]["uid"]
         first = here.runtime.of_pod(uid)[0]
         session = await here.runtime.exec(first.id, ["touch", "/ready"], tty=False)
         await session.wait()
@@ -416,7 +418,7 @@ def test_a_container_that_crashes_starts_again(tmp_path: Path) -> None:
         assert status["restartCount"] == 1
         assert status["state"]["waiting"]["message"].startswith("back-off 10s restarting failed")
         assert status["lastState"]["terminated"]["exitCode"] == 1
-        assert store.get("default/crash")["status"]["phase"] == "Running"
+        assert held(store, "default/crash")["status"]["phase"] == "Running"
 
     run(tmp_path, story)
 
@@ -673,12 +675,16 @@ def test_certificates_that_are_refused_are_told(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Node) -> None:
         signer = Signer(cluster)
         events = cluster.informers.of(EVENTS).store
+
+        async def told(text: str) -> None:
+            await eventually(lambda: any(text in event["message"] for event in events))
+
         await cluster.admin.create(PODS, "default", certified("web", keyPath="key"))
         for kind in ("Failed", "Denied"):
             request = await asyncio.wait_for(signer.unanswered(), 40)
             await signer.answer(request, kind)
             text = f"{kind}: Because: of this"
-            await eventually(lambda text=text: any(text in each["message"] for each in events))
+            await told(text)
             here.clock.ahead_s += 11.0  # as long as another request waits
         assert len(await signer.requests()) == 2
         assert here.kubelet.pod("default", "web") is not None

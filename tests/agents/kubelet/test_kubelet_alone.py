@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.node.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-from tests.agents.support.cluster import TestCluster, eventually
+from tests.agents.support.cluster import TestCluster, eventually, held
 
 Object = dict[str, Any]
 MACHINE = node.Machine(
@@ -118,11 +118,11 @@ def test_a_status_that_somebody_changed_is_told_again(tmp_path: Path) -> None:
         path = PODS.path("default", "web", "status")
         await patch(cluster, path, {"status": {"conditions": [lost]}})
         await eventually(lambda: "False" in seen and seen[-1] == "True")
-        versions = {store.get("default/web")["metadata"]["resourceVersion"]}
-        here.kubelet.container_ended(store.get("default/web")["metadata"]["uid"])
+        versions = {held(store, "default/web")["metadata"]["resourceVersion"]}
+        here.kubelet.container_ended(held(store, "default/web")["metadata"]["uid"])
         await cluster.admin.create(PODS, "default", pod("next"))
         await eventually(lambda: ready(store.get("default/next")) == "True")
-        versions.add(store.get("default/web")["metadata"]["resourceVersion"])
+        versions.add(held(store, "default/web")["metadata"]["resourceVersion"])
         assert len(versions) == 1  # what is as it should be is not told again
 
     run(tmp_path, story)
@@ -134,7 +134,7 @@ def test_events_of_pods(tmp_path: Path) -> None:
         await cluster.admin.create(PODS, "default", pod("web", activeDeadlineSeconds=1))
         text = "Pod was active on the node longer than the specified deadline"
         await eventually(lambda: messages(cluster, "DeadlineExceeded") == {text})
-        await eventually(lambda: store.get("default/web")["status"]["phase"] == "Failed")
+        await eventually(lambda: held(store, "default/web")["status"]["phase"] == "Failed")
         (warning,) = await eventually(lambda: messages(cluster, "MissingClusterDNS"))
         assert warning.startswith('pod: "web_default(')
         await cluster.admin.create(PODS, "default", pod("none", dnsPolicy="Default"))
@@ -173,6 +173,9 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
     }
 
     async def story(cluster: TestCluster, here: Here) -> None:
+        async def told(reason: str, text: str) -> None:
+            await eventually(lambda: messages(cluster, reason) == {text})
+
         found = await cluster.admin.get(NODES, "", "node-a")
         labels = found["metadata"]["labels"]
         assert (labels["mine"], labels["kubernetes.io/os"], labels["other"]) == ("theirs", "x", "1")
@@ -190,7 +193,7 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
             body = {"spec": {"unschedulable": is_cordoned}}
             await patch(cluster, NODES.path("", "node-a"), body)
             text = f"Node node-a status is now: {reason}"
-            await eventually(lambda text=text, reason=reason: messages(cluster, reason) == {text})
+            await told(reason, text)
 
     run(tmp_path, story, before)
 
@@ -224,7 +227,7 @@ def test_static_pods_run_before_there_is_an_api_server(tmp_path: Path) -> None:
         (tmp_path / "manifests" / "web.yaml").write_text(MANIFEST.format(1))
         async with TestCluster(tmp_path) as cluster:
             way = Dead(cluster.admin._transport)
-            here = Here(cluster, tmp_path, Api(way, Options()))  # type: ignore[arg-type]
+            here = Here(cluster, tmp_path, Api(way, Options()))
             starting = asyncio.create_task(here.kubelet.start())
             runtime = here.runtime
             uids = await eventually(lambda: [u for u in runtime.pod_uids() if runtime.of_pod(u)])
@@ -255,7 +258,7 @@ def test_a_static_pod_waits_for_the_one_whose_place_it_takes(tmp_path: Path) -> 
         file.write_text(MANIFEST.format(1))
         (first,) = await eventually(lambda: [u for u in runtime.pod_uids() if runtime.of_pod(u)])
         slow = Slow(runtime, stop)
-        here.kubelet._sync._tools = here.kubelet._sync._tools._replace(runtime=slow)  # type: ignore[arg-type]
+        here.kubelet._sync._tools = here.kubelet._sync._tools._replace(runtime=slow)
         file.write_text(MANIFEST.format(2))
         await eventually(
             lambda: len(here.kubelet._static.pods) == 1 and first not in here.kubelet._static.pods

@@ -113,7 +113,7 @@ def test_limits_change_while_a_container_runs(tmp_path: Path) -> None:
             assert limits(uid) == limits(uid, "/c-0") == (quota, str(amount))
         found = status_of(cluster, "web")
         assert (found["containerID"], found["restartCount"]) == (number, 0)
-        assert log_of(here, seen(cluster, "web")) == "began\n"
+        await eventually(lambda: log_of(here, seen(cluster, "web")) == "began\n")
         summary = '{"containers":[{"name":"c","resources":'
         assert (await told(cluster, "ResizeStarted")).startswith(f"Pod resize started: {summary}")
         assert (await told(cluster, "ResizeCompleted")).startswith("Pod resize completed: {")

@@ -7,7 +7,7 @@ from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.metrics.collector import Collector, CollectorOptions, UnreadableError
 from kvstack.agents.metrics.readings import ContainerUsage, Reading, Usage
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 
 class Clock:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import METRICS
@@ -55,7 +56,8 @@ class Queue(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of the base
+    @override
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
 

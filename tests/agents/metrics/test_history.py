@@ -38,3 +38,15 @@ def test_what_is_gone_for_a_round_takes_no_room() -> None:
     assert len(history) == 0
     history.note("b", 1, 1)
     assert (len(history), history.refused) == (1, 0)
+
+
+def test_what_has_gone_is_forgotten_at_once() -> None:
+    """Its graph cannot be asked for; a thousand pods that come and go leave nothing behind."""
+    history = History(steps=3)
+    history.begin(0)
+    for name in ("d/stays", "d/goes"):
+        history.note(name, 1, 1)
+    history.keep({"d/stays", "d/other"})
+    assert len(history) == 1
+    assert [each.time_s for each in history.of("d/stays")] == [0.0]
+    assert history.of("d/goes") == []

@@ -14,7 +14,7 @@ from kvstack.agents.metrics.custom.page_reader import PageOptions, PageReader
 from kvstack.agents.metrics.custom.rules import Rules, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
 from tests.agents.metrics.test_scraper import Clock, Pods, always, telling
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 INGRESSES = "ingresses.networking.k8s.io"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"

@@ -16,7 +16,7 @@ from kvstack.agents.metrics.custom.rules import Rules, load, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
 from kvstack.apimachinery.objects import labels
 from kvstack.component.errors import ConfigError
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
     from kvstack.agents.client.informer import Informer

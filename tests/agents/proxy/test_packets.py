@@ -13,7 +13,7 @@ from kvstack.agents.proxy.nftables import program
 from kvstack.agents.proxy.nftables.backend import machine_lock
 from kvstack.agents.proxy.nftables.layout import CANARY, Layout, LocalTraffic
 from kvstack.agents.proxy.nftables.port_rules import rules_of
-from kvstack.agents.proxy.nftables.ruleset import Found, Ruleset
+from kvstack.agents.proxy.nftables.ruleset import Ruleset, TableContents
 from kvstack.component.errors import ConfigError
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 from tests.support.network.routed import Answer, RefusedError, Routed, routed
@@ -39,7 +39,7 @@ class Node:
         )
         self.ruleset = Ruleset(self.layout)
         self._known: dict[str, dict[str, Any]] = {}
-        self.apply(self.ruleset.whole(Found()))
+        self.apply(self.ruleset.whole(TableContents()))
 
     def apply(self, text: str) -> None:
         self.network.run("", lambda: program.apply(text))
@@ -233,11 +233,11 @@ def test_what_is_gone_is_deleted_and_all_of_it_can_be_written_again(node: Node) 
     assert "service-OLD" not in after.chains
     assert "old" not in after.sets
     assert node.names(3, CLUSTER_IP) == {"one"}
-    node.apply(ruleset.whole(Found(), anew=True))
+    node.apply(ruleset.whole(TableContents(), anew=True))
     assert node.names(3, CLUSTER_IP) == {"one"}
 
     node.apply(ruleset.delete)
-    assert run("", lambda: program.found(4)) == Found()
+    assert run("", lambda: program.found(4)) == TableContents()
     node.apply("delete chain ip others kept\n")  # it was not touched
 
 
@@ -296,6 +296,6 @@ def test_rules_that_somebody_has_flushed_are_missed(node: Node) -> None:
     assert run("", lambda: program.has_rules(4, CANARY))
     node.apply("flush ruleset\n")
     assert not run("", lambda: program.has_rules(4, CANARY))
-    node.apply(node.ruleset.whole(Found()))
+    node.apply(node.ruleset.whole(TableContents()))
     node.apply("flush table ip kube-proxy\n")
     assert not run("", lambda: program.has_rules(4, CANARY))

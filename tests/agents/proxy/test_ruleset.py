@@ -13,7 +13,7 @@ from kvstack.agents.proxy.endpoints import Endpoint
 from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
 from kvstack.agents.proxy.nftables.names import endpoint_base, service_base
 from kvstack.agents.proxy.nftables.port_rules import rules_of
-from kvstack.agents.proxy.nftables.ruleset import Found, Ruleset
+from kvstack.agents.proxy.nftables.ruleset import Ruleset, TableContents
 from kvstack.agents.proxy.services import PortName
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 
@@ -182,7 +182,7 @@ def test_chains_that_are_used_again_are_not_deleted() -> None:
     ],
 )
 def test_who_is_masqueraded_for(local: LocalTraffic, is_not: str) -> None:
-    text = Ruleset(Layout(4, local=local)).whole(Found())
+    text = Ruleset(Layout(4, local=local)).whole(TableContents())
     comment = "masquerade clusterIP traffic from outside cluster"
     assert (comment in text) is bool(is_not)
     if is_not:
@@ -190,11 +190,13 @@ def test_who_is_masqueraded_for(local: LocalTraffic, is_not: str) -> None:
 
 
 def test_settings_of_the_table() -> None:
-    text = Ruleset(Layout(4, masquerade_bit=15, masquerades_all=True, node_ips=None)).whole(Found())
+    text = Ruleset(Layout(4, masquerade_bit=15, masquerades_all=True, node_ips=None)).whole(
+        TableContents()
+    )
     assert 'mark set mark or 0x00008000 comment "masquerade all clusterIP traffic"' in text
     assert "fib daddr type local ip daddr != 127.0.0.0/8" in text
     assert "nodeport-ips" not in text
-    six = Ruleset(Layout(6)).whole(Found())
+    six = Ruleset(Layout(6)).whole(TableContents())
     assert "table ip6 kube-proxy" in six
     assert "ipv6_addr . inet_proto . inet_service" in six
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import CONFIG_MAPS, PODS
@@ -26,10 +27,10 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.agents.reconcile.runner import Environment, Runner
-from tests.agents.support.cluster import ListLog
 from tests.agents.support.scripted import Answered, Request, Scripted
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
+from tests.support.list_log import ListLog
 
 Object = dict[str, Any]
 KEY = "default/a"
@@ -45,6 +46,7 @@ class Clock(SimClock):
 
     spent_s = 0.0
 
+    @override
     def monotonic_s(self) -> float:
         """Return the time since the beginning."""
         return super().monotonic_s() + self.spent_s
@@ -126,6 +128,8 @@ def play_after_write(
 ) -> None:
     """Have the first sync write something, change its object, and tell a story from then on."""
 
+    bench: Bench = None  # type: ignore[assignment]  # set before anything is done
+
     def work() -> Plan:
         if len(bench.controller.synced_s) == 1:
             yield [action]
@@ -139,7 +143,6 @@ def play_after_write(
         bench.change(3)
         await story(bench)
 
-    bench: Bench = None  # type: ignore[assignment]
     play(work, whole, answer=lambda request: Answered(200, config_map("a", 9)))
 
 
@@ -161,6 +164,8 @@ def test_changes_that_come_together_are_one_sync() -> None:
     ],
 )
 def test_a_key_whose_plans_take_long_rests_between_them(takes_s: float, syncs: int) -> None:
+    bench: Bench = None  # type: ignore[assignment]  # set before anything is done
+
     def work() -> Plan:
         bench.clock.spent_s += takes_s
         return None
@@ -177,7 +182,6 @@ def test_a_key_whose_plans_take_long_rests_between_them(takes_s: float, syncs: i
         await asyncio.sleep(2)
         assert bench.runner.is_idle
 
-    bench: Bench = None  # type: ignore[assignment]
     play(work, story)
     assert len(bench.controller.synced_s) == pytest.approx(syncs, abs=2)
     # The last change is not lost.
@@ -185,6 +189,8 @@ def test_a_key_whose_plans_take_long_rests_between_them(takes_s: float, syncs: i
 
 
 def test_a_key_that_rests_does_not_hold_others_back() -> None:
+    bench: Bench = None  # type: ignore[assignment]  # set before anything is done
+
     def work() -> Plan:
         bench.clock.spent_s += 0.05
         return None
@@ -198,7 +204,6 @@ def test_a_key_that_rests_does_not_hold_others_back() -> None:
         await asyncio.sleep(0.001)
         assert len(bench.controller.synced_s) == 2
 
-    bench: Bench = None  # type: ignore[assignment]
     play(work, story)
 
 

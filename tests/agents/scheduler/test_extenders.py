@@ -142,7 +142,8 @@ def test_scores_are_weighted() -> None:
     extender = replace(ONE, weight=3)
     answer = [{"Host": "n0", "Score": 10}, {"host": "n1", "score": 1}]
     assert extenders.read_scores(extender, answer) == {"n0": 300, "n1": 30}
-    for strange in ({}, [1], [{"Host": 1}], [{"Host": "n0", "Score": "high"}]):
+    wrong: tuple[Any, ...] = ({}, [1], [{"Host": 1}], [{"Host": "n0", "Score": "high"}])
+    for strange in wrong:
         with pytest.raises(ExtenderError, match="makes no sense"):
             extenders.read_scores(extender, strange)
 
@@ -192,8 +193,8 @@ class Program:
                 [{"Host": n, "Score": 10 * (n == "best")} for n in body["NodeNames"]]
             )
         assert verb == "preempt"
-        kept = {n: v for n, v in body["NodeNameToMetaVictims"].items() if n != "best"}
-        return web.json_response({"NodeNameToMetaVictims": kept})
+        victims = {n: v for n, v in body["NodeNameToMetaVictims"].items() if n != "best"}
+        return web.json_response({"NodeNameToMetaVictims": victims})
 
     def config(self, **more: Any) -> Object:
         return {

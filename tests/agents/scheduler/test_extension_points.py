@@ -27,7 +27,8 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from tests.agents.scheduler.handles import FakeHandle
 from tests.agents.scheduler.test_live import add_node, add_pod, scheduling, until
-from tests.agents.support.cluster import ListLog, TestCluster
+from tests.agents.support.cluster import TestCluster
+from tests.support.list_log import ListLog
 
 Object = dict[str, Any]
 POD: Object = {
@@ -203,7 +204,7 @@ async def condition_of(cluster: TestCluster, name: str) -> Object | None:
     pod = await cluster.admin.get(PODS, "web", name)
     for each in pod["status"].get("conditions") or ():
         if each["type"] == "PodScheduled":
-            return each  # type: ignore[no-any-return]
+            return each
     return None
 
 

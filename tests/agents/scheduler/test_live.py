@@ -115,7 +115,7 @@ def test_a_pod_without_a_node_is_told_why_and_placed_once_there_is_one(tmp_path:
                 pod = await cluster.admin.get(PODS, "web", "big")
                 for each in pod["status"].get("conditions") or ():
                     if each["type"] == "PodScheduled" and "cpu" in each["message"]:
-                        return each  # type: ignore[no-any-return]
+                        return each
                 return None
 
             condition = await until(refused)
@@ -161,7 +161,7 @@ def test_a_pod_that_cannot_be_judged_does_not_keep_others_from_being_placed(
                 pod = await cluster.admin.get(PODS, "web", "strange")
                 for each in pod["status"].get("conditions") or ():
                     if each["reason"] == "SchedulerError":
-                        return each["message"]  # type: ignore[no-any-return]
+                        return each["message"]
                 return None
 
             assert await until(node) == "n"

@@ -31,7 +31,9 @@ def test_decisions_are_as_recorded(world: Object) -> None:
 
 
 def _wanted(result: Object) -> Object:
-    wanted = {name: result[name] for name in ("feasible", "scores", "totals") if name in result}
+    wanted: Object = {
+        name: result[name] for name in ("feasible", "scores", "totals") if name in result
+    }
     wanted["feasible"] = sorted(wanted["feasible"])
     if "best" in result:
         wanted["best"] = sorted(result["best"])

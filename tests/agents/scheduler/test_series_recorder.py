@@ -6,10 +6,10 @@ from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.series_recorder import SeriesRecorder, cut
-from tests.agents.support.cluster import ListLog
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run as in_virtual_time
 from tests.sim.stack.timing import SimClock
+from tests.support.list_log import ListLog
 
 Object = dict[str, Any]
 POD = {

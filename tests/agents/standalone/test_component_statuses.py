@@ -21,7 +21,7 @@ STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", is_nam
 def _nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes of the machine may serve the two ports."""
     for name in components.PORTS:
-        monkeypatch.setitem(components.PORTS, name, 1)  # type: ignore[index]
+        monkeypatch.setitem(components.PORTS, name, 1)
 
 
 async def health(api: Api) -> dict[str, tuple[str, str]]:

@@ -28,12 +28,13 @@ from kvstack.agents.standalone.local_dns import LocalDns, LocalDnsOptions
 from kvstack.agents.standalone.stack_settings import split_own, stack_options
 from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
-from kvstack.component.flags.command_line import Given, UsageError
+from kvstack.component.flags.command_line import CommandLine, UsageError
 from tests.agents.dns.given import over_udp
 from tests.agents.standalone.test_stack import lines_of, up
-from tests.agents.support.cluster import ListLog, TestCluster, eventually
+from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.list_log import ListLog
 from tests.support.network.ports import free_ports
 
 HERE = Endpoint("192.0.2.7", 5353)
@@ -177,7 +178,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
 )
 def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str, ...]) -> None:
     own, _ = split_own([f"--data-dir={tmp_path}", *flags])
-    options = stack_options(own, Given(TABLE))
+    options = stack_options(own, CommandLine(TABLE))
     log = ListLog()
     pki = Pki(tmp_path / "kubernetes" / "pki", own.kubeconfig, options, "https://127.0.0.1:1", log)
     pki.ensure()

@@ -201,7 +201,7 @@ def test_a_directory_that_cannot_be_made_is_tried_again(world: World) -> None:
 
 def test_a_released_volume_goes_with_its_directory(world: World) -> None:
     root = world.directories.root
-    world.directories.make(NAME)
+    world.directories.make(NAME, 1 << 30)
     (root / NAME / "data").write_text("x")
     assert world.plan(f"volume/{NAME}", volumes=(volume(root, "Bound"),)) == []
     kept = volume(root, "Released", "Retain")
@@ -220,7 +220,7 @@ def test_a_released_volume_goes_with_its_directory(world: World) -> None:
 def test_a_volume_that_somebody_deletes_leaves_nothing_unless_it_is_retained(world: World) -> None:
     root = world.directories.root
     for policy, is_kept in (("Retain", True), ("Delete", False)):
-        world.directories.make(NAME)
+        world.directories.make(NAME, 1 << 30)
         going = volume(root, "Available", policy, is_deleted=True)
         assert isinstance(world.plan(f"volume/{NAME}", volumes=(going,))[-1], Update)
         assert (root / NAME).exists() is is_kept
@@ -235,7 +235,7 @@ def test_a_volume_that_somebody_deletes_leaves_nothing_unless_it_is_retained(wor
 def test_nothing_else_is_removed_whatever_a_volume_says(
     world: World, tmp_path: Path, name: str, path: str
 ) -> None:
-    world.directories.make(NAME)
+    world.directories.make(NAME, 1 << 30)
     (tmp_path / "pvc").mkdir()
     (world.directories.root / "x").mkdir()
     forged = volume(world.directories.root, "Released")
@@ -254,21 +254,22 @@ def test_links_in_the_place_of_directories_are_not_followed(world: World, tmp_pa
     world.directories.root.mkdir()
     (world.directories.root / NAME).symlink_to(outside)
     with pytest.raises(FileExistsError):
-        world.directories.make(NAME)
+        world.directories.make(NAME, 1 << 30)
     assert stat.S_IMODE(outside.stat().st_mode) == 0o700
     world.directories.remove(NAME)
     assert (outside / "kept").exists()
     assert not os.path.lexists(world.directories.root / NAME)
     world.directories.remove(NAME)
     with pytest.raises(ValueError, match="the uid of its claim"):
-        world.directories.make("../x")
+        world.directories.make("../x", 1)
 
 
 def test_a_claim_that_asks_for_more_gets_it(world: World) -> None:
     bound = claim(volumeName=NAME, resources={"requests": {"storage": "3Gi"}})
     bound["status"] = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
     here = volume(world.directories.root, "Bound")
-    first, second, told = world.plan("claim/n/c", (bound,), (here,))
+    resize, first, second, told = world.plan("claim/n/c", (bound,), (here,))
+    assert isinstance(resize, InThread)
     assert isinstance(first, Update)
     assert isinstance(second, Update)
     assert first.obj["spec"]["capacity"] == {"storage": "3Gi"}

@@ -355,7 +355,7 @@ def test_a_stop_in_order_leaves_nothing(tmp_path: Path) -> None:
         assert len(_records(directory)) == 1
         environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(tmp_path)}
         # Somebody is still connected with the node.
-        follow = [clients("1.37") / "kubectl", "logs", "--follow", "web"]
+        follow = [str(clients("1.37") / "kubectl"), "logs", "--follow", "web"]
         with subprocess.Popen(follow, env=environment, stdout=subprocess.PIPE) as following:
             assert following.stdout is not None
             assert following.stdout.readline() == b"up\n"

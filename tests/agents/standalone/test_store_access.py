@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from typing_extensions import override
 
-from kvstack.agents.standalone import store_socket
 from kvstack.agents.standalone.store_access import OWN_SOCKET, StoreAccess, exports, with_schemes
 from kvstack.agents.standalone.store_socket import make_directory, restrict, socket_path
 from kvstack.component.certs.certificates import hosts_of
@@ -24,6 +24,7 @@ class Log(LineLogger):
         super().__init__([], "fatal")
         self.warnings: list[str] = []
 
+    @override
     def warning(self, msg: str, **_: Any) -> None:
         self.warnings.append(msg)
 
@@ -35,7 +36,7 @@ def access(
 
 
 def as_user(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
-    monkeypatch.setattr(store_socket.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
 
 
 def test_an_address_without_a_scheme_is_of_tls() -> None:

@@ -23,6 +23,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.api import Options as ApiOptions
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
+from kvstack.agents.client.object_store import Object, ObjectStore
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.controllers.options import SIGNERS, SignerOptions
 from kvstack.agents.controllers.options import Options as ControllerOptions
@@ -41,6 +42,7 @@ from kvstack.apiserver.server.settings.options import (
 )
 from kvstack.component.certs.cert_files import CertFiles
 from kvstore import embed
+from tests.support.list_log import ListLog
 from tests.support.waiting import eventually as eventually
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -48,27 +50,11 @@ _ACCOUNT_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system
 _AUTHENTICATED = "system:authenticated"
 
 
-class ListLog:
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, object]]] = []
-
-    def debug(self, msg: str, **fields: object) -> None:
-        self.lines.append(("debug", msg, fields))
-
-    def info(self, msg: str, **fields: object) -> None:
-        self.lines.append(("info", msg, fields))
-
-    def warning(self, msg: str, **fields: object) -> None:
-        self.lines.append(("warning", msg, fields))
-
-    def error(self, msg: str, **fields: object) -> None:
-        self.lines.append(("error", msg, fields))
-
-    def of(self, level: str) -> list[tuple[str, dict[str, object]]]:
-        """Return message and fields of the lines of a level."""
-        return [(msg, fields) for each, msg, fields in self.lines if each == level]
+def held(store: ObjectStore, key: str) -> Object:
+    """Return an object that is in a store."""
+    obj = store.get(key)
+    assert obj is not None, f"{key} is not there"
+    return obj
 
 
 class TestCluster:

@@ -1,16 +1,17 @@
 """Carries plans out without a server: a view made of objects, and answers given by hand."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, TypeVar
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.reconcile.plan import Action, Again, Outcome, Plan, Retry, SlowStart
+from kvstack.agents.reconcile.plan import Action, Outcome, SlowStart, Step
 from kvstack.agents.reconcile.store_view import StoreView
 from kvstack.apimachinery.objects.status import ApiError
 
 Object = dict[str, Any]
 Answer = Object | Exception | None
+T = TypeVar("T")
 
 
 def view_of(
@@ -34,8 +35,8 @@ def refusal(code: int, text: str = "refused") -> ApiError:
 
 
 def drive(
-    plan: Plan, answer: Callable[[Action], Answer] = lambda action: {}
-) -> tuple[list[Action], Again | Retry | None]:
+    plan: Generator[Step, list[Outcome], T], answer: Callable[[Action], Answer] = lambda action: {}
+) -> tuple[list[Action], T]:
     """Return what a plan asked for, in order, and what it returned; raises what it raises."""
     asked: list[Action] = []
     outcomes: list[Outcome] | None = None

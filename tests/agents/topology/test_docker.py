@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -114,9 +114,9 @@ class Containers:
             assert time.monotonic() < deadline, f"{name} was not started again: {after}"
             time.sleep(0.1)
 
-    def state(self, name: str) -> dict[str, object]:
+    def state(self, name: str) -> dict[str, Any]:
         container = self.compose("ps", "--all", "--quiet", name).strip()
-        found: dict[str, object] = json.loads(
+        found: dict[str, Any] = json.loads(
             docker("inspect", "--format", "{{json .State}}", container).stdout
         )
         return found

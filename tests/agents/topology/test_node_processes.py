@@ -97,6 +97,21 @@ def versions(mark: str) -> Counter[str]:
     return Counter(marked(mark).values())
 
 
+def shown(mark: str) -> list[str]:
+    """Return what is known of the processes that have the mark."""
+    lines = []
+    for pid, version in marked(mark).items():
+        process = Path("/proc", str(pid))
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            groups = (process / "cgroup").read_text().split()
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue  # it is gone
+        lines.append(f"{pid} of {parent}, {state}, version {version}: {command}{groups}")
+    return lines
+
+
 def mentioned(directory: Path) -> list[str]:
     """Return the command lines of processes, and the mounts, that mention a directory."""
     lines = []
@@ -141,7 +156,7 @@ def play(
     def look(churn: Churn) -> None:
         wanted = churn.versions()
         assert wanted
-        assert wait_until(lambda: versions(mark) == wanted), (versions(mark), wanted)
+        assert wait_until(lambda: versions(mark) == wanted), (versions(mark), wanted, shown(mark))
 
     try:
         with Topology(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.apimachinery.objects import json_patch
-from kvstack.apimachinery.objects.json_patch import JsonPatchError
+from kvstack.apimachinery.objects.json_patch import JsonPatchError, Patch
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.json_text import equal, is_too_deep
 
@@ -112,9 +112,7 @@ def model_add(document: Any, path: str, value: Any) -> None:
 
 
 @given(documents, st.lists(operations, max_size=4))
-def test_a_patch_does_what_the_model_does(
-    document: dict[str, Any], patch: list[dict[str, Any]]
-) -> None:
+def test_a_patch_does_what_the_model_does(document: dict[str, Any], patch: list[Any]) -> None:
     before = copy.deepcopy((document, patch))
     try:
         expected = model(document, patch)
@@ -127,7 +125,7 @@ def test_a_patch_does_what_the_model_does(
 
 
 def test_the_result_shares_nothing_with_the_patch() -> None:
-    patch = [{"op": "add", "path": "/a", "value": {"b": []}}]
+    patch: Patch = [{"op": "add", "path": "/a", "value": {"b": []}}]
     first = json_patch.apply({}, patch)
     first["a"]["b"].append(1)
     assert json_patch.apply({}, patch) == {"a": {"b": []}}
@@ -164,7 +162,7 @@ def test_what_is_said_of_patches_that_do_not_apply(operation: dict[str, Any], me
 
 
 def test_the_liberties() -> None:
-    patch = [
+    patch: Patch = [
         {"op": "replace", "path": "/new", "value": 1},
         {"op": "test", "path": "/absent", "value": None},
         {"op": "add", "path": "/l/-1", "value": 3},
@@ -176,7 +174,7 @@ def test_the_liberties() -> None:
 
 def test_copies_are_limited() -> None:
     document = {"a": "x" * 100_000}
-    patch = [{"op": "copy", "from": "/a", "path": f"/b{n}"} for n in range(40)]
+    patch: Patch = [{"op": "copy", "from": "/a", "path": f"/b{n}"} for n in range(40)]
     with pytest.raises(JsonPatchError, match="the accumulated size increase of copy is"):
         json_patch.apply(document, patch)
 
@@ -187,7 +185,7 @@ def test_depth_is_limited(kind: str) -> None:
     for _ in range(150):
         nested = {"a": nested}
     document = {"x": nested, "y": copy.deepcopy(nested)}
-    patch = [{"op": kind, "from": "/x", "path": "/y" + "/a" * 100 + "/b"}]
+    patch: Patch = [{"op": kind, "from": "/x", "path": "/y" + "/a" * 100 + "/b"}]
     with pytest.raises(JsonPatchError, match="exceeded max depth"):
         json_patch.apply(document, patch)
     assert not is_too_deep(document)

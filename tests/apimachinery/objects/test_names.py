@@ -1,6 +1,7 @@
 """Formats of names: what is good, and what is said of the rest."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ def test_a_check_agrees_with_its_pattern(function: str, text: str) -> None:
         (names.check_port_name, 15, 16),
     ],
 )
-def test_too_long(check: names.Callable[[str], list[str]], good: int, bad: int) -> None:
+def test_too_long(check: Callable[[str], list[str]], good: int, bad: int) -> None:
     unit = "bytes" if check is names.check_label_value else "characters"
     assert check("a" * good) == []
     assert check("a" * bad) == [f"must be no more than {good} {unit}"]

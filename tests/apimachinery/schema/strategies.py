@@ -8,9 +8,9 @@ from hypothesis.strategies import SearchStrategy
 
 from kvstack.apimachinery.schema.types import Shape, Type
 
-_TIMES = st.datetimes(
-    allow_imaginary=False,
-).map(lambda moment: moment.replace(year=max(moment.year, 1970)).strftime("%Y-%m-%dT%H:%M:%SZ"))
+_TIMES = st.datetimes().map(
+    lambda moment: moment.replace(year=max(moment.year, 1970)).strftime("%Y-%m-%dT%H:%M:%SZ")
+)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),

@@ -10,7 +10,7 @@ from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apimachinery.schema.generate import text_tables
 from kvstack.apimachinery.schema.generate.__main__ import main
 from kvstack.apimachinery.schema.generate.compiler import compile_tables
-from kvstack.apimachinery.schema.generate.go_source import GoConstant, read_package
+from kvstack.apimachinery.schema.generate.go_source import GoConstant, GoPackage, read_package
 from kvstack.apimachinery.schema.generate.importer import import_release
 from kvstack.apimachinery.schema.generate.types_import import versioned_rows
 from kvstack.apimachinery.schema.resource import Column, Kind
@@ -162,15 +162,16 @@ def release(tmp_path: Path) -> Path:
 
 def write_by_hand(target: Path, **tables: object) -> None:
     """Write the tables that are not imported."""
-    for name, empty in {
-        "storage": {},
-        "selectable": {},
-        "columns": {},
-        "column_descriptions": {},
-        "kinds": [],
-        "priorities": {},
-    }.items():
-        text = json.dumps(tables.get(name, empty))
+    tables = {"kinds": [], **tables}
+    for name in (
+        "storage",
+        "selectable",
+        "columns",
+        "column_descriptions",
+        "kinds",
+        "priorities",
+    ):
+        text = json.dumps(tables.get(name, {}))
         (target / f"{name}.json").write_text(text, encoding="utf-8")
 
 
@@ -242,8 +243,9 @@ def test_an_enumeration_without_values_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "types.go"
     file.write_text("// +enum\ntype Color string\n", encoding="utf-8")
     package = read_package("k8s.io/api/apps/v1", [file])
+    no_packages: dict[str, GoPackage] = {}
     with pytest.raises(ValueError, match=r"k8s\.io/api/apps/v1\.Color has no values"):
-        versioned_rows(package, {}, {}.__getitem__)
+        versioned_rows(package, {}, no_packages.__getitem__)
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_envelopes() -> None:
 def test_lists_are_made_of_stored_items() -> None:
     pods = TABLE.types[f"{CORE}.PodList"]
     items = [normalize({"metadata": {"name": name}}, POD) for name in "ab"]
-    whole = {"metadata": {"resourceVersion": "5"}, "items": items}
+    whole: dict[str, Any] = {"metadata": {"resourceVersion": "5"}, "items": items}
     meta = next(each for name, each in TABLE.types.items() if name.endswith("meta.v1.ListMeta"))
     parts = [to_protobuf(each, POD) for each in items]
     joined = list_content(to_protobuf(whole["metadata"], meta), parts)

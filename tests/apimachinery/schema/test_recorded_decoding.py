@@ -96,7 +96,8 @@ def is_tolerated(path: str, kind: str) -> bool:
 
 
 def test_what_was_accepted_has_the_members_of_the_answer() -> None:
-    seen, tolerated = 0, set()
+    seen = 0
+    tolerated: set[str] = set()
     for line in lines("decode-accepted"):
         body = line["body"]
         found = decode(body, type_of(body)).obj

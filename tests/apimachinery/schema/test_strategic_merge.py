@@ -39,7 +39,7 @@ def names_of(obj: dict[str, Any]) -> list[str]:
 
 def test_the_answers_of_the_library() -> None:
     assert len(RECORDED) > 500
-    different = []
+    different: list[object] = []
     for (kind, obj, patch), recorded in RECORDED:
         try:
             found = apply(json.loads(obj), json.loads(patch), TYPES[kind])

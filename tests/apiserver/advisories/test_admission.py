@@ -63,7 +63,7 @@ def namespace(target: Target, name: str, **metadata: Any) -> str:
     return path
 
 
-SECRET_USES = {
+SECRET_USES: dict[str, dict[str, Any]] = {
     "env": {"env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
     "envFrom": {"envFrom": [{"secretRef": {"name": "s"}}]},
 }

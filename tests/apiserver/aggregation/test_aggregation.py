@@ -77,8 +77,7 @@ class Backend:
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
-        assert site._server is not None
-        self.port = site._server.sockets[0].getsockname()[1]
+        self.port = runner.addresses[0][1]
         try:
             yield
         finally:
@@ -130,7 +129,7 @@ class Backend:
 
 
 async def ask(
-    world: World, server: ApiServer, method: str, path: str, obj: Any = None, **more: str
+    world: World, server: ApiServer, method: str, path: str, obj: Any = None, **more: Any
 ) -> Any:
     body = b"" if obj is None else json.dumps(obj).encode()
     token = more.pop("token", "admin-token")

@@ -54,7 +54,10 @@ def test_what_is_no_document_is_refused(given: object) -> None:
 
 def test_definitions_that_differ_get_names() -> None:
     """What is there first keeps its name, and the references of the second follow the new one."""
-    own = {"paths": {"/api/": {"get": {"own": True}}}, "definitions": {"Thing": {"type": "string"}}}
+    own: dict[str, Any] = {
+        "paths": {"/api/": {"get": {"own": True}}},
+        "definitions": {"Thing": {"type": "string"}},
+    }
     part = part_of(document(), PATH)
     found = merged(own, [part])
     assert sorted(found["definitions"]) == ["List", "Thing", "Thing_v2"]

@@ -57,7 +57,7 @@ def test_an_object_that_is_not_there_is_the_configuration() -> None:
     config = app(spec={"replicas": 1}, data={"a": "1"})
     made, entries = applied(None, config)
     assert made == config
-    fields = {"f:data": {"f:a": {}}, "f:spec": {"f:replicas": {}}}
+    fields: Obj = {"f:data": {"f:a": {}}, "f:spec": {"f:replicas": {}}}
     assert entries == [owning("me", fields, time=NOW)]
 
 
@@ -172,7 +172,7 @@ def test_what_is_removed_belongs_to_nobody() -> None:
 
 def test_an_item_goes_with_all_that_nobody_owns() -> None:
     containers = [{"name": "c", "image": "i", "args": ["x"]}, {"name": "d", "image": "i"}]
-    fields = {'k:{"name":"c"}': {".": {}, "f:image": {}, "f:name": {}}}
+    fields: Obj = {'k:{"name":"c"}': {".": {}, "f:image": {}, "f:name": {}}}
     live = live_with(owning("me", {"f:spec": {"f:containers": fields}}))
     live["spec"] = {"containers": containers}
     made, _ = applied(live, app(spec={"containers": [{"name": "n"}]}))
@@ -318,7 +318,7 @@ OLD_APP = struct(
 
 
 def convert(obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
-    rest = {name: obj[name] for name in ("metadata", "data") if name in obj}
+    rest: Obj = {name: obj[name] for name in ("metadata", "data") if name in obj}
     if api_version == "v0":
         spec = obj.get("spec") or {}
         size = {"size": spec["replicas"]} if spec.get("replicas") is not None else {}

@@ -1,3 +1,5 @@
+from typing import Any
+
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import Endpoint, Versions
 from kvstack.apiserver.apply.structure import Obj
@@ -8,7 +10,7 @@ OTHER = struct(apiVersion=STRING, old=STRING)
 
 def test_fields_that_a_write_never_owns() -> None:
     endpoint = Endpoint(APP, "v1", "App", reset_fields=(("status",), ("metadata", "labels")))
-    fields = {
+    fields: dict[str, Any] = {
         "f:data": {},
         "f:metadata": {"f:annotations": {}, "f:labels": {".": {}, "f:a": {}}},
         "f:status": {"f:ready": {}},

@@ -58,9 +58,10 @@ def test_items_are_told_apart_by_keys_of_every_kind() -> None:
     assert element_of(two)({"a": "x", "b": True}) == 'k:{"a":"x","b":true}'
     assert element_of(two)({"a": "x", "b": 1.0}) == 'k:{"a":"x","b":1}'
     assert element_of(two)({"b": 1}) == 'k:{"b":1}'
-    for each in (None, [], {}):
+    wrong: tuple[object, ...] = (None, [], {})
+    for value in wrong:
         with pytest.raises(ItemError):
-            element_of(two)(each)
+            element_of(two)(value)
 
 
 def test_what_has_no_schema_and_what_is_whole() -> None:

@@ -27,7 +27,7 @@ TYPE = struct(
     any=ANY,
 )
 A = 'k:{"name":"a"}'
-VALUE = {
+VALUE: dict[str, Any] = {
     "n": 1,
     "m": {"a": "1", "b": "2"},
     "whole": {"a": "1"},

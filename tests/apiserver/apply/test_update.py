@@ -225,7 +225,7 @@ def test_an_object_too_deep_to_compare_leaves_the_managers_alone() -> None:
 
 def test_sets_are_fitted_to_the_types_of_now() -> None:
     selector = {"matchLabels": {"a": "1"}}
-    was = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}}}
+    was: Obj = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}}}
     live = live_with(owning("a", was, "Apply"), spec={"selector": selector})
     assert after(live, data={"x": "1"}) == [
         owning("a", {"f:spec": {"f:selector": {}}}, "Apply"),

@@ -27,7 +27,7 @@ CONTAINERS = st.lists(
     ),
     min_size=1,
     max_size=3,
-    unique_by=lambda container: container["name"],
+    unique_by=lambda container: str(container["name"]),
 )
 SPECS = st.fixed_dictionaries(
     {},

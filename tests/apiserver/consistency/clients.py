@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from tests.apiserver.consistency.history import Event, History, Read, Values, Write
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer, trusting
 from tests.apiserver.support.requests import Connection, RefusedError
@@ -105,6 +107,7 @@ class Writer(Client):
 
     counters: Sequence[str] = ()
 
+    @override
     def step(self) -> None:
         counter = self.random.choice(self.counters)
         found = self.ask("GET", f"{MAPS}/{counter}")
@@ -130,6 +133,7 @@ class Writer(Client):
 class Lister(Client):
     """Lists all counters, now here, now there; no resourceVersion: the newest there is."""
 
+    @override
     def step(self) -> None:
         self._current = self.random.randrange(len(self.servers))
         began_s = time.monotonic()
@@ -144,6 +148,7 @@ class Watcher(Client):
     revision = ""
     values: Values
 
+    @override
     def step(self) -> None:
         if not self.revision:
             found = self.ask("GET", f"{MAPS}?labelSelector={LABEL}")

@@ -89,7 +89,8 @@ def faults_of(history: History, final: Values) -> list[str]:
 
 def _lost_updates(history: History, final: Values) -> list[str]:
     faults = []
-    acknowledged, unknown = defaultdict(list), defaultdict(list)
+    acknowledged: defaultdict[str, list[Write]] = defaultdict(list)
+    unknown: defaultdict[str, list[Write]] = defaultdict(list)
     for write in history.writes:
         (acknowledged if write.revision else unknown)[write.counter].append(write)
     for counter, last in final.items():

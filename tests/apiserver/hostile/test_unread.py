@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
+from typing_extensions import override
 
 from bench.procfs import memory
 from tests.apiserver.support.api_servers import ApiServer, cluster
@@ -99,6 +100,7 @@ class Seen:
     def p99_s(self) -> float:
         return sorted(self.latencies_s)[int(len(self.latencies_s) * 0.99)]
 
+    @override
     def __str__(self) -> str:
         return (
             f"RSS {self.rss_before // MIB} to {self.rss_most // MIB} MiB, p99 of another client "

@@ -23,7 +23,7 @@ def test_a_request_is_nobody_s_until_its_user_is_known() -> None:
 
     async def story() -> None:
         async with site() as api:
-            api.site.api._observer = noting
+            api.site.api._observers = (noting,)
             await api.ask("GET", MAPS, token="of-nobody")
             await api.ask("GET", MAPS)
 
@@ -39,7 +39,7 @@ def test_whom_a_user_acts_as_is_the_user_of_the_request() -> None:
 
     async def story() -> None:
         async with site() as api:
-            api.site.api._observer = noting
+            api.site.api._observers = (noting,)
             await api.ask("GET", MAPS, impersonate_user="alice")
 
     run(story())

@@ -400,7 +400,7 @@ def test_a_write_that_takes_too_long() -> None:
         async def txn(*_given: object, **_named: object) -> None:
             await stalled.wait()
 
-        api.world.store.txn = txn  # type: ignore[assignment,method-assign]
+        api.world.store.txn = txn  # type: ignore[assignment]
         kept, task = api.begin("POST", MAPS, config_map("x"))
         await asyncio.sleep(33)
         assert not task.done()

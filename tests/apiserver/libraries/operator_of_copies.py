@@ -19,7 +19,8 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 @kopf.on.create("configmaps", labels={"copy": "yes"})
 @kopf.on.update("configmaps", labels={"copy": "yes"})
-def copy(name: str, namespace: str, body: Any, **_: Any) -> None:
+def copy(*, name: str, namespace: str | None, body: Any, **_: Any) -> None:
+    assert namespace is not None
     core = client.CoreV1Api()
     secret = client.V1Secret(
         metadata=client.V1ObjectMeta(name=name), string_data=dict(body.get("data", {}))
@@ -33,7 +34,8 @@ def copy(name: str, namespace: str, body: Any, **_: Any) -> None:
 
 
 @kopf.on.delete("configmaps", labels={"copy": "yes"})
-def forget(name: str, namespace: str, **_: Any) -> None:
+def forget(*, name: str, namespace: str | None, **_: Any) -> None:
+    assert namespace is not None
     try:
         client.CoreV1Api().delete_namespaced_secret(name, namespace)
     except client.ApiException as error:

@@ -30,6 +30,7 @@ def played(kubeconfig: Path, play: Callable[[Any], Awaitable[None]]) -> None:
         try:
             await asyncio.wait_for(play(api), TIMEOUT_S)
         finally:
+            assert api._session is not None
             await api._session.aclose()
 
     asyncio.run(run())

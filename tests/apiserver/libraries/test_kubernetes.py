@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 kubernetes = pytest.importorskip("kubernetes")
 
@@ -70,7 +71,7 @@ def test_lists_are_selected_and_paged(core: Any, namespace: str) -> None:
 
 
 def test_a_deployment_is_defaulted_and_scaled(api: Any, namespace: str) -> None:
-    apps = client.AppsV1Api(api)
+    apps: Any = client.AppsV1Api(api)
     container = client.V1Container(name="c", image="registry.example/web:1")
     template = client.V1PodTemplateSpec(
         metadata=client.V1ObjectMeta(labels={"app": "web"}),
@@ -168,9 +169,10 @@ def test_one_of_two_candidates_leads_and_the_other_follows(
     class OverError(Exception):
         """The test has ended."""
 
-    class EndingLock(LeaseLock):  # type: ignore[misc]  # the package has no types
+    class EndingLock(LeaseLock):  # the package has no types
         """A lock whose candidate ends with the test: an election itself never does."""
 
+        @override
         def get(self, name: str, namespace: str) -> Any:
             if over.is_set():
                 raise OverError
@@ -201,7 +203,7 @@ def test_one_of_two_candidates_leads_and_the_other_follows(
     try:
         with changed:
             assert changed.wait_for(lambda: leaders, TIMEOUT_S)
-        lease = client.CoordinationV1Api().read_namespaced_lease("election", namespace)
+        lease: Any = client.CoordinationV1Api().read_namespaced_lease("election", namespace)
         assert lease.spec.holder_identity == leaders[0]
         renewed = lease.spec.renew_time
         events = watch.Watch().stream(

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from tests.apiserver.player.documents import (
     Tree,
     body_of,
@@ -54,6 +56,7 @@ _LIST_SEPARATORS = re.compile(r", |\[|\]")
 class Absent:
     """Stands where one side has nothing."""
 
+    @override
     def __repr__(self) -> str:
         return "nothing"
 

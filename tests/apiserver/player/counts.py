@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from typing_extensions import override
+
 README = Path(__file__).parents[1] / "README.md"
 BEGIN = "<!-- written by the players: begin -->"
 END = "<!-- written by the players: end -->"
@@ -29,6 +31,7 @@ class Counts(NamedTuple):
     tolerated_steps: int = 0  # of the same: with differences that the table allows
     not_played: int = 0  # scenarios
 
+    @override
     def __str__(self) -> str:
         share = 100 * self.same_steps / self.steps if self.steps else 0
         return (

@@ -33,7 +33,7 @@ def curve_key(number: int, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> Key:
 
 
 @cache
-def rsa_key(number: int) -> Key:
+def rsa_key(number: int) -> rsa.RSAPrivateKey:
     """Return one of several keys."""
     return rsa.generate_private_key(65537, 2048)
 

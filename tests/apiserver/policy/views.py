@@ -19,7 +19,7 @@ class FakeView:
         self.revision = 0
         self._versions: dict[GroupResource, int] = {}
         self._callbacks: dict[GroupResource, list[Callback]] = {}
-        self.before_catching_up: Callable[[], None] = lambda: None
+        self.before_catching_up: Callable[[], object] = lambda: None
         """What others wrote that the copy does not hold yet."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:

@@ -14,6 +14,8 @@ from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.window import (
+    BYTES_MAX,
+    BYTES_MIN,
     CHANGE_BYTES,
     RECORD_BYTES,
     SMALL_BYTES,
@@ -171,6 +173,39 @@ def test_many_small_changes_are_bounded_too() -> None:
     for revision in range(1, 5001):
         window.add([Change(revision, "k", None, Record("k", revision, HEAD, b"}", -1))])
     assert len(window) == (1 << 20) // (CHANGE_BYTES + RECORD_BYTES + 1)
+
+
+def test_a_window_holds_as_much_as_the_objects_but_not_much_less() -> None:
+    """Objects that change again and again leave no more behind than they take themselves."""
+    window, large = Window(0), b"x" * 100_000
+    window.fit(0)
+    for revision in range(1, 401):
+        window.add([Change(revision, "k", None, Record("k", revision, HEAD, large, -1))])
+    few = len(window)
+    assert few == BYTES_MIN // (CHANGE_BYTES + RECORD_BYTES + len(large))
+    window.fit(2 * BYTES_MIN)
+    for revision in range(401, 801):
+        window.add([Change(revision, "k", None, Record("k", revision, HEAD, large, -1))])
+    assert len(window) in {2 * few, 2 * few + 1}
+    window.fit(1 << 40)
+    for revision in range(801, 1201):
+        window.add([Change(revision, "k", None, Record("k", revision, HEAD, large, -1))])
+    assert len(window) == BYTES_MAX // (CHANGE_BYTES + RECORD_BYTES + len(large))
+
+
+def test_the_window_of_a_collection_grows_and_shrinks_with_it() -> None:
+    found, body = collection(), b"x" * 100_000
+    for revision in range(1, 301):
+        key = f"a/{revision}"
+        found.apply([(revision, key, Record(key, revision, HEAD, body, -1))])
+    assert found._held_bytes == 300 * (RECORD_BYTES + len(body))
+    assert found.window._bytes_max == BYTES_MAX
+    for revision in range(1, 301):
+        found.apply([(300 + revision, f"a/{revision}", None)])
+    assert found._held_bytes == 0
+    assert found.window._bytes_max == BYTES_MIN
+    found.fill([Record("a/b", 700, HEAD, body, -1)], 700)
+    assert found._held_bytes == RECORD_BYTES + len(body)
 
 
 def test_keys_of_resources() -> None:

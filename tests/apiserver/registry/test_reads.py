@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_any_state_is_answered_without_the_store() -> None:
         ({"limit": 2}, ["a/x", "a/y"], 4),
     ],
 )
-def test_combinations(options: dict[str, object], keys: list[str], revision: int) -> None:
+def test_combinations(options: dict[str, Any], keys: list[str], revision: int) -> None:
     """Which state is listed, of three objects that came at 2, 3 and 4."""
 
     async def story(world: World) -> None:
@@ -194,7 +195,7 @@ def test_states_that_the_store_has_forgotten() -> None:
 
 
 @pytest.mark.parametrize("options", [{"revision": 99}, {"revision": 99, "match": EXACT}])
-def test_states_of_the_future(options: dict[str, object]) -> None:
+def test_states_of_the_future(options: dict[str, Any]) -> None:
     """They are waited for, three seconds."""
 
     async def story(world: World) -> None:

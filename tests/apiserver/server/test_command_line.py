@@ -4,14 +4,14 @@ import pytest
 
 from kvstack.apiserver.server.settings.flags import BY_NAME, TABLE
 from kvstack.component.flags.command_line import (
-    Given,
+    CommandLine,
     UsageError,
     read_command_line,
     shown_value,
 )
 
 
-def read(*arguments: str) -> Given:
+def read(*arguments: str) -> CommandLine:
     return read_command_line(arguments, "kube-apiserver", TABLE)
 
 

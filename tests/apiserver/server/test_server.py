@@ -13,7 +13,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.health_checks import HOOKS
 from kvstack.apiserver.server.settings.options import Options, StoreOptions
-from kvstack.component.errors import ConfigError
+from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving import native
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.client.values import prefix_end
@@ -230,13 +230,12 @@ def test_a_stop_ends_watches_and_answers_what_was_asked(tmp_path: Path, grace_s:
 
 def test_a_store_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
     from kvstore.client import connect
-    from kvstore.errors import KvstoreError
 
     async def body() -> None:
         given = options(tmp_path, store=StoreOptions(start_timeout_s=0.2))
         async with connect(["http://127.0.0.1:1"]) as store:
             server = ApiServer(store, given, LineLogger([], "fatal"))
-            with pytest.raises(KvstoreError, match=r"the store did not answer within 0\.2 s"):
+            with pytest.raises(ComponentError, match=r"the store did not answer within 0\.2 s"):
                 await server.start()
 
     asyncio.run(body())

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from tests.apiserver.stories.clients import PROGRAMS
 from tests.apiserver.stories.masks import comparable
 from tests.apiserver.stories.tolerated import compare_of
@@ -63,6 +65,7 @@ class Difference(NamedTuple):
     recorded: list[str]
     got: list[str]
 
+    @override
     def __str__(self) -> str:
         where = f"{self.step}" if self.inner < 0 else f"{self.step}.{self.inner}"
         lines = difflib.unified_diff(self.recorded, self.got, lineterm="", n=1)

@@ -31,7 +31,16 @@ ANSWERS = {
     "/redirect": (302, ["Location: /there/"], b""),
     "/page": (200, ["Content-Type: text/html"], PAGE),
     "/packed": (200, ["Content-Type: text/html", "Content-Encoding: gzip"], gzip.compress(PAGE)),
-    "/teapot": (418, ["X-Own: 1", "Access-Control-Allow-Origin: *", "Keep-Alive: 9"], b"tea"),
+    "/teapot": (
+        418,
+        [
+            "X-Own: 1",
+            "Access-Control-Allow-Origin: *",
+            "Service-Worker-Allowed: /",
+            "Keep-Alive: 9",
+        ],
+        b"tea",
+    ),
 }
 
 
@@ -193,7 +202,8 @@ async def _answers(told: Story, node: str) -> None:
     assert gzip.decompress((await told.raw("GET", f"{node}/packed"))[1]) == page
     head, body = await told.raw("GET", f"{node}/teapot")
     assert (head[0][9:12], _value(head, "x-own"), body) == ("418", "1", b"tea")
-    assert not any(line.lower().startswith(("access-control", "keep-alive")) for line in head)
+    kept = ("access-control", "keep-alive", "service-worker-allowed")
+    assert not any(line.lower().startswith(kept) for line in head)
     head, body = await told.raw("HEAD", f"{node}/x")
     assert (_value(head, "content-length"), body) == ("5", b"")
 

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from typing_extensions import override
+
 from tests.support.certificates import Authority
 
 Obj = dict[str, Any]
@@ -92,6 +94,7 @@ class HookServer:
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
+    @override
     def handle_error(self, *_: Any) -> None:
         """Clients go as they like."""
 
@@ -123,6 +126,7 @@ def _handler(owner: HookServer) -> type[http.server.BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
         protocol_version = "HTTP/1.1"
 
+        @override
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 

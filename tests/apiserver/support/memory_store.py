@@ -6,7 +6,7 @@ store.failing = UnavailableError("no leader")      every call fails until it is 
 store.restore()                                    the store is as it was at revision 1
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -117,7 +117,7 @@ class MemoryStore:
         keys_only: bool = False,
         serializable: bool = False,
         timeout_s: float | None = None,
-    ) -> AsyncIterator[RangeResult]:
+    ) -> AsyncGenerator[RangeResult, None]:
         """Yield a range page by page."""
         while True:
             self._called("page")
@@ -236,7 +236,7 @@ class MemoryStore:
         """Watch a range."""
         self._called("watch")
         watch = Watch(
-            self,  # type: ignore[arg-type]  # it is its own session
+            self,  # it is its own session
             key,
             end,
             start_revision,

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import override
+
 from kvstack.apiserver.server import process
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.options import Options
@@ -62,10 +64,12 @@ class ShiftedClock(SystemClock):
     def __init__(self, shift: Shift) -> None:
         self._shift = shift
 
+    @override
     def unix_ms(self) -> int:
         """Return the shifted wall time in milliseconds."""
         return super().unix_ms() + self._shift.ms
 
+    @override
     def unix_s(self) -> int:
         """Return the shifted wall time in seconds."""
         return self.unix_ms() // 1000

@@ -57,7 +57,7 @@ async def web(directory: Path, answer: Answers) -> AsyncIterator[Served]:
     context.load_cert_chain(cert, key)
     served = Served("", authority.file)
 
-    async def handle(request: aiohttp_web.Request) -> aiohttp_web.Response:
+    async def handle(request: aiohttp_web.BaseRequest) -> aiohttp_web.Response:
         raw = await request.read()
         body = json.loads(raw) if raw else None
         served.asked.append((request.path, body))

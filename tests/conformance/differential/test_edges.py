@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.differential.calls import METHODS, Now, Outcome, Self, start_unary
 from tests.support.differential.pair import WHOLE, Pair, Side
 from tests.support.differential.watch import check_story, streams_of
@@ -80,12 +81,12 @@ def test_a_key_of_a_megabyte(pair: Pair) -> None:
 def test_requests_too_large(pair: Pair, size: int, name: str) -> None:
     filler = b"x" * size
     put = {"key": b"big", "value": filler}
-    request: dict[str, Any] = {
+    requests: dict[str, dict[str, Any]] = {
         "Put": put,
         "Txn": {"success": [{"request_put": put}]},
         "DeleteRange": {"key": filler},
-    }[name]
-    outcomes = pair.play(name, request)
+    }
+    outcomes = pair.play(name, requests[name])
     assert outcomes[0].code in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED")
 
 
@@ -195,10 +196,10 @@ def test_malformed_messages_on_streams(pair: Pair, path: str) -> None:
         sides = (pair.ours,)
     found = []
     for side in sides:
-        call = side.channel.stream_stream(f"/etcdserverpb.{path}")(iter([b"\xff"]), timeout=10)
+        call = raw_grpc.stream(side.channel, f"/etcdserverpb.{path}")(iter([b"\xff"]), timeout=10)
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
-        found.append((caught.value.code(), plain(caught.value.details())))
+        found.append((caught.value.code(), plain(caught.value.details() or "")))
     assert {code for code, _ in found} == {grpc.StatusCode.INTERNAL}
     if not pair.peer.has("protobuf library"):
         assert found[0] == found[1]
@@ -354,7 +355,7 @@ def test_defragment(pair: Pair) -> None:
 def test_hasleader_metadata_is_welcome(pair: Pair) -> None:
     body = pb.RangeRequest(key=b"a").SerializeToString()
     for side in pair.sides:
-        call = side.channel.unary_unary(METHODS["Range"].path)
+        call = raw_grpc.unary(side.channel, METHODS["Range"].path)
         assert call(body, metadata=(("hasleader", "true"),), timeout=10)
 
 
@@ -364,7 +365,7 @@ def test_an_oversized_stream_request_ends_the_stream_alike(pair: Pair) -> None:
     ).SerializeToString()
     found = []
     for side in pair.sides:
-        call = side.channel.stream_stream("/etcdserverpb.Watch/Watch")(iter([body]), timeout=10)
+        call = raw_grpc.stream(side.channel, "/etcdserverpb.Watch/Watch")(iter([body]), timeout=10)
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
         found.append((caught.value.code(), caught.value.details()))

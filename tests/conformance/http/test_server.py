@@ -172,6 +172,9 @@ def test_a_body_of_unknown_length_is_read_as_it_comes(way: Way) -> None:
             pieces.append(piece)  # noqa: PERF401 - the test looks on
         answer.send(200, [], b"".join(pieces))
 
+    async def arrived(piece: bytes) -> None:
+        await until(lambda: b"".join(pieces).endswith(piece))
+
     async def scenario() -> None:
         async with (
             serving(handle, portable=way.portable) as under,
@@ -180,7 +183,7 @@ def test_a_body_of_unknown_length_is_read_as_it_comes(way: Way) -> None:
             stream = await client.open("POST", "/", has_body=True)
             for n in range(5):
                 await stream.send(b"piece %d " % n)
-                await until(lambda n=n: b"".join(pieces).endswith(b"piece %d " % n))
+                await arrived(b"piece %d " % n)
             await stream.end()
             assert (await stream.reply()).body == b"".join(b"piece %d " % n for n in range(5))
 

@@ -192,6 +192,9 @@ def test_a_client_that_leaves_cancels_its_handler(way: Way) -> None:
             cancelled.append(request.target)
             raise
 
+    async def cancelled_last(target: str) -> None:
+        await until(lambda: cancelled[-1:] == [target])
+
     async def scenario() -> None:
         async with serving(handle, portable=way.portable) as under:
             for target in ("/sleeping", "/reading", "/streaming", "/closing"):
@@ -200,7 +203,7 @@ def test_a_client_that_leaves_cancels_its_handler(way: Way) -> None:
                     await until(lambda: under.server.open_count)
                     await asyncio.sleep(0.05)
                     await stream.leave()
-                    await until(lambda target=target: cancelled[-1:] == [target])
+                    await cancelled_last(target)
                     await until(lambda: under.server.open_count == 0)
 
     run(scenario())

@@ -11,6 +11,7 @@ from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.cluster.peer_member import WAIT_S, PeerMember, await_streams, wait_for
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, etcdctl, free_ports, running
@@ -80,7 +81,7 @@ def test_a_member_follows_votes_and_is_needed(leader: Server, tmp_path: Path) ->
 def put_many(server: Server, count: int) -> None:
     found = rpc.METHODS[rpc.PUT]
     with Client(server.endpoint) as client:
-        call = client.channel.unary_unary(found.path)
+        call = raw_grpc.unary(client.channel, found.path)
         bodies = [
             pb.PutRequest(key=b"%d" % n, value=b"x").SerializeToString() for n in range(count)
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstore.batch import Inbox, OffloadedTask, Outbox, TaskKind, TaskResult
+from kvstore.batch import OffloadedTask, Outbox, TaskKind, TaskResult
 from kvstore.peers.questions import ask_once
 from kvstore.peers.streams import outbound_stream
 from kvstore.peers.tls import PeerTls
@@ -19,6 +19,7 @@ from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.msgapp_codec import MessageEncoder
 from kvstore.wire.raft_codec import encode_message
+from tests.support import raw_grpc
 from tests.support.cluster.peer_member import WAIT_S, LinkEnd, connect, raw_request, wait_for
 from tests.support.rpc_client import Client
 
@@ -383,7 +384,12 @@ def test_invalid_bytes_of_a_stream_cause_another_dial(tmp_path: Path, answer: by
     try:
         with LinkEnd(tmp_path / "a", A) as a:
             a.network.set_members({B: [false.url]})
-            wait_for(lambda: a.turn() and false.dials >= 4, f"new dials\n{a.logger.text()}")
+
+            def is_dialled_again() -> bool:
+                a.turn()
+                return false.dials >= 4
+
+            wait_for(is_dialled_again, f"new dials\n{a.logger.text()}")
             assert a.inbox.messages == []
     finally:
         false.close()
@@ -420,10 +426,9 @@ def test_clients_and_members_are_polled_together(pair: tuple[LinkEnd, LinkEnd]) 
         assert time.monotonic() - before_s < WAIT_S / 2
         timer.join()
         with Client(transport.bound_urls[0].removeprefix("http://")) as client:
-            call = client.channel.unary_unary(rpc.METHODS[rpc.PUT].path).future(b"body")
-            inbox = Inbox()
-            wait_for(lambda: inbox.calls.extend(transport.poll(1.0).calls) or inbox.calls, "a call")
-            transport.flush(Outbox(replies=[(inbox.calls[0][0], 0, b"answer")]))
+            call = raw_grpc.unary(client.channel, rpc.METHODS[rpc.PUT].path).future(b"body")
+            calls = wait_for(lambda: transport.poll(1.0).calls, "a call")
+            transport.flush(Outbox(replies=[(calls[0][0], 0, b"answer")]))
             assert call.result(WAIT_S) == b"answer"
     finally:
         transport.stop(0.0)

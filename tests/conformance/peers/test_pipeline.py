@@ -11,7 +11,8 @@ from kvstore.peers.pipeline import SENDERS_MAX, Pipeline
 from kvstore.peers.status import PeerStatus, UrlPicker
 from kvstore.peers.tls import PeerTls
 from kvstore.raft.model import Message, MessageType
-from tests.support.cluster.peer_member import Lines, wait_for
+from tests.support.cluster.peer_member import wait_for
+from tests.support.list_log import ListLog
 
 A, B = 0xA1 << 56, 0xB2 << 56
 DIAL_S = 0.3
@@ -71,7 +72,7 @@ def mute() -> Iterator[Mute]:
 
 
 def test_one_dial_at_a_time_and_its_failure_loses_what_is_queued() -> None:
-    lines, counters, lost = Lines(), PeerCounters(), threading.Semaphore(0)
+    lines, counters, lost = ListLog(), PeerCounters(), threading.Semaphore(0)
     with mute() as port:
         pipeline = Pipeline(
             Identity(A, 1, ("https://127.0.0.1:1",)),

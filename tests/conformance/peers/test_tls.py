@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
+from typing_extensions import override
 
 from kvstack.component.errors import ConfigError
 from kvstore.peers import questions
@@ -212,6 +213,7 @@ def test_unusable_files_are_reported_at_the_start(tmp_path: Path) -> None:
 class SecureEtcd(Server):
     """Real etcd whose peer port is TLS."""
 
+    @override
     @property
     def peer_url(self) -> str:
         return f"https://127.0.0.1:{self.peer_port}"
@@ -317,11 +319,8 @@ def test_both_members_log_whose_certificate_was_refused(
         a.network.set_members({B: b.urls})
         b.network.set_members({A: a.urls})
         for end in (a, b):  # as dialler and as listener
-            wait_for(lambda end=end: "TLS to the peer fails" in end.logger.text(), "why it fails")
-            wait_for(
-                lambda end=end: "rejected connection on peer endpoint" in end.logger.text(),
-                "who was rejected",
-            )
+            end.wait_logged("TLS to the peer fails")
+            end.wait_logged("rejected connection on peer endpoint")
         assert "remote error: tls: unknown certificate authority" in b.logger.text()
         assert "certificate verify failed" in a.logger.text()
 

@@ -75,8 +75,11 @@ def test_a_user_may_what_its_roles_say(there: Place) -> None:
             await store.txn([], [Put(b"a/k", b"v"), Put(b"b/k", b"v")])
         await asyncio.gather(*[store.put(b"a/%d" % each, b"v") for each in range(100)])
 
+    async def put_elsewhere(store: Store) -> None:
+        await store.put(b"b/k", b"v")
+
     there.play(play, ALICE)
-    there.play(lambda store: store.put(b"b/k", b"v"), ROOT)
+    there.play(put_elsewhere, ROOT)
 
 
 def test_who_cannot_be(there: Place) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from h2.errors import ErrorCodes
@@ -368,7 +369,8 @@ def test_frames_that_cannot_be(options: ClientOptions) -> None:
 def test_headers_without_end(options: ClientOptions) -> None:
     async def script(call: Call) -> None:
         if odd(call):
-            call.head(**{f"x_{n}": "y" * 8_000 for n in range(400)})
+            headers: dict[str, Any] = {f"x_{n}": "y" * 8_000 for n in range(400)}
+            call.head(**headers)
             call.send(message(GOOD))
             call.end()
         else:
@@ -432,7 +434,7 @@ async def read(store: Store, count: int, start_revision: int = 0) -> list[object
 def test_a_watch_that_is_told_nonsense_begins_anew(options: ClientOptions) -> None:
     nonsense = (b"\xff\xff", b"\x0a\x7f", b"\x5a\x05abcde")
     script = WatchScript(
-        *[lambda w, bad=bad: [created(w), watch_response(w, 6), bad] for bad in nonsense],  # type: ignore[misc]
+        *[lambda w, bad=bad: [created(w), watch_response(w, 6), bad] for bad in nonsense],
         lambda w: [created(w, 9), watch_response(w, 7, 8)],
     )
 

@@ -166,7 +166,7 @@ def test_transactions_take_the_branch_their_compares_say(there: Place, key: byte
         assert not again.succeeded
         assert isinstance(again.results[0], RangeResult)
         assert again.results[0].kvs == found.kvs
-        held = {
+        held: set[tuple[Target, int | bytes]] = {
             (Target.VERSION, 1),
             (Target.CREATE_REVISION, made.revision),
             (Target.MOD_REVISION, made.revision),
@@ -315,7 +315,7 @@ def test_a_lease_is_kept_until_it_is_over(there: Place, monkeypatch: pytest.Monk
                 await store.lease_revoke(lease)
             return found
 
-        store.lease_keep_alive = counted  # type: ignore[method-assign,assignment]
+        store.lease_keep_alive = counted  # type: ignore[assignment]
         with pytest.raises(LeaseNotFoundError):
             await keeping
         assert renewed == 3
@@ -331,7 +331,7 @@ def test_the_current_revision_is_asked_once_for_many(there: Place, key: bytes) -
         async def counting(*arguments: object) -> bytes:
             nonlocal asked
             asked += 1
-            return await call(*arguments)  # type: ignore[no-any-return]
+            return await call(*arguments)
 
         revision = (await store.put(key, b"v")).revision
         store._channel.call = counting  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from typing_extensions import override
 
 from kvstack.component import crate
 from kvstack.component.errors import ConfigError
@@ -34,6 +35,7 @@ class SecureServer(Server):
 
     url = ""
 
+    @override
     @property
     def client_url(self) -> str:
         return self.url or f"https://localhost:{self.client_port}"

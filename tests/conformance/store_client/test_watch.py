@@ -245,7 +245,7 @@ def test_a_slow_reader_costs_bounded_memory_and_no_event(there: Place, key: byte
                 [event] = await events(quick, 1)
                 assert event.kv.mod_revision == put.revision
                 assert slow.queued_bytes < limit + 20_000
-            seen = []
+            seen: list[int] = []
             kinds = []
             while len(seen) < 400:
                 found = await anext(slow)

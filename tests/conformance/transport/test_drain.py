@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import Listener
@@ -65,6 +66,7 @@ class Client(threading.Thread):
         self.is_closed = False
         self.fault: BaseException | None = None
 
+    @override
     def run(self) -> None:
         try:
             self.work()
@@ -124,11 +126,11 @@ class Client(threading.Thread):
                 raise
             self.is_closed = True  # all is answered there; it is to be read yet
 
-    def take(self, each: object) -> None:
+    def take(self, each: tuple[int, int, int, bytes] | None) -> None:
         if each is None:
             open_now, last, code = self.open(), self.last, self.goaway_code
             raise EOFError(f"the end came with {open_now} open, last {last}, code {code}")
-        kind, flags, stream, payload = each  # type: ignore[misc]
+        kind, flags, stream, payload = each
         if kind == GOAWAY:
             if self.last is not None:
                 time.sleep(0.02)  # the rest waits in the kernel

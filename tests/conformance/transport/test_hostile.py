@@ -17,14 +17,17 @@ from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
 import grpc
+import hpack
 import pytest
 
 from kvstore.batch import Inbox, Outbox
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
+from tests.support import raw_grpc
 from tests.support.http import raw_http2 as raw
 from tests.support.http.raw_http2 import RawConnection, frame, message
 
@@ -55,6 +58,8 @@ class Echo:
             self.notices.append,
         )
         self.target = self.transport.bound_urls[0].removeprefix("http://")
+        host, _, port = self.target.rpartition(":")
+        self.address = host, int(port)
         self._over = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -78,7 +83,7 @@ class Echo:
         """Assert that an honest client is served."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         with grpc.insecure_channel(self.target, options) as channel:
-            assert channel.unary_unary(PUT)(b"honest", timeout=WAIT_S) == b"honest"
+            assert raw_grpc.unary(channel, PUT)(b"honest", timeout=WAIT_S) == b"honest"
 
     def close(self) -> None:
         self._over = True
@@ -133,13 +138,13 @@ def test_who_asks_in_gzip_is_answered_in_gzip(echo: Echo) -> None:
         assert ("grpc-encoding" in headers, data) == (False, message(b"x"))
     large = os.urandom(300_000)
     with grpc.insecure_channel(echo.target, compression=grpc.Compression.Gzip) as channel:
-        assert channel.unary_unary(PUT)(large, timeout=WAIT_S) == large
+        assert raw_grpc.unary(channel, PUT)(large, timeout=WAIT_S) == large
 
 
 def test_streams_in_gzip(echo: Echo) -> None:
     with grpc.insecure_channel(echo.target) as channel:
         requests: SimpleQueue[bytes | None] = SimpleQueue()
-        call = channel.stream_stream(WATCH)(
+        call = raw_grpc.stream(channel, WATCH)(
             iter(requests.get, None), compression=grpc.Compression.Gzip
         )
         requests.put(b"ask" * 100)
@@ -157,12 +162,12 @@ def test_an_error_is_sent_instead_of_an_oversized_message(start: Callable[..., E
     echo = start(send_bytes_max=10)
     text = "grpc: trying to send message larger than max (11 vs. 10)"
     with grpc.insecure_channel(echo.target) as channel:
-        assert channel.unary_unary(PUT)(b"x" * 10, timeout=WAIT_S) == b"x" * 10
+        assert raw_grpc.unary(channel, PUT)(b"x" * 10, timeout=WAIT_S) == b"x" * 10
         with pytest.raises(grpc.RpcError) as unary:
-            channel.unary_unary(PUT)(b"x" * 11, timeout=WAIT_S)
+            raw_grpc.unary(channel, PUT)(b"x" * 11, timeout=WAIT_S)
         assert (unary.value.code(), unary.value.details()) == (RESOURCE_EXHAUSTED, text)
         requests: SimpleQueue[bytes | None] = SimpleQueue()
-        call = channel.stream_stream(WATCH)(iter(requests.get, None))
+        call = raw_grpc.stream(channel, WATCH)(iter(requests.get, None))
         requests.put(b"a")
         echo.until(lambda: echo.seen.frames)
         stream = echo.seen.frames[0][0]
@@ -201,7 +206,7 @@ def test_an_error_is_sent_instead_of_an_oversized_message(start: Callable[..., E
     ],
 )
 def test_a_bad_request_is_refused_with_the_reason(
-    echo: Echo, body: bytes, headers: dict[str, str], code: int, text: str
+    echo: Echo, body: bytes, headers: dict[str, Any], code: int, text: str
 ) -> None:
     with RawConnection(echo.target) as client:
         client.call(1, PUT, body, **headers)
@@ -350,7 +355,7 @@ def _is_served(echo: Echo) -> bool:
 
 def _session(random_: random.Random) -> bytes:
     """The bytes of an honest client: calls, a stream, pings, window updates."""
-    encoder = raw.hpack.Encoder()
+    encoder = hpack.Encoder()
 
     def headers(stream: int, path: str) -> bytes:
         block = encoder.encode(list(raw.request_headers(path).items()))
@@ -392,7 +397,7 @@ def _mutate(random_: random.Random, data: bytes) -> bytes:
 def test_mutated_sessions_do_not_affect_others(echo: Echo, seed: int) -> None:
     random_ = random.Random(seed)
     for _ in range(60):
-        with socket.create_connection(echo.target.split(":"), timeout=WAIT_S) as client:
+        with socket.create_connection(echo.address, timeout=WAIT_S) as client:
             client.sendall(_mutate(random_, _session(random_)))
     echo.is_well()
     echo.until(lambda: len(set(echo.seen.gone)) == len(echo.seen.opened) or _settled(echo))
@@ -413,7 +418,7 @@ def test_a_shared_tail_reaches_every_stream_in_order(echo: Echo, tail_bytes: int
         echo.target,
         [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)],
     ) as channel:
-        calls = [channel.stream_stream(WATCH)(iter([b"open"])) for _ in range(20)]
+        calls = [raw_grpc.stream(channel, WATCH)(iter([b"open"])) for _ in range(20)]
         echo.until(lambda: len(echo.seen.opened) == 20)
         ids = [stream_id for stream_id, _ in echo.seen.opened]
         deliveries = [(i, b"%d.%d|" % (i, turn), tail) for turn in range(5) for i in ids]

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from kvstore.batch import Inbox, Outbox, PortRequest
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
+from tests.support import raw_grpc
 from tests.support.http.raw_http2 import RawConnection
 
 pytestmark = pytest.mark.skipif(
@@ -108,9 +110,9 @@ def test_http1_requests_arrive_whole_and_are_answered(site: Site) -> None:
         assert response.headers.get_all("x-a") == ["1", "2"]
         assert response.read() == b"POST /v3/kv/put?a=b %d" % len(body)
     connection.close()
-    [_, (_, method, target, headers, body)] = site.seen.requests
-    assert body is not None
-    assert (method, target, len(body)) == ("POST", "/v3/kv/put?a=b", 100_000)
+    [_, (_, method, target, headers, seen_body)] = site.seen.requests
+    assert seen_body is not None
+    assert (method, target, len(seen_body)) == ("POST", "/v3/kv/put?a=b", 100_000)
     assert ("x-some", "thing") in headers
     assert headers[0] == (":scheme", "http")
     assert headers[1][1].startswith("127.0.0.1:")
@@ -121,10 +123,11 @@ def test_http2_requests_of_another_content_type_and_grpc_on_one_port(site: Site)
         client.call(1, "/version", b"plain body", content_type="text/x", content_length="10")
         headers, data = client.answer(1)
         assert (headers[":status"], data) == ("201", b"POST /version 10")
-        client.call(3, "/health", b"", content_type="", content_length="0", **{":method": "GET"})
+        get: dict[str, Any] = {":method": "GET"}
+        client.call(3, "/health", b"", content_type="", content_length="0", **get)
         assert client.answer(3)[1] == b"GET /health 0"
     with grpc.insecure_channel(site.target, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        assert channel.unary_unary(PUT)(b"call", timeout=WAIT_S) == b"call"
+        assert raw_grpc.unary(channel, PUT)(b"call", timeout=WAIT_S) == b"call"
     assert len(site.seen.requests) == 2
 
 

@@ -80,6 +80,9 @@ class Desk:
         count = len(self.seen.requests)
         return self.until(lambda seen: len(seen.requests) > count).requests[-1][0]
 
+    def until_body_ends(self, request_id: int, data: bytes) -> None:
+        self.until(lambda _: self.body_of(request_id).endswith(data))
+
     def body_of(self, request_id: int) -> bytes:
         """Return what came of a request's body so far."""
         return b"".join(data for each, data in self.seen.frames if each == request_id)
@@ -185,7 +188,7 @@ def test_both_ways_at_once(desk: Desk) -> None:
     read_until(client, b"\r\n\r\n")
     for number in range(3):
         client.sendall(chunk(b"ask%d" % number))
-        desk.until(lambda _, number=number: desk.body_of(request_id).endswith(b"%d" % number))
+        desk.until_body_ends(request_id, b"%d" % number)
         desk.flush(deliveries=[(request_id, b"answer%d" % number, b"")])
         read_until(client, b"answer%d\r\n" % number)
     client.sendall(chunk(b""))
@@ -208,7 +211,7 @@ def test_both_ways_at_once_over_http2(desk: Desk) -> None:
         desk.flush(responses=[(request_id, 200, [("connection", "close")], None)])
         for number in range(3):
             client.send(frame(DATA, 0, 1, b"ask%d" % number))
-            desk.until(lambda _, number=number: desk.body_of(request_id).endswith(b"%d" % number))
+            desk.until_body_ends(request_id, b"%d" % number)
             desk.flush(deliveries=[(request_id, b"answer%d" % number, b"")])
             assert next(f for f in client.frames() if f.kind == DATA).payload == (
                 b"answer%d" % number

@@ -25,6 +25,7 @@ from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.transport.tls import TlsOptions
 from kvstore.wire import rpc
+from tests.support import raw_grpc
 from tests.support.certificates import Authority, openssl
 from tests.support.http.raw_http2 import RawConnection, message
 from tests.support.servers import free_ports
@@ -48,6 +49,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def server_files(authority: Authority) -> tuple[str, str]:
     return authority.issue("server")
+
+
+def _contents(files: tuple[str, str] | None) -> tuple[bytes | None, bytes | None]:
+    return (
+        (None, None)
+        if files is None
+        else (Path(files[0]).read_bytes(), Path(files[1]).read_bytes())
+    )
 
 
 class Echo:
@@ -113,13 +122,11 @@ class Echo:
             channel = grpc.insecure_channel(target, options)
         else:
             roots = Path(authority.file).read_bytes()
-            chain, key = certificate or (None, None)
-            credentials = grpc.ssl_channel_credentials(
-                roots, key and Path(key).read_bytes(), chain and Path(chain).read_bytes()
-            )
+            chain, key = _contents(certificate)
+            credentials = grpc.ssl_channel_credentials(roots, key, chain)
             channel = grpc.secure_channel(target, credentials, options)
         with channel:
-            answer: bytes = channel.unary_unary(PUT)(b"hello", timeout=WAIT_S)
+            answer: bytes = raw_grpc.unary(channel, PUT)(b"hello", timeout=WAIT_S)
             return answer
 
 
@@ -189,7 +196,7 @@ def unix_call(path: Path, authority: Authority | None) -> bytes:
         credentials = grpc.ssl_channel_credentials(Path(authority.file).read_bytes())
         channel = grpc.secure_channel(f"unix:{path}", credentials, options)
     with channel:
-        answer: bytes = channel.unary_unary(PUT)(b"hello", timeout=WAIT_S)
+        answer: bytes = raw_grpc.unary(channel, PUT)(b"hello", timeout=WAIT_S)
         return answer
 
 
@@ -246,6 +253,7 @@ def test_http_at_addresses_of_its_own(
         http_urls=("http://127.0.0.1:0", "https://127.0.0.1:0"),
     )
     grpc_ports = [int(url.rpartition(":")[2]) for url in echo.urls]
+    assert isinstance(echo.transport, NativeTransport)
     http_ports = [int(url.rpartition(":")[2]) for url in echo.transport.bound_http_urls]
     assert len({*grpc_ports, *http_ports}) == 4
     assert echo.call(None) == b"hello"

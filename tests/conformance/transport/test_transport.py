@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import unquote
 
 import grpc
@@ -25,6 +26,7 @@ from kvstore.transport.grpcio.server import GrpcOptions, GrpcTransport
 from kvstore.transport.mailbox import MailboxLimits
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
+from tests.support import raw_grpc
 
 WAIT_S = 60.0
 REQUEST_BYTES_MAX = 2 << 20
@@ -121,6 +123,10 @@ class Driver:
             self.poll()
         return self.seen
 
+    def until_calls(self, count: int) -> None:
+        """Poll until there were so many calls."""
+        self.until(lambda seen: len(seen.calls) == count)
+
     def flush(self, **columns: object) -> None:
         self.transport.flush(Outbox(**columns))  # type: ignore[arg-type]
 
@@ -164,16 +170,16 @@ def connect(target: str, *options: tuple[str, int]) -> Iterator[grpc.Channel]:
 
 def code_and_text(error: BaseException | None) -> tuple[grpc.StatusCode, str]:
     assert isinstance(error, grpc.RpcError)
-    return error.code(), error.details()
+    return error.code(), error.details() or ""
 
 
 class Sender:
     """Requests for a bidi call, sent when the test says so."""
 
-    def __init__(self, channel: grpc.Channel, path: str = WATCH, **kwargs: object) -> None:
+    def __init__(self, channel: grpc.Channel, path: str = WATCH, **kwargs: Any) -> None:
         self._ready = threading.Condition()
         self._queue: list[bytes | None] = []
-        self.call = channel.stream_stream(path)(self._requests(), **kwargs)
+        self.call = raw_grpc.stream(channel, path)(self._requests(), **kwargs)
 
     def send(self, *messages: bytes | None) -> None:
         """Send messages; None closes our half."""
@@ -206,7 +212,7 @@ def test_a_call_arrives_whole_and_its_reply_goes_back(
     driver: Driver, channel: grpc.Channel
 ) -> None:
     body = bytes(range(256)) * 40
-    future = channel.unary_unary(PUT).future(body)
+    future = raw_grpc.unary(channel, PUT).future(body)
     [(call_id, method_id, arrived)] = driver.until(lambda seen: seen.calls).calls
     assert (method_id, arrived) == (rpc.PUT, body)
     driver.flush(replies=[(call_id, 0, b"answer\x00\xff")])
@@ -215,7 +221,7 @@ def test_a_call_arrives_whole_and_its_reply_goes_back(
 
 
 def test_an_empty_request_and_an_empty_reply(driver: Driver, channel: grpc.Channel) -> None:
-    future = channel.unary_unary(PUT).future(b"")
+    future = raw_grpc.unary(channel, PUT).future(b"")
     [(call_id, _, body)] = driver.until(lambda seen: seen.calls).calls
     assert body == b""
     driver.flush(replies=[(call_id, 0, b"")])
@@ -225,7 +231,7 @@ def test_an_empty_request_and_an_empty_reply(driver: Driver, channel: grpc.Chann
 def test_many_calls_gather_and_are_answered_in_any_order(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    put = channel.unary_unary(PUT)
+    put = raw_grpc.unary(channel, PUT)
     futures = {b"%d" % i: put.future(b"%d" % i) for i in range(100)}
     driver.until(lambda seen: len(seen.calls) == 100)
     assert len({call_id for call_id, _, _ in driver.seen.calls}) == 100
@@ -249,7 +255,7 @@ def test_many_calls_gather_and_are_answered_in_any_order(
 def test_a_refusal_carries_code_and_text_exactly(
     driver: Driver, channel: grpc.Channel, code: int, text: str
 ) -> None:
-    future = channel.unary_unary(PUT).future(b"x")
+    future = raw_grpc.unary(channel, PUT).future(b"x")
     [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     driver.flush(replies=[(call_id, code, text.encode())])
     status, details = code_and_text(future.exception(WAIT_S))
@@ -263,10 +269,10 @@ def test_only_the_metadata_that_matters_is_passed_on(driver: Driver, channel: gr
         "authorization": "Bearer x",
         "client-api-version": "3.7",
     }
-    put, other = channel.unary_unary(PUT), ("x-other", "1")
+    put, other = raw_grpc.unary(channel, PUT), ("x-other", "1")
     _held = (
-        put.future(b"bare", metadata=[other]),
-        put.future(b"rich", metadata=[*wanted.items(), other]),
+        put.future(b"bare", metadata=(other,)),
+        put.future(b"rich", metadata=(*wanted.items(), other)),
     )
     driver.until(lambda seen: len(seen.calls) == 2)
     ids = {body: call_id for call_id, _, body in driver.seen.calls}
@@ -275,14 +281,14 @@ def test_only_the_metadata_that_matters_is_passed_on(driver: Driver, channel: gr
 
 def test_a_long_token_arrives(driver: Driver, channel: grpc.Channel) -> None:
     token = "t" * 50_000
-    _held = channel.unary_unary(PUT).future(b"x", metadata=[("token", token)])
+    _held = raw_grpc.unary(channel, PUT).future(b"x", metadata=(("token", token),))
     [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     assert driver.seen.metadata == {call_id: {"token": token}}
 
 
 def test_a_reply_without_a_call_is_dropped(driver: Driver, channel: grpc.Channel) -> None:
     driver.flush(replies=[(999, 0, b"x")], deliveries=[(998, b"a", b"b")], ends=[(997, 0, b"")])
-    future = channel.unary_unary(PUT).future(b"x")
+    future = raw_grpc.unary(channel, PUT).future(b"x")
     [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     driver.flush(replies=[(call_id, 0, b"still here"), (call_id, 0, b"twice")])
     assert future.result(WAIT_S) == b"still here"
@@ -290,7 +296,7 @@ def test_a_reply_without_a_call_is_dropped(driver: Driver, channel: grpc.Channel
 
 def test_unknown_methods_are_refused_with_gos_text(driver: Driver, channel: grpc.Channel) -> None:
     def refusal(path: str) -> tuple[grpc.StatusCode, str]:
-        return code_and_text(channel.unary_unary(path).future(b"x").exception(WAIT_S))
+        return code_and_text(raw_grpc.unary(channel, path).future(b"x").exception(WAIT_S))
 
     unimplemented = grpc.StatusCode.UNIMPLEMENTED
     assert refusal("/etcdserverpb.KV/Nope") == (
@@ -309,7 +315,7 @@ def test_unknown_methods_are_refused_with_gos_text(driver: Driver, channel: grpc
 def test_a_message_at_the_limit_passes_and_one_above_is_refused(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    put = channel.unary_unary(PUT)
+    put = raw_grpc.unary(channel, PUT)
     future = put.future(b"x" * REQUEST_BYTES_MAX)
     [(call_id, _, body)] = driver.until(lambda seen: seen.calls).calls
     assert len(body) == REQUEST_BYTES_MAX
@@ -325,7 +331,7 @@ def test_a_message_at_the_limit_passes_and_one_above_is_refused(
 def test_an_absurd_message_is_refused_and_the_server_lives_on(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    put = channel.unary_unary(PUT)
+    put = raw_grpc.unary(channel, PUT)
     refusal = put.future(b"x" * (REQUEST_BYTES_MAX + (32 << 20))).exception(WAIT_S)
     assert code_and_text(refusal)[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     future = put.future(b"small")
@@ -340,7 +346,7 @@ def test_an_absurd_message_is_refused_and_the_server_lives_on(
 def test_a_cancelled_call_is_gone_and_its_neighbour_is_not(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    put = channel.unary_unary(PUT)
+    put = raw_grpc.unary(channel, PUT)
     victim, neighbour = put.future(b"victim"), put.future(b"neighbour")
     driver.until(lambda seen: len(seen.calls) == 2)
     ids = {body: call_id for call_id, _, body in driver.seen.calls}
@@ -352,7 +358,7 @@ def test_a_cancelled_call_is_gone_and_its_neighbour_is_not(
 
 def test_a_call_past_its_deadline_is_gone(driver: Driver, channel: grpc.Channel) -> None:
     grpc.channel_ready_future(channel).result(WAIT_S)  # its time goes from here on
-    future = channel.unary_unary(PUT).future(b"x", timeout=1.0)
+    future = raw_grpc.unary(channel, PUT).future(b"x", timeout=1.0)
     [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     assert driver.until(lambda seen: seen.gone).gone == [call_id]
     assert code_and_text(future.exception(WAIT_S))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -360,7 +366,7 @@ def test_a_call_past_its_deadline_is_gone(driver: Driver, channel: grpc.Channel)
 
 def test_everything_on_a_lost_connection_is_gone(driver: Driver) -> None:
     with connect(driver.target) as channel:
-        _held = channel.unary_unary(PUT).future(b"x")
+        _held = raw_grpc.unary(channel, PUT).future(b"x")
         sender = Sender(channel)
         sender.send(b"frame")
         driver.until(lambda seen: seen.calls and seen.frames)
@@ -374,7 +380,7 @@ def test_everything_on_a_lost_connection_is_gone(driver: Driver) -> None:
 
 
 def test_a_server_stream_delivers_and_ends(driver: Driver, channel: grpc.Channel) -> None:
-    call = channel.unary_stream(RANGE_STREAM)(b"request")
+    call = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"request")
     [(stream_id, method_id, body)] = driver.until(lambda seen: seen.calls).calls
     assert (method_id, body) == (rpc.RANGE_STREAM, b"request")
     driver.flush(deliveries=[(stream_id, b"he", b"ad"), (stream_id, b"second", b"")])
@@ -387,7 +393,7 @@ def test_a_server_stream_delivers_and_ends(driver: Driver, channel: grpc.Channel
 def test_a_server_stream_ends_with_an_error_after_its_messages(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    call = channel.unary_stream(RANGE_STREAM)(b"request")
+    call = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"request")
     [(stream_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     driver.flush(deliveries=[(stream_id, b"one", b"")], ends=[(stream_id, 14, b"no leader")])
     assert next(call) == b"one"
@@ -397,7 +403,7 @@ def test_a_server_stream_ends_with_an_error_after_its_messages(
 
 
 def test_a_server_stream_may_be_refused_by_a_reply(driver: Driver, channel: grpc.Channel) -> None:
-    call = channel.unary_stream(RANGE_STREAM)(b"request")
+    call = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"request")
     [(stream_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     driver.flush(replies=[(stream_id, 12, b"does not sort")])
     with pytest.raises(grpc.RpcError) as caught:
@@ -406,7 +412,7 @@ def test_a_server_stream_may_be_refused_by_a_reply(driver: Driver, channel: grpc
 
 
 def test_a_cancelled_server_stream_is_gone(driver: Driver, channel: grpc.Channel) -> None:
-    call = channel.unary_stream(RANGE_STREAM)(b"request")
+    call = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"request")
     [(stream_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     driver.flush(deliveries=[(stream_id, b"one", b"")])
     assert next(call) == b"one"
@@ -489,7 +495,7 @@ def test_metadata_of_a_stream(driver: Driver, channel: grpc.Channel) -> None:
 def test_one_poll_takes_a_limited_number_of_calls_and_leaves_the_rest(start: StartDriver) -> None:
     driver = start(calls_per_poll_max=10)
     with connect(driver.target) as channel:
-        put = channel.unary_unary(PUT)
+        put = raw_grpc.unary(channel, PUT)
         futures = [put.future(b"%d" % i) for i in range(95)]
         sizes = []
         while len(driver.seen.calls) < 95:
@@ -503,7 +509,7 @@ def test_one_poll_takes_a_limited_number_of_calls_and_leaves_the_rest(start: Sta
 def test_one_poll_takes_a_limited_number_of_bytes(start: StartDriver) -> None:
     driver = start(bytes_per_poll_max=100_000)
     with connect(driver.target) as channel:
-        put = channel.unary_unary(PUT)
+        put = raw_grpc.unary(channel, PUT)
         futures = [put.future(b"x" * 40_000) for _ in range(12)]
         while len(driver.seen.calls) < 12:
             assert sum(len(call[2]) for call in driver.poll(WAIT_S).calls) <= 100_000
@@ -529,7 +535,7 @@ def test_a_call_given_up_before_it_was_polled_is_not_gone_before_it_came(
     driver = start(calls_per_poll_max=1)
     with connect(driver.target) as channel:
         grpc.channel_ready_future(channel).result(WAIT_S)  # their time goes from here on
-        futures = [channel.unary_unary(PUT).future(b"%d" % i, timeout=1.0) for i in range(5)]
+        futures = [raw_grpc.unary(channel, PUT).future(b"%d" % i, timeout=1.0) for i in range(5)]
         for future in futures:
             future.exception(WAIT_S)
         while len(driver.seen.gone) < 5:
@@ -574,7 +580,7 @@ def test_a_hopelessly_slow_reader_loses_its_stream_with_a_clear_text(
 def test_one_message_larger_than_the_backlog_limit_still_goes_out(
     driver: Driver, channel: grpc.Channel
 ) -> None:
-    call = channel.unary_stream(RANGE_STREAM)(b"request")
+    call = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"request")
     [(stream_id, _, _)] = driver.until(lambda seen: seen.calls).calls
     large = b"x" * (BACKLOG_BYTES_MAX + 1)
     driver.flush(deliveries=[(stream_id, large, b"")], ends=[(stream_id, 0, b"")])
@@ -632,8 +638,8 @@ def test_several_addresses_and_a_unix_socket(start: StartDriver, tmp_path: Path)
     assert len(set(targets)) == 3
     for count, target in enumerate(targets, start=1):
         with connect(target) as channel:
-            future = channel.unary_unary(PUT).future(target.encode())
-            driver.until(lambda seen, count=count: len(seen.calls) == count)
+            future = raw_grpc.unary(channel, PUT).future(target.encode())
+            driver.until_calls(count)
             driver.flush(replies=[(driver.seen.calls[-1][0], 0, b"ok")])
             assert future.result(WAIT_S) == b"ok"
     with pytest.raises(ConfigError, match="in use"):
@@ -671,7 +677,7 @@ def test_a_call_tells_whose_it_is_also_after_its_client_has_left(driver: Driver)
 def test_a_client_at_a_unix_socket_has_no_address(start: StartDriver, tmp_path: Path) -> None:
     driver = start(urls=(f"unix://{tmp_path}/socket",))
     with connect(f"unix:{tmp_path}/socket") as channel:
-        waiting = channel.unary_unary(PUT).future(b"x")
+        waiting = raw_grpc.unary(channel, PUT).future(b"x")
         [(call_id, _, _)] = driver.until(lambda seen: seen.calls).calls
         assert driver.transport.peer_of(call_id) == "@"
         waiting.cancel()
@@ -683,7 +689,7 @@ def test_a_client_at_a_unix_socket_has_no_address(start: StartDriver, tmp_path: 
 def test_stop_lets_what_was_flushed_drain_and_ends_the_rest(
     driver: Driver, channel: grpc.Channel, sender: Sender
 ) -> None:
-    answered, open_ = (channel.unary_unary(PUT).future(body) for body in (b"answered", b"open"))
+    answered, open_ = (raw_grpc.unary(channel, PUT).future(body) for body in (b"answered", b"open"))
     driver.until(lambda seen: len(seen.calls) == 2 and seen.opened)
     ids = {body: call_id for call_id, _, body in driver.seen.calls}
     [(stream_id, _)] = driver.seen.opened
@@ -695,7 +701,7 @@ def test_stop_lets_what_was_flushed_drain_and_ends_the_rest(
     assert answered.result(WAIT_S) == b"ok"
     stopped = (grpc.StatusCode.UNAVAILABLE, "etcdserver: server stopped")
     assert code_and_text(open_.exception(WAIT_S)) == stopped
-    received = []
+    received: list[bytes] = []
     with pytest.raises(grpc.RpcError) as caught:
         received.extend(iter(sender.call))
     assert code_and_text(caught.value) == stopped
@@ -718,9 +724,9 @@ def test_a_drain_lets_what_is_in_flight_be_answered_and_takes_nothing_new(
     driver: Driver, channel: grpc.Channel, sender: Sender
 ) -> None:
     transport = driver.transport
-    put = channel.unary_unary(PUT).future(b"early")
-    some = channel.unary_stream(RANGE_STREAM)(b"early")
-    endless = channel.unary_stream(rpc.METHODS[rpc.ELECTION_OBSERVE].path)(b"early")
+    put = raw_grpc.unary(channel, PUT).future(b"early")
+    some = raw_grpc.unary_stream(channel, RANGE_STREAM)(b"early")
+    endless = raw_grpc.unary_stream(channel, rpc.METHODS[rpc.ELECTION_OBSERVE].path)(b"early")
     driver.until(lambda seen: len(seen.calls) == 3 and seen.opened)
     ids = {method: call_id for call_id, method, _ in driver.seen.calls}
     [(stream_id, _)] = driver.seen.opened
@@ -732,7 +738,7 @@ def test_a_drain_lets_what_is_in_flight_be_answered_and_takes_nothing_new(
     while isinstance(transport, NativeTransport) and states[-1:] in ([], [ready]):
         assert time.monotonic() < deadline
         driver.poll(0.01)  # until GOAWAY has arrived
-    late = channel.unary_unary(PUT).future(b"late")
+    late = raw_grpc.unary(channel, PUT).future(b"late")
     while not late.done():  # on the native transport once the client has seen GOAWAY
         assert time.monotonic() < deadline
         driver.poll()
@@ -880,7 +886,7 @@ def read_status(raw: socket.socket) -> tuple[str, str]:
         if kind == 0x3 and stream == 1:
             raise StreamReset
         if kind == 0x1 and stream == 1:
-            headers = dict(decoder.decode(payload))
+            headers = dict(cast("list[tuple[str, str]]", decoder.decode(payload)))
             if "grpc-status" in headers:
                 return headers["grpc-status"], unquote(headers.get("grpc-message", ""))
 
@@ -925,7 +931,7 @@ def test_a_connection_that_breaks_takes_its_call_with_it(driver: Driver, path: s
 def test_requests_are_not_read_while_too_much_waits(start: StartDriver) -> None:
     driver = start(waiting_bytes_max=100_000)
     with connect(driver.target) as channel:
-        put = channel.unary_unary(PUT)
+        put = raw_grpc.unary(channel, PUT)
         futures = [put.future(b"x" * 50_000) for _ in range(20)]
         largest_bytes = 0
         while len(driver.seen.calls) < 20:
@@ -946,7 +952,7 @@ def test_garbage_on_a_connection_does_not_affect_others(
             with contextlib.suppress(ConnectionResetError):
                 while raw.recv(4096):
                     pass
-    future = channel.unary_unary(PUT).future(b"x")
+    future = raw_grpc.unary(channel, PUT).future(b"x")
     driver.until(lambda seen: seen.calls)
     driver.flush(replies=[(driver.seen.calls[-1][0], 0, b"ok")])
     assert future.result(WAIT_S) == b"ok"

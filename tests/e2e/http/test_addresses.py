@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.conformance.transport.test_tls import Authority
-from tests.support import servers
+from tests.support import raw_grpc, servers
+from tests.support.certificates import Authority
 from tests.support.http.plain_client import WebSocket, Wire, ask
 from tests.support.rpc_client import Client
 
@@ -49,6 +50,7 @@ class UnixConnection(http.client.HTTPConnection):
         super().__init__("x", timeout=20)
         self.path = path
 
+    @override
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(20)
@@ -286,7 +288,7 @@ def test_requests_are_shown_at_debug_level(tmp_path: Path, transport: str) -> No
     with servers.running(serving(tmp_path, *extra, "--log-level=debug")) as server:
         with Client(server.endpoint) as client:
             client.put(b"<script>", b"secret")
-            watch = client.channel.stream_stream(rpc.METHODS[rpc.WATCH].path)
+            watch = raw_grpc.stream(client.channel, rpc.METHODS[rpc.WATCH].path)
             created = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"k"))
             hold = threading.Event()
 

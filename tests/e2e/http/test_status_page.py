@@ -58,7 +58,7 @@ def port_of(server: Server) -> int:
 def data_of(server: Server) -> dict[str, object]:
     status, _, body = ask(port_of(server), "GET", "/ui/data")
     assert status == 200, body
-    return json.loads(body)  # type: ignore[no-any-return]
+    return json.loads(body)
 
 
 def test_the_page_shows_members_and_figures(phone: Page) -> None:

@@ -32,7 +32,7 @@ def modules() -> dict[str, bytes]:
 
 
 def data_files() -> set[str]:
-    """Return the paths of the files beside modules that programs read."""
+    """Return the paths of the files beside modules that programs read, in folders of any depth."""
     folders = (
         "agents/dashboard/static",
         "apimachinery/schema/data",
@@ -40,9 +40,10 @@ def data_files() -> set[str]:
         "apiserver/server/data",
     )
     return {
-        f"kvstack/{folder}/{path.name}"
+        f"kvstack/{path.relative_to(ROOT / 'kvstack')}"
         for folder in folders
-        for path in (ROOT / "kvstack" / folder).iterdir()
+        for path in (ROOT / "kvstack" / folder).rglob("*")
+        if path.is_file()
     } | {"kvstore/server/ui/page.html", "kvstack/py.typed", "kvstore/py.typed"}
 
 

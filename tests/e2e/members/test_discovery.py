@@ -127,7 +127,7 @@ def three(directory: Path, extra: dict[str, list[str]]) -> list[Server]:
     for name, flags in extra.items():
         member = ours(directory / name, name=name, extra=flags)
         arguments = [a for a in member.arguments() if not a.startswith("--initial-cluster=")]
-        member.arguments = lambda arguments=arguments: arguments  # type: ignore[method-assign,misc]
+        member.arguments = lambda arguments=arguments: arguments  # type: ignore[misc]
         members.append(member)
     return members
 

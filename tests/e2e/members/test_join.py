@@ -123,8 +123,8 @@ def test_a_joiner_with_the_wrong_flags(stack: ExitStack, tmp_path: Path) -> None
         f"--initial-cluster=a={a.peer_url},b={b.peer_url}",
         "--initial-cluster-state=existing",
     ]
-    stack.callback(lambda: b.process and b.kill())
     b.start(wait=False)
+    stack.callback(lambda: None if b.process is None else b.kill())
     assert b.process is not None
     assert b.process.wait(20) == 1
     assert "member count is unequal" in b.log()

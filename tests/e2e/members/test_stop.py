@@ -10,12 +10,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typing_extensions import override
 
 from kvstore.proxy.port_driver import DRAIN_S_MAX
 from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import lock_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.proxies import proxy
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, free_ports, ours, running, together
@@ -48,6 +50,7 @@ class Putter(threading.Thread):
         self.failed = b""
         self.end: tuple[int, str] = (0, "")
 
+    @override
     def run(self) -> None:
         with self._client as client:
             while True:
@@ -154,7 +157,7 @@ def test_a_watch_sees_what_was_acknowledged_and_ends_unavailable(member: Server)
         hold.wait(WAIT_S)
 
     def watch() -> None:
-        call = client.channel.stream_stream(rpc.METHODS[rpc.WATCH].path)(requests())
+        call = raw_grpc.stream(client.channel, rpc.METHODS[rpc.WATCH].path)(requests())
         try:
             for message in call:
                 is_created.set()
@@ -178,7 +181,7 @@ def test_what_cannot_be_answered_does_not_hold_the_end_for_ever(member: Server) 
     with Client(member.endpoint) as client:
         client.call(rpc.LOCK, request)
         path = rpc.METHODS[rpc.LOCK].path
-        waiting = client.channel.unary_unary(path).future(request.SerializeToString())
+        waiting = raw_grpc.unary(client.channel, path).future(request.SerializeToString())
         while len(keys(member)) < 2:
             time.sleep(0.01)
         begin = time.monotonic()
@@ -227,7 +230,7 @@ def test_a_proxy_answers_calls_in_flight_before_it_ends(tmp_path: Path, transpor
         client.call(rpc.LOCK, lock_pb2.LockRequest(name=b"l", lease=lease))
         request = lock_pb2.LockRequest(name=b"l").SerializeToString()
         path = rpc.METHODS[rpc.LOCK].path
-        waiting = client.channel.unary_unary(path).future(request)
+        waiting = raw_grpc.unary(client.channel, path).future(request)
         wait_for_two(server, lease)
         front.process.terminate()
         front.wait_for("received signal; shutting down")
@@ -248,7 +251,7 @@ def test_a_proxy_does_not_wait_for_ever(tmp_path: Path, transport: str) -> None:
         request = lock_pb2.LockRequest(name=b"l")
         client.call(rpc.LOCK, request)
         path = rpc.METHODS[rpc.LOCK].path
-        waiting = client.channel.unary_unary(path).future(request.SerializeToString())
+        waiting = raw_grpc.unary(client.channel, path).future(request.SerializeToString())
         while len(keys(server)) < 2:
             time.sleep(0.01)
         begin = time.monotonic()

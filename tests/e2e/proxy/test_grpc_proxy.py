@@ -20,6 +20,7 @@ from kvstore.errors import Code
 from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.certificates import Authority
 from tests.support.network.dns_server import dns_server
 from tests.support.proxies import ETCDS, Proxy, proxy, refusal
@@ -273,7 +274,7 @@ def test_a_namespace_is_as_in_etcds_proxy(tmp_path: Path) -> None:
         with ExitStack() as stack:
             server = stack.enter_context(running(etcd(tmp_path / name)))
             etcdctl(server, "put", "a", "outside")
-            more = {} if program is None else {"program": program}
+            more: dict[str, Any] = {} if program is None else {"program": program}
             ready = READY if program is None else "listening for gRPC proxy client requests"
             front = stack.enter_context(
                 proxy(
@@ -389,15 +390,15 @@ def test_users_see_what_is_theirs(tmp_path: Path) -> None:
         client = stack.enter_context(Client(front.endpoint))
         ann, bob = token_of(client, "ann"), token_of(client, "bob")
         read = pb.RangeRequest(key=b"a", serializable=True).SerializeToString()
-        ask = client.channel.unary_unary("/etcdserverpb.KV/Range")
-        put = client.channel.unary_unary("/etcdserverpb.KV/Put")
+        ask = raw_grpc.unary(client.channel, "/etcdserverpb.KV/Range")
+        put = raw_grpc.unary(client.channel, "/etcdserverpb.KV/Put")
         put(pb.PutRequest(key=b"a", value=b"hers").SerializeToString(), metadata=ann)
         for _ in range(2):  # the second time from what is kept
             found = pb.RangeResponse.FromString(ask(read, metadata=ann))
             assert found.kvs[0].value == b"hers"
             with pytest.raises(grpc.RpcError) as caught:
                 ask(read, metadata=bob)
-            assert caught.value.details() == "etcdserver: permission denied"  # type: ignore[attr-defined]
+            assert caught.value.details() == "etcdserver: permission denied"
         create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"a"))
         hers, his = (client.stream(rpc.WATCH, create, metadata=each) for each in (ann, bob))
         assert hers.receive().created

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.client import ClientOptions
@@ -441,6 +442,7 @@ class Worker(threading.Thread):
         self.seen: list[Seen] = []
         self.failure: BaseException | None = None
 
+    @override
     def run(self) -> None:
         try:
             with Client(self._endpoint) as client:
@@ -469,19 +471,19 @@ class Worker(threading.Thread):
                 for each in KEYS[KEYS.index(key) :]:
                     saw(each, wrote=revision)
             case 4:
-                request = pb.TxnRequest(
+                txn = pb.TxnRequest(
                     compare=[compare(key, version=1)],
                     success=[putting(other, value), reading(key)],
                     failure=[putting(key, value), reading(other)],
                 )
-                done = client.call(rpc.TXN, request)
+                done = client.call(rpc.TXN, txn)
                 wrote, looked = (other, key) if done.succeeded else (key, other)
                 found = done.responses[1].response_range.kvs
                 saw(wrote, wrote=done.header.revision)
                 saw(looked, held=held(found[0] if found else None))
             case 5:
-                request = pb.TxnRequest(success=[reading(key), reading(other)])
-                done = client.call(rpc.TXN, request)
+                txn = pb.TxnRequest(success=[reading(key), reading(other)])
+                done = client.call(rpc.TXN, txn)
                 for each, its in zip((key, other), done.responses, strict=True):
                     found = its.response_range.kvs
                     saw(each, held=held(found[0] if found else None))

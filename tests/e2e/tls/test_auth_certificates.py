@@ -11,6 +11,7 @@ from kvstore.transport import native
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours, running
 
@@ -42,20 +43,22 @@ class Caller:
         found = rpc.METHODS[method]
         assert isinstance(request, found.request)
         try:
-            self.channel.unary_unary(found.path)(
+            raw_grpc.unary(self.channel, found.path)(
                 request.SerializeToString(),
                 timeout=TIMEOUT_S,
                 metadata=metadata,
                 wait_for_ready=True,
             )
         except grpc.RpcError as error:
-            return error.code().value[0], error.details() or ""  # type: ignore[attr-defined]
+            return error.code().value[0], error.details() or ""
         return 0, ""
 
     def token(self, name: str, password: str) -> tuple[str, str]:
         found = rpc.METHODS[rpc.AUTHENTICATE]
         request = pb.AuthenticateRequest(name=name, password=password)
-        body = self.channel.unary_unary(found.path)(request.SerializeToString(), timeout=TIMEOUT_S)
+        body = raw_grpc.unary(self.channel, found.path)(
+            request.SerializeToString(), timeout=TIMEOUT_S
+        )
         return "token", pb.AuthenticateResponse.FromString(body).token
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component.net.tls_errors import go_error_text
 from kvstore.transport import native
@@ -28,11 +29,13 @@ Pair = tuple[str, str] | None
 
 
 class Secure(Server):
+    @override
     @property
     def client_url(self) -> str:
         """In plaintext where grpcio serves it: that cannot be told which hosts are allowed."""
         return f"{'https' if native.is_available() else 'http'}://{self.endpoint}"
 
+    @override
     @property
     def peer_url(self) -> str:
         return f"https://127.0.0.1:{self.peer_port}"

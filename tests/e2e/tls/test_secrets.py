@@ -7,10 +7,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.certificates import Authority
 from tests.support.http.plain_client import ask
 from tests.support.rpc_client import Client
@@ -22,11 +24,13 @@ ROOT, WRONG, ALICE, NEW = "Zorn-root-9", "Wut-wrong-9", "Neid-alice-9", "Gier-ne
 DISCOVERY, REBUILD, VALUE = "Geiz-discovery-9", "Trägheit-rebuild-9", "Hochmut-value-9"
 
 
-def refused(client: Client, method: int, request: object, *metadata: tuple[str, str]) -> None:
+def refused(
+    client: Client, method: int, request: Message | bytes, *metadata: tuple[str, str]
+) -> None:
     found = rpc.METHODS[method]
-    body = request if isinstance(request, bytes) else request.SerializeToString()  # type: ignore[attr-defined]
+    body = request if isinstance(request, bytes) else request.SerializeToString()
     with pytest.raises(grpc.RpcError):
-        client.channel.unary_unary(found.path)(body, timeout=20, metadata=list(metadata))
+        raw_grpc.unary(client.channel, found.path)(body, timeout=20, metadata=metadata)
 
 
 def post(port: int, path: str, body: object, token: str = "") -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.component import crate
 from tests.support.proxies import proxy
@@ -23,6 +24,7 @@ START = ("grpc-proxy", "start")
 class SelfMade(Server):
     """A server that makes its own certificate."""
 
+    @override
     @property
     def client_url(self) -> str:
         return f"https://{self.endpoint}"
@@ -64,7 +66,7 @@ def test_members_meet_in_a_registry_with_such_a_certificate(
     ]
     member = ours(tmp_path / "m", name="m", extra=flags)
     arguments = [a for a in member.arguments() if not a.startswith("--initial-cluster=")]
-    member.arguments = lambda: arguments  # type: ignore[method-assign]
+    member.arguments = lambda: arguments
     member.start()
     try:
         etcdctl(member, "put", "found", "it")

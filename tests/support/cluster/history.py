@@ -355,8 +355,8 @@ def _stored(event: Any) -> bytes:
     """Return the row an event tells of; a tombstone's row holds the key alone."""
     kv = event.kv
     if event.type == event.DELETE:
-        return type(kv)(key=kv.key).SerializeToString()  # type: ignore[no-any-return]
-    return kv.SerializeToString()  # type: ignore[no-any-return]
+        return type(kv)(key=kv.key).SerializeToString()
+    return kv.SerializeToString()
 
 
 def _is_in(key: bytes, first: bytes, range_end: bytes) -> bool:

@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
 from kvstore.batch import Inbox
 from kvstore.peers.handlers import Questions
 from kvstore.peers.http_client import HttpConnection
@@ -27,33 +29,12 @@ from kvstore.raft.config import Config
 from kvstore.raft.model import ConfChange, Message, MessageType
 from kvstore.raft.rawnode import RawNode
 from kvstore.raft.ready import InitialState
+from tests.support.list_log import ListLog
 from tests.support.raft.node import Driven
 from tests.support.waiting import wait_for as wait_for
 
 WAIT_S = 60.0
 TICK_S = 0.1
-
-
-class Lines:
-    """A logger that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, object]]] = []
-
-    def debug(self, msg: str, **fields: object) -> None:
-        self.lines.append(("debug", msg, fields))
-
-    def info(self, msg: str, **fields: object) -> None:
-        self.lines.append(("info", msg, fields))
-
-    def warning(self, msg: str, **fields: object) -> None:
-        self.lines.append(("warn", msg, fields))
-
-    def error(self, msg: str, **fields: object) -> None:
-        self.lines.append(("error", msg, fields))
-
-    def text(self) -> str:
-        return "\n".join(f"{level} {msg} {fields}" for level, msg, fields in self.lines)
 
 
 class Echo:
@@ -123,7 +104,7 @@ class LinkEnd:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.id = member_id
-        self.logger = Lines()
+        self.logger = ListLog()
         self.removed = removed or set()
         self.told_removed: list[str] = []
         self.received: list[tuple[int, bytes]] = []
@@ -163,6 +144,9 @@ class LinkEnd:
 
     def __exit__(self, *_: object) -> None:
         self.network.stop()
+
+    def wait_logged(self, text: str) -> None:
+        wait_for(lambda: text in self.logger.text(), f"a line with {text!r}")
 
     def turn(self) -> Inbox:
         """Take in what has arrived; all of it so far."""
@@ -221,15 +205,18 @@ class PeerMember(LinkEnd):
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"member-{member_id:x}")
 
+    @override
     def start(self) -> Self:
         super().start()
         self.network.set_members(self.members)
         self._thread.start()
         return self
 
+    @override
     def __enter__(self) -> Self:
         return self.start()
 
+    @override
     def __exit__(self, *_: object) -> None:
         self._stopping = True
         self.bell.put(None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from typing_extensions import override
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -44,10 +45,12 @@ class Member(Server):
         self.is_joining = False
         self.is_stopped = False  # by SIGSTOP
 
+    @override
     @property
     def endpoint(self) -> str:
         return f"{self.host.address}:{self.client_port}"
 
+    @override
     @property
     def peer_url(self) -> str:
         return f"http://{self.host.address}:{self.peer_port}"
@@ -56,6 +59,7 @@ class Member(Server):
         """Be the other program from the next start on."""
         self.kind, self.command = kind, MAKERS[kind](self.data_dir).command
 
+    @override
     def arguments(self) -> list[str]:
         inside = ["ip", "netns", "exec", self.host.namespace] if self.host.namespace else []
         state = "existing" if self.is_joining else "new"

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.message import Message
+from typing_extensions import override
 
 from kvstore.wire.gen import health_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 
 TIMEOUT_S: Final = 20.0
 CHANNEL_OPTIONS: Final = (
@@ -117,6 +119,7 @@ class Outcome:
         assert self.code == "OK", self
         return self.messages[0]
 
+    @override
     def __str__(self) -> str:
         if self.code != "OK" and not self.messages:
             return f"{self.code}: {self.text}"
@@ -137,7 +140,7 @@ def start_unary(
     channel: grpc.Channel, path: str, body: bytes, parse: Callable[[bytes], Any]
 ) -> Callable[[], Outcome]:
     """Begin a call; the function returned waits for its outcome."""
-    pending = channel.unary_unary(path).future(body, timeout=TIMEOUT_S)
+    pending = raw_grpc.unary(channel, path).future(body, timeout=TIMEOUT_S)
 
     def wait() -> Outcome:
         try:
@@ -154,7 +157,7 @@ def server_stream(
     """Make a call that is answered by a stream of messages."""
     messages: list[Any] = []
     try:
-        messages.extend(map(parse, channel.unary_stream(path)(body, timeout=TIMEOUT_S)))
+        messages.extend(map(parse, raw_grpc.unary_stream(channel, path)(body, timeout=TIMEOUT_S)))
     except grpc.RpcError as error:
         return failure(error, tuple(messages))
     return Outcome("OK", messages=tuple(messages))
@@ -165,7 +168,7 @@ def keep_alive(channel: grpc.Channel, leases: list[int]) -> Outcome:
     bodies = [pb.LeaseKeepAliveRequest(ID=lease).SerializeToString() for lease in leases]
     messages: list[Any] = []
     try:
-        answers = channel.stream_stream(KEEP_ALIVE)(iter(bodies), timeout=TIMEOUT_S)
+        answers = raw_grpc.stream(channel, KEEP_ALIVE)(iter(bodies), timeout=TIMEOUT_S)
         messages.extend(map(pb.LeaseKeepAliveResponse.FromString, answers))
     except grpc.RpcError as error:
         return failure(error, tuple(messages))

@@ -16,12 +16,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import grpc
 
 from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.differential.calls import Moment
 from tests.support.differential.pair import Pair, Side
 
@@ -44,7 +46,7 @@ class Stream:
         self.ended: grpc.RpcError | None = None
         self._changed = threading.Condition()
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._call = side.channel.stream_stream(WATCH)(iter(self._requests.get, None))
+        self._call = raw_grpc.stream(side.channel, WATCH)(iter(self._requests.get, None))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -92,6 +94,10 @@ class Stream:
                 each for each in response.events if each.kv.key != FENCE_KEY
             ]
         return found
+
+    def wait_created(self, count: int, what: str) -> None:
+        """Wait until so many watchers were created or refused."""
+        self.wait(lambda: self.created() == count, what)
 
     def created(self) -> int:
         return sum(response.created for response in self.responses)
@@ -189,9 +195,7 @@ class Player:
             stream.send(create_request=pb.WatchCreateRequest(**request))
         self.creates += 1
         for stream in self.streams:
-            stream.wait(
-                lambda stream=stream: stream.created() == self.creates, f"created {request}"
-            )
+            stream.wait_created(self.creates, f"created {request}")
         self._note(request, start)
 
     def _note(self, request: dict[str, Any], start: int) -> None:
@@ -206,7 +210,7 @@ class Player:
             return
         if 0 < start < self.pair.compacted:
             for stream in self.streams:
-                stream.wait(lambda stream=stream: stream.has_ended(watch_id), f"end of {request}")
+                stream.wait(partial(stream.has_ended, watch_id), f"end of {request}")
             self.compacted.add(watch_id)
             return
         key = request.get("key") or b"\0"
@@ -262,7 +266,7 @@ class Player:
     def _wait_seen(self, watch_id: int, revision: int) -> None:
         for stream in self.streams:
             stream.wait(
-                lambda stream=stream: stream.has_seen(watch_id, revision),
+                partial(stream.has_seen, watch_id, revision),
                 f"revision {revision} for watch {watch_id}",
             )
 
@@ -275,7 +279,7 @@ class Player:
             stream.send(create_request=create)
         self.creates += 1
         for stream in self.streams:
-            stream.wait(lambda stream=stream: stream.created() == self.creates, "the fence")
+            stream.wait_created(self.creates, "the fence")
         self.pair.play("Put", {"key": FENCE_KEY})
         self._wait_seen(fence_id, self.pair.now)
 

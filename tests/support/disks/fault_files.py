@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from typing_extensions import override
+
 from kvstore.storage.files import OsFiles
 
 T = TypeVar("T")
@@ -14,15 +16,19 @@ SECTOR_BYTES = 512
 class UnsyncedFiles(OsFiles):
     """The real disk without its slowest part, for tests in which nobody pulls a real plug."""
 
+    @override
     def begin_writeback(self, handle: int, offset: int, size_bytes: int) -> None:
         pass
 
+    @override
     def sync_data(self, handle: int) -> None:
         pass
 
+    @override
     def sync(self, handle: int) -> None:
         pass
 
+    @override
     def sync_directory(self, path: Path) -> None:
         pass
 
@@ -44,26 +50,33 @@ class FaultFiles(UnsyncedFiles):
             raise OSError(errno.ENOSPC, "No space left on device")
         return act()
 
+    @override
     def make_directory(self, path: Path) -> None:
         self._do("make_directory", lambda: super(FaultFiles, self).make_directory(path))
 
+    @override
     def remove(self, path: Path) -> None:
         self._do("remove", lambda: super(FaultFiles, self).remove(path))
 
+    @override
     def remove_tree(self, path: Path) -> None:
         self._do("remove_tree", lambda: super(FaultFiles, self).remove_tree(path))
 
+    @override
     def rename(self, old: Path, new: Path) -> None:
         self._do("rename", lambda: super(FaultFiles, self).rename(old, new))
 
+    @override
     def sync_directory(self, path: Path) -> None:
         self._do("sync_directory", lambda: super(FaultFiles, self).sync_directory(path))
 
+    @override
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         if not create:
             return super().open(path, write=write)
         return self._do("create", lambda: super(FaultFiles, self).open(path, create=True))
 
+    @override
     def write(self, handle: int, offset: int, data: bytes) -> int:
         taken = (offset + len(data) // 2) // SECTOR_BYTES * SECTOR_BYTES - offset
         if self.short_write and self.fail_at == len(self.calls) and taken > 0:
@@ -71,17 +84,22 @@ class FaultFiles(UnsyncedFiles):
             return super().write(handle, offset, data[:taken])
         return self._do("write", lambda: super(FaultFiles, self).write(handle, offset, data))
 
+    @override
     def truncate(self, handle: int, size_bytes: int) -> None:
         self._do("truncate", lambda: super(FaultFiles, self).truncate(handle, size_bytes))
 
+    @override
     def allocate(self, handle: int, size_bytes: int) -> None:
         self._do("allocate", lambda: super(FaultFiles, self).allocate(handle, size_bytes))
 
+    @override
     def begin_writeback(self, handle: int, offset: int, size_bytes: int) -> None:
         self.calls.append("begin_writeback")  # it never fails
 
+    @override
     def sync_data(self, handle: int) -> None:
         self._do("sync_data", lambda: super(FaultFiles, self).sync_data(handle))
 
+    @override
     def sync(self, handle: int) -> None:
         self._do("sync", lambda: super(FaultFiles, self).sync(handle))

@@ -142,7 +142,7 @@ class Browser:
             answer = self._read(end_s)
             if answer.get("id") == self._number:
                 assert "error" not in answer, (method, answer["error"])
-                return answer["result"]  # type: ignore[no-any-return]
+                return answer["result"]
             if "method" in answer:
                 self.events.append(answer)
 
@@ -161,7 +161,7 @@ class Browser:
             assert data, "the browser has ended"
             self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(message)  # type: ignore[no-any-return]
+        return json.loads(message)
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h11
+from typing_extensions import override
 
 Headers = Sequence[tuple[str, str]]
 WAIT_S = 60.0
@@ -70,7 +71,15 @@ class Client:
     host = "test"
     is_lazy = False  # does not read unless it is asked to
 
-    async def open(self, method: str, target: str, headers: Headers = (), **_: object) -> Stream:
+    async def open(
+        self,
+        method: str,
+        target: str,
+        headers: Headers = (),
+        *,
+        has_body: bool = False,
+        **_: object,
+    ) -> Stream:
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -96,6 +105,7 @@ class H1Client(Client, Stream):
         self.writer = writer
         self.h11 = h11.Connection(h11.CLIENT)
 
+    @override
     async def open(
         self,
         method: str,
@@ -120,13 +130,15 @@ class H1Client(Client, Stream):
         self.writer.write(self.h11.send(event) or b"")
         await self.writer.drain()
 
+    @override
     async def send(self, data: bytes) -> None:
         await self._send(h11.Data(data=data))
 
+    @override
     async def end(self) -> None:
         await self._send(h11.EndOfMessage())
 
-    async def _event(self) -> h11.Event | type[h11.PAUSED]:
+    async def _event(self) -> h11.Event | type[h11.PAUSED | h11.NEED_DATA]:
         while True:
             try:
                 event = self.h11.next_event()
@@ -139,6 +151,7 @@ class H1Client(Client, Stream):
             except ConnectionError as error:
                 raise TornError(str(error)) from None
 
+    @override
     async def head(self) -> tuple[int, list[tuple[str, str]]]:
         async with asyncio.timeout(WAIT_S):
             event = await self._event()
@@ -147,6 +160,7 @@ class H1Client(Client, Stream):
         headers = [(n.decode(), v.decode("utf-8", "surrogateescape")) for n, v in event.headers]
         return event.status_code, headers
 
+    @override
     async def read(self) -> bytes:
         async with asyncio.timeout(WAIT_S):
             event = await self._event()
@@ -165,9 +179,11 @@ class H1Client(Client, Stream):
         async with asyncio.timeout(WAIT_S):
             return await self.reader.read(65536)
 
+    @override
     async def leave(self) -> None:
         await self.close()
 
+    @override
     async def close(self) -> None:
         self.writer.close()
         with contextlib.suppress(OSError, ssl.SSLError):
@@ -256,6 +272,7 @@ class H2Client(Client):
         async with asyncio.timeout(WAIT_S), self.changed:
             await self.changed.wait_for(condition)  # type: ignore[arg-type]
 
+    @override
     async def open(
         self,
         method: str,
@@ -278,6 +295,7 @@ class H2Client(Client):
         await self.flush()
         return stream
 
+    @override
     async def close(self) -> None:
         self.writer.close()
         with contextlib.suppress(OSError, ssl.SSLError):
@@ -296,6 +314,7 @@ class _H2Stream(Stream):
         self.is_over = False
         self.reset: int | None = None
 
+    @override
     async def send(self, data: bytes) -> None:
         client = self.client
         while data:
@@ -309,11 +328,13 @@ class _H2Stream(Stream):
             data = data[size:]
             await client.flush()
 
+    @override
     async def end(self) -> None:
         if not self.is_over:
             self.client.h2.end_stream(self.number)
             await self.client.flush()
 
+    @override
     async def head(self) -> tuple[int, list[tuple[str, str]]]:
         await self.client.until(lambda: self.headers or self.is_over)
         if not self.headers:
@@ -321,6 +342,7 @@ class _H2Stream(Stream):
         status, *rest = self.headers
         return int(status[1]), rest
 
+    @override
     async def read(self) -> bytes:
         await self.client.until(lambda: self.data or self.is_over)
         data, self.data = self.data, b""
@@ -328,6 +350,7 @@ class _H2Stream(Stream):
             raise TornError(f"reset {self.reset}")
         return data
 
+    @override
     async def leave(self) -> None:
         self.client.h2.reset_stream(self.number, h2.errors.ErrorCodes.CANCEL)
         await self.client.flush()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import HttpHeaders, Inbox, Outbox
 from kvstore.config.model import Config
@@ -30,23 +32,28 @@ class Kept(Responder):
     body: bytes = b""
     is_whole: bool = False
 
+    @override
     async def whole(self, status: int, headers: HttpHeaders, body: bytes) -> None:
         await self.start(status, headers)
         await self.write(body)
         await self.finish()
 
+    @override
     async def start(self, status: int, headers: HttpHeaders) -> None:
         assert self.status == 0, "answered twice"
         self.status, self.headers = status, headers
 
+    @override
     async def write(self, data: bytes) -> None:
         assert self.status, "a body without a head"
         self.body += data
 
+    @override
     async def finish(self) -> None:
         assert not self.is_whole, "ended twice"
         self.is_whole = True
 
+    @override
     async def upgrade(self, headers: HttpHeaders) -> UpgradedConnection:
         raise AssertionError("no connection to take over")
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 from urllib.parse import unquote
 
 import hpack
@@ -99,13 +99,17 @@ class RawConnection:
     def _payload_bytes(self) -> int:
         return int.from_bytes(self._unread[:3], "big")
 
+    def _headers(self, frame: Frame) -> dict[str, str]:
+        # Without raw=True, hpack returns texts.
+        return dict(cast("list[tuple[str, str]]", self._decoder.decode(frame.payload)))
+
     def answer(self, stream: int) -> tuple[dict[str, str], bytes]:
         """Read until a stream ends; return all its headers and its data."""
         seen: dict[str, str] = {}
         data = b""
         for each in self.frames():
             if each.kind == HEADERS:
-                headers = dict(self._decoder.decode(each.payload))
+                headers = self._headers(each)
                 if each.stream == stream:
                     seen.update(headers)
             if each.stream != stream:
@@ -128,7 +132,7 @@ class RawConnection:
         """Yield the headers that end a call, with its stream, as calls end."""
         for each in self.frames():
             if each.kind == HEADERS:
-                headers = dict(self._decoder.decode(each.payload))
+                headers = self._headers(each)
                 if each.flags & END_STREAM:
                     yield each.stream, headers
 

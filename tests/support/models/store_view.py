@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
+from tests.support import raw_grpc
 from tests.support.servers import Server
 
 WHOLE = {"key": b"\0", "range_end": b"\0"}
@@ -39,16 +40,15 @@ class Store:
     def call(self, method_id: int, **fields: Any) -> Any:
         """Make one unary call; raises grpc.RpcError."""
         method = rpc.METHODS[method_id]
-        send = self.channel.unary_unary(
-            method.path, lambda message: message.SerializeToString(), method.response.FromString
-        )
-        return send(method.request(**fields), timeout=TIMEOUT_S)
+        body = method.request(**fields).SerializeToString()
+        answer = raw_grpc.unary(self.channel, method.path)(body, timeout=TIMEOUT_S)
+        return method.response.FromString(answer)
 
     def stream(self, method_id: int, request: Message) -> Any:
         """Start a server stream."""
         method = rpc.METHODS[method_id]
-        start = self.channel.unary_stream(
-            method.path, lambda message: message.SerializeToString(), method.response.FromString
+        start: grpc.UnaryStreamMultiCallable[Message, Any] = self.channel.unary_stream(
+            method.path, Message.SerializeToString, method.response.FromString
         )
         return start(request)
 

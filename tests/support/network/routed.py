@@ -104,10 +104,10 @@ class Routed:
 
         self._stack.callback(end)
 
-    def is_silent(self, name: str, address: str, port: int) -> bool:
-        """Whether a machine that asks an address by TCP hears nothing at all."""
+    def is_silent(self, name: str, address: str, port: int, protocol: str = "TCP") -> bool:
+        """Whether a machine that asks an address hears nothing at all."""
         try:
-            self.ask(name, address, port, patience_s=SILENCE_S)
+            self.ask(name, address, port, protocol, patience_s=SILENCE_S)
         except SilentError:
             return True
         return False

@@ -12,6 +12,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Self
 
 from typing_extensions import override
@@ -90,9 +91,9 @@ class TcpListener:
             connection.setblocking(False)
             task = asyncio.create_task(self._run(connection))
             self._tasks.add(task)
-            task.add_done_callback(lambda done, each=connection: self._ended(done, each))
+            task.add_done_callback(partial(self._ended, connection))
 
-    def _ended(self, task: asyncio.Task[None], connection: socket.socket) -> None:
+    def _ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         connection.close()  # by its transport already, unless the task never began
         if not task.cancelled() and (error := task.exception()) is not None:

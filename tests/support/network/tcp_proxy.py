@@ -17,9 +17,10 @@ _BYTES: Final = 64 << 10
 class TcpProxy:
     """Forwards connections to one port."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, listening: socket.socket | None = None) -> None:
+        """Forward to a port; listening: the socket to accept from, if there is one already."""
         self._target = ("127.0.0.1", target_port)
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listening = listening or socket.create_server(("127.0.0.1", 0), backlog=128)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._accept, daemon=True)

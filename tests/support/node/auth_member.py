@@ -101,7 +101,7 @@ class AuthMember(Harness):
         return call_id
 
     @override
-    def call(self, method: int, request: Message, token: str | Mapping[str, str] = "") -> Message:
+    def call(self, method: int, request: Message, token: str | Mapping[str, str] = "") -> Any:
         body = self.wait(self.ask(method, request, token))
         return rpc.METHODS[method].response.FromString(body)
 
@@ -127,7 +127,7 @@ class AuthMember(Harness):
     def put(self, key: bytes, value: bytes = b"v", token: str = "", lease: int = 0) -> int:
         """Put; return the revision."""
         answer = self.call(rpc.PUT, pb.PutRequest(key=key, value=value, lease=lease), token)
-        return answer.header.revision  # type: ignore[attr-defined,no-any-return]
+        return answer.header.revision
 
     def open_with(self, method: int, token: str = "") -> int:
         """Open a stream of messages whose opening carries a token."""
@@ -138,7 +138,7 @@ class AuthMember(Harness):
         self.turn(inbox)
         return stream_id
 
-    def watch(self, token: str, key: bytes, end: bytes = b"", **fields: int) -> int:
+    def watch(self, token: str, key: bytes, end: bytes = b"", **fields: Any) -> int:
         """Open a watch stream with one watcher; return the stream's id."""
         stream_id = self.open_with(rpc.WATCH, token)
         create = pb.WatchCreateRequest(key=key, range_end=end, **fields)
@@ -180,7 +180,7 @@ class AuthMember(Harness):
     def login(self, name: str, password: str = "pw") -> str:
         """Return a token."""
         request = pb.AuthenticateRequest(name=name, password=password)
-        return self.call(rpc.AUTHENTICATE, request).token  # type: ignore[attr-defined,no-any-return]
+        return self.call(rpc.AUTHENTICATE, request).token
 
     def set_up(self, *ranges: tuple[int, bytes, bytes]) -> str:
         """Make users root and alice, whose role r has the ranges; turn auth on, log root in."""

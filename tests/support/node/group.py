@@ -13,8 +13,10 @@ rounds, by the node asked.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message as Proto
+from typing_extensions import override
 
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
@@ -83,6 +85,7 @@ class ListLog(LineLogger):
         super().__init__([], "debug")
         self.rows: list[dict[str, object]] = []
 
+    @override
     def _emit(self, level: int, msg: str, fields: Mapping[str, object]) -> None:
         self.rows.append({"level": level, "msg": msg, **fields})
 
@@ -317,7 +320,7 @@ class Group:
 
     def call(
         self, name: str, method: int, request: Proto, metadata: Mapping[str, str] | None = None
-    ) -> Proto:
+    ) -> Any:
         """Make a call and wait for its response."""
         body = self.wait(name, self.begin(name, method, request, metadata))
         return rpc.METHODS[method].response.FromString(body)

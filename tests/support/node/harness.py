@@ -14,6 +14,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message
 from typing_extensions import override
@@ -261,7 +262,7 @@ class Harness:
             raise CallError(code, body.decode())
         return body
 
-    def call(self, method: int, request: Message) -> Message:
+    def call(self, method: int, request: Message) -> Any:
         """Make one call and wait for its response."""
         return rpc.METHODS[method].response.FromString(self.wait(*self.start((method, request))))
 

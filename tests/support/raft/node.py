@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvstore.raft import confchange_codec
 from kvstore.raft.config import Config
@@ -73,7 +74,7 @@ class Driven:
         return [each.data for each in self.applied if each.type == EntryType.NORMAL and each.data]
 
 
-def new_cluster(*member_ids: int, own_id: int, **settings: int) -> Driven:
+def new_cluster(*member_ids: int, own_id: int, **settings: Any) -> Driven:
     """A member of a new cluster, its first entries applied."""
     driven = Driven(RawNode(Config(own_id, **settings), InitialState(), random.Random(own_id)))
     driven.raft.bootstrap([ConfChange(0, 0, member, b"") for member in member_ids])
@@ -81,7 +82,7 @@ def new_cluster(*member_ids: int, own_id: int, **settings: int) -> Driven:
     return driven
 
 
-def lone_leader(**settings: int) -> Driven:
+def lone_leader(**settings: Any) -> Driven:
     """A cluster of one, leading, with everything applied."""
     driven = new_cluster(1, own_id=1, **settings)
     driven.raft.campaign()
@@ -92,7 +93,7 @@ def lone_leader(**settings: int) -> Driven:
 class Group:
     """Members that hand each other every message at once, but for those cut off."""
 
-    def __init__(self, *member_ids: int, **settings: int) -> None:
+    def __init__(self, *member_ids: int, **settings: Any) -> None:
         self.nodes = {
             member: new_cluster(*member_ids, own_id=member, **settings) for member in member_ids
         }

@@ -18,6 +18,7 @@ Entries are written term/index "data"; an append `after 1/3` follows entry 3 of 
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 from kvstore.raft import confchange_codec
 from kvstore.raft.config import Config
@@ -58,7 +59,7 @@ class Script:
     def __init__(self) -> None:
         self.nodes: dict[int, Driven] = {}
         self.wire: list[Message] = []
-        self.settings: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
 
     def handle(self, block: Block) -> str:
         """Carry out one command and print what it shows."""

@@ -17,6 +17,7 @@ worlds messages come between a deferred save and the save. The other worlds do p
 import pickle
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvstore.node.turn import READY_ROUNDS_MAX
 from kvstore.raft import confchange_codec
@@ -66,7 +67,7 @@ class Disk:
 class Member:
     """One node with its disk."""
 
-    def __init__(self, member_id: int, rng: random.Random, settings: dict[str, int]) -> None:
+    def __init__(self, member_id: int, rng: random.Random, settings: dict[str, Any]) -> None:
         self.id = member_id
         self.rng = rng
         self.settings = settings

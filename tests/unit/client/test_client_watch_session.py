@@ -367,7 +367,9 @@ def test_what_is_not_read_is_bounded_and_comes_later() -> None:
         told = waiting(watch)
         assert isinstance(told[-1], Interrupted)
         assert watch.queued_bytes < 15_000
-        [last] = told[-2]  # type: ignore[misc]
+        revisions = told[-2]
+        assert isinstance(revisions, list)
+        [last] = revisions
         requests = world.stream.requests()
         assert requests[-1].HasField("cancel_request")
         for _ in told:

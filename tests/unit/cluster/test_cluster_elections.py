@@ -254,7 +254,7 @@ def test_the_leader_sends_appends_before_its_own_disk_is_done(three: Cluster) ->
             saved.append(len(appends))
         original(hard_state, entries, sync=sync)
 
-    log.save = save  # type: ignore[method-assign]
+    log.save = save
     three.put(leader, b"k", b"v")
     assert saved == [2]
 

@@ -1,6 +1,7 @@
 """A member without requests takes no turns, with a leader and without one."""
 
 import pytest
+from typing_extensions import override
 
 from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
 
@@ -13,6 +14,7 @@ class Counting(Cluster):
 
     turns = 0
 
+    @override
     def turn(self, member: ClusterMember) -> None:
         self.turns += 1
         super().turn(member)

@@ -175,7 +175,7 @@ def test_a_leader_that_was_stopped_and_is_confirmed_renews_again(three: Cluster)
 def test_a_renewal_that_does_not_reach_the_leader_times_out(three: Cluster) -> None:
     follower = three.followers()[0]
     lease = grant(three, follower, 60)
-    three._run_task = lambda member, task: None  # type: ignore[method-assign]
+    three._run_task = lambda member, task: None
     stream = three.open(follower, rpc.LEASE_KEEP_ALIVE)
     three.say(follower, stream, pb.LeaseKeepAliveRequest(ID=lease))
     three.run_until(lambda: stream in three.ended)

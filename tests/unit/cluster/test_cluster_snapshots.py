@@ -14,11 +14,9 @@ from tests.support.cluster.harness import SECOND, Cluster, ClusterMember
 from tests.support.cluster.network import MS
 from tests.support.node.harness import CallError
 
-SMALL = {"snapshot_count": 20, "snapshot_catchup_entries": 5}
-
 
 def make(size: int = 3) -> Cluster:
-    cluster = Cluster(size, **SMALL)
+    cluster = Cluster(size, snapshot_count=20, snapshot_catchup_entries=5)
     cluster.start()
     return cluster
 
@@ -52,7 +50,7 @@ def test_a_member_that_was_away_for_long_is_sent_the_state(three: Cluster) -> No
     second = three.call(leader, rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=100)).ID
     three.put(leader, b"other", b"v", second)
     fill(three, leader, 60)
-    alarm = pb.AlarmRequest(action=1, memberID=7, alarm=pb.AlarmType.NOSPACE)
+    alarm = pb.AlarmRequest(action=pb.AlarmRequest.ACTIVATE, memberID=7, alarm=pb.AlarmType.NOSPACE)
     three.call(leader, rpc.ALARM, alarm)
     three.network.heal()
     three.settle()

@@ -49,7 +49,7 @@ def test_replies_are_sent_before_new_entries_are_saved(three: Cluster) -> None:
         saved.append(len(entries))
         original(hard_state, entries, sync=sync)
 
-    log.save = save  # type: ignore[method-assign]
+    log.save = save
     answer = Message(MessageType.APP_RESP, leader.id, follower.id, raft.term, index=raft.last_index)
     second = pb.PutRequest(key=b"b", value=b"v").SerializeToString()
     inbox = Inbox(

@@ -5,6 +5,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import contains
 from pathlib import Path
 
 import pytest
@@ -172,9 +174,9 @@ def test_a_client_that_leaves_ends_its_handler(echo: Echo) -> None:
     for path in (b"/hang", b"/flood"):
         wire = Wire(echo.port)
         wire.send(GET % path)
-        echo.until(lambda path=path: path.decode() in echo.entered)
+        echo.until(partial(contains, echo.entered, path.decode()))
         wire.socket.close()
-        echo.until(lambda path=path: path.decode() in echo.left)
+        echo.until(partial(contains, echo.left, path.decode()))
 
 
 def test_a_client_that_does_not_read_is_waited_for(echo: Echo) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -386,8 +387,8 @@ def test_changing_members_takes_root(member: AuthMember) -> None:
 def test_some_methods_need_no_credential(member: AuthMember) -> None:
     member.set_up()
     status = member.call(rpc.AUTH_STATUS, pb.AuthStatusRequest())
-    assert status.enabled  # type: ignore[attr-defined]
-    assert status.authRevision == member.parts.state.auth.revision  # type: ignore[attr-defined]
+    assert status.enabled
+    assert status.authRevision == member.parts.state.auth.revision
     member.call(rpc.HEALTH_CHECK, health_pb2.HealthCheckRequest())
 
 
@@ -395,9 +396,9 @@ def test_users_may_read_their_own_user_and_roles(member: AuthMember) -> None:
     member.set_up((READ, b"k", b""))
     alice = member.login("alice")
     user = member.call(rpc.AUTH_USER_GET, pb.AuthUserGetRequest(name="alice"), alice)
-    assert list(user.roles) == ["r"]  # type: ignore[attr-defined]
+    assert list(user.roles) == ["r"]
     role = member.call(rpc.AUTH_ROLE_GET, pb.AuthRoleGetRequest(role="r"), alice)
-    assert [each.key for each in role.perm] == [b"k"]  # type: ignore[attr-defined]
+    assert [each.key for each in role.perm] == [b"k"]
 
 
 def test_a_permission_must_be_given(member: AuthMember) -> None:
@@ -413,8 +414,8 @@ def test_what_a_put_needs(member: AuthMember) -> None:
     root = member.set_up((WRITE, b"w", b""), (BOTH, b"b", b""), (READ, b"r", b""))
     alice = member.login("alice")
 
-    def put(**fields: object) -> object:
-        return pb.PutRequest(**fields)  # type: ignore[arg-type]
+    def put(**fields: Any) -> pb.PutRequest:
+        return pb.PutRequest(**fields)
 
     member.call(rpc.PUT, put(key=b"w"), alice)
     assert member.refused(rpc.PUT, put(key=b"r"), alice) == PERMISSION_DENIED
@@ -423,7 +424,7 @@ def test_what_a_put_needs(member: AuthMember) -> None:
     assert member.refused(rpc.PUT, put(key=b"w")) == USER_EMPTY
     # A lease somebody else hangs keys on cannot be taken for one's own: it could not be revoked.
     lease = member.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=100), alice)
-    lease_id = lease.ID  # type: ignore[attr-defined]
+    lease_id = lease.ID
     member.call(rpc.PUT, put(key=b"w", lease=lease_id), alice)
     member.call(rpc.PUT, put(key=b"foreign", lease=lease_id), root)
     assert member.refused(rpc.PUT, put(key=b"b", lease=lease_id), alice) == PERMISSION_DENIED
@@ -456,7 +457,7 @@ def test_what_a_read_needs(member: AuthMember, serializable: bool) -> None:  # n
         return pb.RangeRequest(key=key, range_end=end, serializable=serializable)
 
     answer = member.call(rpc.RANGE, read(b"a", b"c"), alice)
-    assert answer.count == 2  # type: ignore[attr-defined]
+    assert answer.count == 2
     assert member.refused(rpc.RANGE, read(b"a", b"d"), alice) == PERMISSION_DENIED
     assert member.refused(rpc.RANGE, read(b"a", b"\0"), alice) == PERMISSION_DENIED
     assert member.refused(rpc.RANGE, read(b"c"), alice) == PERMISSION_DENIED
@@ -560,7 +561,7 @@ def test_a_leases_keys_are_its_readers_to_see(member: AuthMember) -> None:
     member.put(b"k", token=root, lease=1)
     with_keys = pb.LeaseTimeToLiveRequest(ID=1, keys=True)
     found = member.call(rpc.LEASE_TIME_TO_LIVE, with_keys, alice)
-    assert list(found.keys) == [b"k"]  # type: ignore[attr-defined]
+    assert list(found.keys) == [b"k"]
     member.call(rpc.LEASE_LEASES, pb.LeaseLeasesRequest(), alice)
     member.put(b"foreign", token=root, lease=1)
     assert member.refused(rpc.LEASE_TIME_TO_LIVE, with_keys, alice) == PERMISSION_DENIED
@@ -578,7 +579,7 @@ def test_an_expired_lease_ends_whoever_may_access_its_keys(member: AuthMember) -
     for _ in range(5):
         member.turn()
     found = member.call(rpc.RANGE, pb.RangeRequest(key=b"k"), member.login("root"))
-    assert found.count == 0  # type: ignore[attr-defined]
+    assert found.count == 0
     header = member.log.requests(Field.LEASE_REVOKE)[-1].header
     assert (header.username, header.auth_revision) == ("root", member.parts.state.auth.revision)
 

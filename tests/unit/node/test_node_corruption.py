@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.message import Message
 
 from kvstore.backend import Table
 from kvstore.errors import CorruptionError
@@ -56,7 +57,7 @@ def follower(group: Group) -> GroupMember:
     return next(m for m in group.members.values() if m is not group.leader)
 
 
-def refused(group: Group, name: str, method: int, request: object) -> tuple[int, str]:
+def refused(group: Group, name: str, method: int, request: Message) -> tuple[int, str]:
     with pytest.raises(CallError) as caught:
         group.call(name, method, request)
     return caught.value.code, caught.value.text

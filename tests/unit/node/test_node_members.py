@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.message import Message
 
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -31,7 +32,7 @@ def follower(group: Group) -> str:
     return next(name for name, m in group.members.items() if m is not group.leader)
 
 
-def refused(group: Group, name: str, method: int, request: object) -> str:
+def refused(group: Group, name: str, method: int, request: Message) -> str:
     with pytest.raises(CallError) as caught:
         group.call(name, method, request)
     return caught.value.text

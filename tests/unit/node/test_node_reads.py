@@ -14,7 +14,7 @@ from tests.support.node.harness import CallError, Disk, Harness
 
 KEYS = 50
 SLICE_KEYS = 7
-EVERYTHING = {"key": b"\0", "range_end": b"\0"}
+EVERYTHING: dict[str, Any] = {"key": b"\0", "range_end": b"\0"}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def stream_messages(harness: Harness, stream_id: int) -> list[pb.RangeResponse]:
     ]
 
 
-def slow_then_whole(harness: Harness, request: pb.RangeRequest) -> tuple[object, object]:
+def slow_then_whole(harness: Harness, request: pb.RangeRequest) -> tuple[Any, Any]:
     sliced = harness.call(rpc.RANGE, request)
     harness.parts.limits.range_slice_keys = 10 * KEYS
     whole = harness.call(rpc.RANGE, request)
@@ -59,7 +59,7 @@ def slow_then_whole(harness: Harness, request: pb.RangeRequest) -> tuple[object,
         {"revision": 30},
     ],
 )
-def test_a_sliced_range_answers_as_one_in_one_go(harness: Harness, options: dict[str, int]) -> None:
+def test_a_sliced_range_answers_as_one_in_one_go(harness: Harness, options: dict[str, Any]) -> None:
     sliced, whole = slow_then_whole(harness, pb.RangeRequest(**EVERYTHING, **options))
     assert sliced == whole
     assert len(sliced.kvs) > 0
@@ -97,7 +97,7 @@ def test_a_cancelled_long_range_is_not_answered(harness: Harness) -> None:
     [{}, {"limit": 25}, {"limit": 1}, {"limit": KEYS}, {"keys_only": True}, {"revision": 20}],
 )
 def test_a_range_stream_concatenates_to_the_range(
-    harness: Harness, options: dict[str, int]
+    harness: Harness, options: dict[str, Any]
 ) -> None:
     request = pb.RangeRequest(**EVERYTHING, **options)
     whole = harness.call(rpc.RANGE, request)

@@ -29,12 +29,16 @@ def versions(group: Group) -> set[str | None]:
     return {member.parts.state.membership.cluster_version for member in group.members.values()}
 
 
-def downgrade(group: Group, name: str, action: int, version: str = "") -> str:
+def downgrade(
+    group: Group, name: str, action: pb.DowngradeRequest.DowngradeAction, version: str = ""
+) -> str:
     request = pb.DowngradeRequest(action=action, version=version)
     return str(group.call(name, rpc.DOWNGRADE, request).version)
 
 
-def refused(group: Group, name: str, action: int, version: str) -> tuple[int, str]:
+def refused(
+    group: Group, name: str, action: pb.DowngradeRequest.DowngradeAction, version: str
+) -> tuple[int, str]:
     with pytest.raises(CallError) as caught:
         downgrade(group, name, action, version)
     return caught.value.code, caught.value.text

@@ -209,8 +209,8 @@ class World:
                 self.unanswered.append(lambda: write.end(write.writing.refused))
                 return
             self.held[key] = found
-            done = (self.next_revision(), [found] * len(singles), [])
-            self.unanswered.append(lambda: write.end(write.writing.committed, *done))
+            revision, rows = self.next_revision(), [found] * len(singles)
+            self.unanswered.append(lambda: write.end(write.writing.committed, revision, rows, []))
 
         self.unsent.append(carry_out)
         if self.random.random() < 0.2:
@@ -232,8 +232,8 @@ class World:
                 self.unanswered.append(lambda: write.end(write.writing.refused))
                 return
             self.held |= {key: None for key in KEYS if contains(span, key)}
-            done = (self.next_revision(), [], [span])
-            self.unanswered.append(lambda: write.end(write.writing.committed, *done))
+            revision = self.next_revision()
+            self.unanswered.append(lambda: write.end(write.writing.committed, revision, [], [span]))
 
         self.unsent.append(carry_out)
 

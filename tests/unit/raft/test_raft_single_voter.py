@@ -1,6 +1,7 @@
 """A cluster of one voter: the whole life of the interface without a peer."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -232,7 +233,7 @@ def test_conf_changes_one_at_a_time() -> None:
         ({"max_uncommitted_size": -1}, "max_uncommitted_size -1 "),
     ],
 )
-def test_config_names_what_is_wrong(settings: dict[str, int], message: str) -> None:
+def test_config_names_what_is_wrong(settings: dict[str, Any], message: str) -> None:
     """A setting that cannot be meant is refused with its name, value and limit."""
     with pytest.raises(RaftError, match=message):
         Config(**{"id": 1, **settings})

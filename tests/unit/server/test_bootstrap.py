@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+from typing_extensions import override
+
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Table
 from kvstore.raft.config import Config
@@ -25,10 +27,12 @@ class CountingFiles(OsFiles):
         self.opened: Counter[str] = Counter()
         self.reads: Counter[int] = Counter()
 
+    @override
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         self.opened[path.name] += path.suffix == ".wal"
         return super().open(path, write=write, create=create)
 
+    @override
     def read(self, handle: int, offset: int, size_bytes: int) -> bytes:
         self.reads[handle] += 1
         return super().read(handle, offset, size_bytes)

@@ -9,7 +9,7 @@ BOUNDS = (0.001, 0.002, 0.004)
 
 
 def sample(at_ms: int, puts: int, syncs: list[int] | None = None) -> Sample:
-    return Sample(at_ms, {"puts": puts}, syncs or [0, 0, 0, 0], [0, 0, 0, 0], 100)
+    return Sample(at_ms, {"puts": puts}, syncs or [0, 0, 0, 0], [0, 0, 0, 0], 100, 80)
 
 
 def test_rates_are_differences_by_time() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstore.backend import BUCKETS, Row, Table
 from kvstore.errors import CorruptionError, DataDirError, KvstoreError
@@ -118,14 +119,17 @@ class CutFiles(OsFiles):
         if self.calls < 0:
             raise PowerCut
 
+    @override
     def rename(self, old: Path, new: Path) -> None:
         self._count()
         super().rename(old, new)
 
+    @override
     def remove_tree(self, path: Path) -> None:
         self._count()
         super().remove_tree(path)
 
+    @override
     def sync_directory(self, path: Path) -> None:
         self._count()
         super().sync_directory(path)
@@ -280,6 +284,7 @@ def test_a_running_server_of_ours_keeps_its_directory(member: Path) -> None:
 
 
 class FullDisk(OsFiles):
+    @override
     def rename(self, old: Path, new: Path) -> None:
         raise OSError(28, "No space left on device", str(old))
 

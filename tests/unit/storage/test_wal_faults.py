@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstore.errors import StorageFatalError
 from kvstore.raft.model import ConfState, Entry, HardState
@@ -154,6 +155,7 @@ class NoNextSegment(FaultFiles):
 
     full = False
 
+    @override
     def allocate(self, handle: int, size_bytes: int) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -215,6 +217,7 @@ def test_a_torn_tail_is_repaired_on_a_full_disk(tmp_path: Path) -> None:
         file.write(bytes(512))
 
     class Full(NoNextSegment):
+        @override
         def write(self, handle: int, offset: int, data: bytes) -> int:
             if (tmp_path / "wal" / "0.tmp").exists():
                 raise OSError(errno.ENOSPC, "No space left on device")

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+from typing_extensions import override
 
 from kvstore.util.progress import ProgressLine, bar, tracked
 
@@ -12,6 +13,7 @@ MIB = 1 << 20
 
 
 class Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 
@@ -54,10 +56,11 @@ def test_a_narrow_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nothing_is_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
     with bar("importing", MIB) as advance:
         assert list(tracked([(b"a", b"b")], advance)) == [(b"a", b"b")]
-    assert sys.stderr.getvalue() == ""
+    assert written.getvalue() == ""
 
 
 def test_rows_are_counted_and_the_line_is_erased_after_an_error(

@@ -149,8 +149,8 @@ def test_flipped_bits_of_a_database_never_pass_for_another_error(
     for _ in range(10):
         offset, bit = rng.randrange(len(data)), rng.randrange(8)
         _flip(path, offset, bit)
-        said = tool.failed("snapshot", "restore", path, "--data-dir", tmp_path / "d")
-        assert "is not that of the content" in said
+        error = tool.failed("snapshot", "restore", path, "--data-dir", tmp_path / "d")
+        assert "is not that of the content" in error
         _flip(path, offset, bit)
     assert not (tmp_path / "d").exists()
 

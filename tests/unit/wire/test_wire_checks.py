@@ -25,6 +25,9 @@ from kvstore.wire.gen import rpc_pb2 as pb
 
 EMPTY_OP = pb.RequestOp()
 
+ASCEND, DESCEND = pb.RangeRequest.ASCEND, pb.RangeRequest.DESCEND
+MOD, VALUE = pb.RangeRequest.MOD, pb.RangeRequest.VALUE
+
 
 def put(key: str) -> pb.RequestOp:
     return pb.RequestOp(request_put=pb.PutRequest(key=key.encode()))
@@ -55,12 +58,12 @@ def refused(*ops: pb.RequestOp, ops_max: int = 128) -> Refusal | None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (pb.RangeRequest(key=b"a", range_end=b"\0", sort_order=2, sort_target=4), None),
+        (pb.RangeRequest(key=b"a", range_end=b"\0", sort_order=DESCEND, sort_target=VALUE), None),
         (pb.RangeRequest(range_end=b"\0"), EMPTY_KEY),
-        (pb.RangeRequest(key=b"a", sort_order=3), INVALID_SORT_OPTION),
-        (pb.RangeRequest(key=b"a", sort_order=-1), INVALID_SORT_OPTION),
-        (pb.RangeRequest(key=b"a", sort_target=5), INVALID_SORT_OPTION),
-        (pb.RangeRequest(sort_target=5), EMPTY_KEY),
+        (pb.RangeRequest(key=b"a", sort_order=3), INVALID_SORT_OPTION),  # type: ignore[arg-type]  # no such one
+        (pb.RangeRequest(key=b"a", sort_order=-1), INVALID_SORT_OPTION),  # type: ignore[arg-type]  # no such one
+        (pb.RangeRequest(key=b"a", sort_target=5), INVALID_SORT_OPTION),  # type: ignore[arg-type]  # no such one
+        (pb.RangeRequest(sort_target=5), EMPTY_KEY),  # type: ignore[arg-type]  # no such one
         (pb.RangeRequest(key=b"a", revision=-5, limit=-1), None),
     ],
 )
@@ -72,16 +75,16 @@ def test_range(request_: pb.RangeRequest, expected: Refusal | None) -> None:
     ("request_", "expected"),
     [
         (pb.RangeRequest(key=b"a"), None),
-        (pb.RangeRequest(key=b"a", sort_order=1), None),
-        (pb.RangeRequest(key=b"a", sort_target=3), None),
-        (pb.RangeRequest(key=b"a", sort_order=1, sort_target=3), STREAM_SORT),
-        (pb.RangeRequest(key=b"a", sort_order=2), STREAM_SORT),
-        (pb.RangeRequest(key=b"a", sort_order=3), INVALID_SORT_OPTION),
+        (pb.RangeRequest(key=b"a", sort_order=ASCEND), None),
+        (pb.RangeRequest(key=b"a", sort_target=MOD), None),
+        (pb.RangeRequest(key=b"a", sort_order=ASCEND, sort_target=MOD), STREAM_SORT),
+        (pb.RangeRequest(key=b"a", sort_order=DESCEND), STREAM_SORT),
+        (pb.RangeRequest(key=b"a", sort_order=3), INVALID_SORT_OPTION),  # type: ignore[arg-type]  # no such one
         (pb.RangeRequest(key=b"a", min_mod_revision=1), STREAM_FILTER),
         (pb.RangeRequest(key=b"a", max_mod_revision=1), STREAM_FILTER),
         (pb.RangeRequest(key=b"a", min_create_revision=1), STREAM_FILTER),
         (pb.RangeRequest(key=b"a", max_create_revision=-1), STREAM_FILTER),
-        (pb.RangeRequest(key=b"a", max_create_revision=1, sort_order=2), STREAM_SORT),
+        (pb.RangeRequest(key=b"a", max_create_revision=1, sort_order=DESCEND), STREAM_SORT),
         (pb.RangeRequest(), EMPTY_KEY),
     ],
 )
@@ -121,7 +124,7 @@ def test_checks_of_single_operations_inside_a_transaction() -> None:
     assert refused(delete("")) == EMPTY_KEY
     bad_put = pb.RequestOp(request_put=pb.PutRequest(key=b"a", value=b"v", ignore_value=True))
     assert refused(txn([], [bad_put])) == VALUE_PROVIDED
-    bad_sort = pb.RequestOp(request_range=pb.RangeRequest(key=b"a", sort_order=9))
+    bad_sort = pb.RequestOp(request_range=pb.RangeRequest(key=b"a", sort_order=9))  # type: ignore[arg-type]  # no such one
     assert refused(bad_sort) == INVALID_SORT_OPTION
     assert check_txn(pb.TxnRequest(compare=[pb.Compare()]), 128) == EMPTY_KEY
     both = pb.TxnRequest(compare=[pb.Compare()], success=[EMPTY_OP])

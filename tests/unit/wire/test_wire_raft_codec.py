@@ -132,7 +132,9 @@ def test_configuration_changes(change: ConfChange, seen: bytes) -> None:
 
 def test_joint_changes_as_the_generated_classes_write_them() -> None:
     change = ConfChangeV2(1, (ConfChangeSingle(0, 5), ConfChangeSingle(3, MEMBER)), b"c")
-    message = raft_pb2.ConfChangeV2(transition=1, context=b"c")
+    message = raft_pb2.ConfChangeV2(
+        transition=raft_pb2.ConfChangeTransitionJointImplicit, context=b"c"
+    )
     message.changes.add(type=0, node_id=5)
     message.changes.add(type=3, node_id=MEMBER)
     assert confchange_codec.encode(change) == message.SerializeToString()

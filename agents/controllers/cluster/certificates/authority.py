@@ -107,18 +107,18 @@ class Authority:
             **_NO_BITS,
             **{_BITS[each]: True for each in names if each in _BITS},
         }
-        found: list[tuple[x509.ExtensionType, bool]] = []
+        extensions: list[tuple[x509.ExtensionType, bool]] = []
         if any(bits.values()):
-            found.append((x509.KeyUsage(**bits), True))
+            extensions.append((x509.KeyUsage(**bits), True))
         if purposes := [_PURPOSES[each] for each in names if each in _PURPOSES]:
-            found.append((x509.ExtendedKeyUsage(dict.fromkeys(purposes)), False))
-        found.append((x509.BasicConstraints(ca=False, path_length=None), True))
+            extensions.append((x509.ExtendedKeyUsage(dict.fromkeys(purposes)), False))
+        extensions.append((x509.BasicConstraints(ca=False, path_length=None), True))
         if (own := self._own_key_id()) is not None:
-            found.append((x509.AuthorityKeyIdentifier(own, None, None), False))
+            extensions.append((x509.AuthorityKeyIdentifier(own, None, None), False))
         others = alternative_names(request)
         if others is not None:
-            found.append((others, False))
-        return found
+            extensions.append((others, False))
+        return extensions
 
     def _own_key_id(self) -> bytes | None:
         extensions = self._certificate.extensions

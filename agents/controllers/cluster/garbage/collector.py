@@ -138,18 +138,19 @@ class GarbageCollector(BaseController):
     # What is watched.
 
     def _discover(self) -> Generator[Step, list[Outcome], Again]:
-        found = yield from discover()
-        self._served = found
+        discovery = yield from discover()
+        self._served = discovery
         self._kinds = {
-            (each.resource.api_version, each.resource.kind): each.resource for each in found.served
+            (each.resource.api_version, each.resource.kind): each.resource
+            for each in discovery.served
         }
         wanted = {
             resource
-            for resource in found.preferred("delete", "list", "watch")
+            for resource in discovery.preferred("delete", "list", "watch")
             if (resource.group, resource.name) not in _IGNORED
         }
         # What is not answered for at the moment is not taken as gone.
-        wanted |= {each for each in self._followed if each.api_version in found.failures}
+        wanted |= {each for each in self._followed if each.api_version in discovery.failures}
         self._followed = frozenset(wanted)
         yield [Follow(self._followed, self._changed)]
         return Again(_DISCOVERY_S)

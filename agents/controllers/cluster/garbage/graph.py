@@ -176,23 +176,23 @@ class Graph:
         is_doubtful = False
         namespace = node.identity.namespace
         for owner in owners:
-            found = self.nodes.get(owner["uid"])
-            if found is None:
-                found = Node(claimed_identity(owner, namespace), is_virtual=True)
-                self.nodes[owner["uid"]] = found
-                found.dependents[node.identity.uid] = node
-                yield found.key
+            owner_node = self.nodes.get(owner["uid"])
+            if owner_node is None:
+                owner_node = Node(claimed_identity(owner, namespace), is_virtual=True)
+                self.nodes[owner["uid"]] = owner_node
+                owner_node.dependents[node.identity.uid] = node
+                yield owner_node.key
                 continue
-            found.dependents[node.identity.uid] = node
+            owner_node.dependents[node.identity.uid] = node
             if is_doubtful:
                 continue
-            theirs = found.identity.namespace
+            theirs = owner_node.identity.namespace
             if theirs and theirs != namespace:
-                if not found.is_virtual:
+                if not owner_node.is_virtual:
                     yield _complaint(node, owner["uid"])
                 is_doubtful = True
-            elif not _is_named(owner, found.identity) or (
-                found.is_virtual and not theirs and namespace
+            elif not _is_named(owner, owner_node.identity) or (
+                owner_node.is_virtual and not theirs and namespace
             ):
                 is_doubtful = True
         if is_doubtful:

@@ -259,7 +259,7 @@ def _known_hints(
     each: Object, given: Mapping[str, int], shares: Mapping[str, _Share]
 ) -> dict[str, int] | None:
     """Return the hints that a slice has, by zone; None: it has to change."""
-    found: dict[str, int] = {}
+    by_zone: dict[str, int] = {}
     for endpoint in each.get("endpoints") or ():
         if not _is_ready(endpoint):
             continue
@@ -267,10 +267,10 @@ def _known_hints(
         if not zones or any(zone["name"] not in shares for zone in zones):
             return None
         for zone in zones:
-            found[zone["name"]] = found.get(zone["name"], 0) + 1
-    if any(number + given.get(zone, 0) > shares[zone].most for zone, number in found.items()):
+            by_zone[zone["name"]] = by_zone.get(zone["name"], 0) + 1
+    if any(number + given.get(zone, 0) > shares[zone].most for zone, number in by_zone.items()):
         return None
-    return found
+    return by_zone
 
 
 def _transfers(

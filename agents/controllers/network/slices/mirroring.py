@@ -111,7 +111,7 @@ class Mirroring(BaseController):
         for rest in known.values():
             changes.delete += rest
         changes.update = [_without_prefix(each) for each in changes.update]
-        changes.recycle(lambda old: True)
+        changes.recycle(lambda _: True)
         yield from write(endpoints, changes)
 
     def _desired_slices(

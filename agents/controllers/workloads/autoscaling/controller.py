@@ -15,7 +15,7 @@ from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
 from kvstack.agents.controllers.workloads.autoscaling.metrics import (
     FailedMetricError,
-    Found,
+    MetricProposal,
     Target,
     propose,
 )
@@ -231,7 +231,7 @@ class _Sync:
         """Return the replicas wanted, the metrics as told, and which of them failed."""
         target = yield from self._target(scale, current)
         told: list[Object] = []
-        best: Found | None = None
+        best: MetricProposal | None = None
         failures: list[FailedMetricError] = []
         metrics = self._spec.get("metrics") or ()
         for spec in metrics:

@@ -28,7 +28,7 @@ from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
 
 Object: TypeAlias = dict[str, Any]
-Reading: TypeAlias = Generator[Step, list[Outcome], "Found"]
+Reading: TypeAlias = Generator[Step, list[Outcome], "MetricProposal"]
 
 _POD_METRICS: Final = ResourceType("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 _CUSTOM: Final = ("custom.metrics.k8s.io", "v1beta2")
@@ -46,7 +46,7 @@ _REASONS: Final = {
 }
 
 
-class Found(NamedTuple):
+class MetricProposal(NamedTuple):
     """What a metric proposes."""
 
     replicas: int
@@ -107,13 +107,13 @@ def _resource(source: Object, target: Target) -> Reading:
     if name.endswith("request)"):
         name = f"{source['name']} resource utilization (percentage of request)"
     status = {"type": "Resource", "resource": {"name": source["name"], "current": current}}
-    return Found(replicas, name, status)
+    return MetricProposal(replicas, name, status)
 
 
 def _container_resource(source: Object, target: Target) -> Reading:
     current, replicas, name = yield from _usage(source, target, source["container"])
     told = {"name": source["name"], "container": source["container"], "current": current}
-    return Found(replicas, name, {"type": "ContainerResource", "containerResource": told})
+    return MetricProposal(replicas, name, {"type": "ContainerResource", "containerResource": told})
 
 
 def _usage(
@@ -131,19 +131,19 @@ def _usage(
         samples = yield from _pod_samples(target, resource, container)
         if is_value:
             value = parse(wanted["averageValue"]).milli_value()
-            found = by_average(target.question, samples, value, resource)
+            usage = by_average(target.question, samples, value, resource)
         else:
             percent = wanted["averageUtilization"]
-            found = by_utilization(target.question, samples, percent, resource, container)
+            usage = by_utilization(target.question, samples, percent, resource, container)
     except MetricError as error:
         word = "usage" if is_value else "utilization"
         raise MetricError(f"failed to get {resource} {word}: {error}") from None
-    current: Object = {"averageValue": _text(found.value, is_binary=resource == "memory")}
-    if found.percent is None:
-        return current, found.replicas, f"{resource} resource"
-    current["averageUtilization"] = found.percent
+    current: Object = {"averageValue": _text(usage.value, is_binary=resource == "memory")}
+    if usage.percent is None:
+        return current, usage.replicas, f"{resource} resource"
+    current["averageUtilization"] = usage.percent
     kind = "container resource" if container else "resource"
-    return current, found.replicas, f"{resource} {kind} utilization (percentage of request)"
+    return current, usage.replicas, f"{resource} {kind} utilization (percentage of request)"
 
 
 def _pod_samples(
@@ -198,7 +198,7 @@ def _pods(source: Object, target: Target) -> Reading:
     wanted = parse(source["target"]["averageValue"]).milli_value()
     found = by_average(target.question, samples, wanted)
     status = _metric_status("Pods", source["metric"], {"averageValue": _text(found.value)})
-    return Found(found.replicas, f"pods metric {name}", status)
+    return MetricProposal(found.replicas, f"pods metric {name}", status)
 
 
 def _object(source: Object, target: Target) -> Reading:
@@ -228,8 +228,8 @@ def _object(source: Object, target: Target) -> Reading:
     status = _metric_status("Object", source["metric"], current)
     status["object"]["describedObject"] = described
     if "value" in current:
-        return Found(found.replicas, f"{described['kind']} metric {name}", status)
-    return Found(found.replicas, _external_name(source["metric"]), status)
+        return MetricProposal(found.replicas, f"{described['kind']} metric {name}", status)
+    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
 
 
 def _external(source: Object, target: Target) -> Reading:
@@ -250,7 +250,7 @@ def _external(source: Object, target: Target) -> Reading:
             " was set"
         )
     status = _metric_status("External", source["metric"], current)
-    return Found(found.replicas, _external_name(source["metric"]), status)
+    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
 
 
 def _of_one_value(wanted: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:

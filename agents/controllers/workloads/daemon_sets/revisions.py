@@ -24,7 +24,7 @@ Object: TypeAlias = dict[str, Any]
 _MERGE: Final = "application/merge-patch+json"
 
 
-class Found(NamedTuple):
+class Revisions(NamedTuple):
     """The revisions of a DaemonSet."""
 
     current: Object
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 def find(
     daemon_set: Object, revisions: Sequence[Object], pods: list[Object]
-) -> Generator[Step, list[Outcome], Found]:
+) -> Generator[Step, list[Outcome], Revisions]:
     """Return the revision of the template, made if need be, and all others."""
     labelled = yield from _all_labelled(revisions)
     data = history.data_of(daemon_set["spec"]["template"])
@@ -43,13 +43,13 @@ def find(
     old = [each for each in labelled if not history.is_same(each["data"], data)]
     number = history.next_number(old)
     if not same:
-        return Found((yield from _made(daemon_set, data, number)), old, pods)
+        return Revisions((yield from _made(daemon_set, data, number)), old, pods)
     current = history.ordered(same)[-1]
     if len(same) > 1:
         pods = yield from _keep_one(current, same, pods)
     if current["revision"] < number:
         current = yield from do(Update(CONTROLLER_REVISIONS, {**current, "revision": number}))
-    return Found(current, old, pods)
+    return Revisions(current, old, pods)
 
 
 def hash_of(revision: Object) -> str:

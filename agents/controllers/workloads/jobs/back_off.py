@@ -54,14 +54,14 @@ def remaining_s(record: Record, now_s: float) -> float:
 
 def finished_s(pod: Object) -> float:
     """Return when a pod ended, as well as it tells."""
-    found = _containers_finished_s(pod)
-    if found is not None:
-        return found
+    ended_s = _containers_finished_s(pod)
+    if ended_s is not None:
+        return ended_s
     condition = ready_condition(pod)
     if condition is not None and condition.get("status") == "False":
-        found = seconds_of(condition.get("lastTransitionTime"))
-        if found is not None:
-            return found
+        ended_s = seconds_of(condition.get("lastTransitionTime"))
+        if ended_s is not None:
+            return ended_s
     meta = pod["metadata"]
     deleted_s = seconds_of(meta.get("deletionTimestamp"))
     if deleted_s is not None:

@@ -174,7 +174,7 @@ def container_config(
         },
         devices=[
             cri.Device(host_path=source, container_path=target, permissions=access)
-            for source, target, access in config.devices.files
+            for source, target, access, _ in config.devices.files
         ],
         CDI_devices=[cri.CDIDevice(name=each) for each in config.devices.names],
         log_path=f"{config.name}/{config.attempt}.log",

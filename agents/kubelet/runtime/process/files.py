@@ -70,7 +70,14 @@ class PodFiles:
 
     def of_containers(self) -> list[Path]:
         """Return the directories of all containers that were started."""
-        return [each.parent for each in sorted(self._root.glob(f"*/containers/*/*/{_RECORD}"))]
+        return self._with(_RECORD)
+
+    def unrecorded(self) -> list[Path]:
+        """Return the directories of containers whose start was not finished."""
+        return [each for each in self._with(LAUNCH) if not (each / _RECORD).exists()]
+
+    def _with(self, name: str) -> list[Path]:
+        return [each.parent for each in sorted(self._root.glob(f"*/containers/*/*/{name}"))]
 
     def of_container(self, uid: str, name: str, attempt: int) -> Path:
         """Return the directory of a container."""
@@ -108,7 +115,9 @@ def _resolv_conf(sandbox: Sandbox) -> str:
 def write_record(directory: Path, container: Container, pid: int) -> None:
     """Write what is known of a container; pid: of its first process, 0: it has ended."""
     shown = {**dataclasses.asdict(container), "log": str(container.log)}
-    (directory / _RECORD).write_text(json.dumps({"container": shown, "pid": pid}))
+    waiting = directory / f"{_RECORD}.new"  # a kubelet may be killed at any time
+    waiting.write_text(json.dumps({"container": shown, "pid": pid}))
+    waiting.rename(directory / _RECORD)
 
 
 def read_record(directory: Path) -> KnownContainer:

@@ -30,6 +30,7 @@ from kvstack.agents.kubelet.runtime.process.user_ids import release_all
 from kvstack.agents.network_policy.nftables.program import remove as remove_policies
 from kvstack.component.net.nft import NftError
 
+_OF_DRIVERS: Final = "kubernetes.io~csi"
 _NODES: Final = "nodes"
 _SHM: Final = "shm"
 
@@ -159,9 +160,12 @@ def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
 
 
 def _let_go(record: Record, cgroups: Cgroups) -> None:
-    """Take away the mounts of volumes and the control groups of pods of which nothing runs."""
+    """Take away the mounts of volumes and the control groups of pods of which nothing runs.
+
+    Those of CSI drivers stay: they know what they have mounted, and are asked for it (`csi`).
+    """
     pods = Path(record.root, "pods")
-    mount_table.take_away(pods)
+    mount_table.take_away(pods, spares=_OF_DRIVERS)
     for uid in os.listdir(pods) if pods.is_dir() else ():
         for path in paths_of(record.cgroup, uid):
             cgroups.remove(path)

@@ -23,6 +23,7 @@ from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
 from kvstack.agents.kubelet.runtime.process import features, files, sessions, shims, specs
+from kvstack.agents.kubelet.runtime.process.devices import nodes
 from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
 from kvstack.agents.kubelet.runtime.process.features import Features
 from kvstack.agents.kubelet.runtime.process.host_image import HostImage
@@ -36,7 +37,7 @@ from kvstack.agents.kubelet.runtime.process.options import (
     SHARED,
     ProcessOptions,
 )
-from kvstack.agents.kubelet.runtime.process.sandboxes import Held, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.sandboxes import HeldSandbox, Sandboxes, probe_network
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
@@ -158,6 +159,8 @@ class ProcessRuntime:
             await asyncio.to_thread(self.devices.probe, self._options.cgroup)
         if self._options.ends_with_node:
             self._lifeline = os.pipe()
+        for directory in self._files.unrecorded():
+            await shims.end_unrecorded(directory)
         for directory in self._files.of_containers():
             await self._adopt(directory)
         for each in self._containers.values():
@@ -353,11 +356,8 @@ class ProcessRuntime:
         held = self._sandboxes.get(uid)
         if held is None:
             raise StartError("RunContainerError", "the pod has no sandbox")
-        own_devices = [
-            Mount(each.source, each.target, "w" not in each.access, is_host_path=True)
-            for each in config.devices.files
-        ]
-        config = replace(config, mounts=[*config.mounts, *own_devices])
+        devices = nodes.mounts_of(directory, config)
+        config = replace(config, mounts=[*config.mounts, *devices])
         if image is not None and image.is_machine and not held.first_id:
             security = self._host_image.limited(config.security, config.sandbox)
             config = replace(config, security=security)
@@ -366,6 +366,7 @@ class ProcessRuntime:
             spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
+        user = await asyncio.to_thread(specs.user_of, spec) if image else None
         descriptors = list(held.namespaces.values())
         process, pid = await shims.launch(
             directory, spec, self._lifeline[0], descriptors, self.interpreter.path
@@ -381,7 +382,7 @@ class ProcessRuntime:
             log=Path(spec.log),
             has_tty=config.has_tty,
             spec_image=config.image,
-            user=await asyncio.to_thread(specs.user_of, spec) if image else None,
+            user=user,
         )
         files.write_record(directory, container, pid)
         self._add(container)
@@ -395,7 +396,7 @@ class ProcessRuntime:
             self._containers.setdefault(container.pod_uid, []).append(container)
 
     async def _spec(
-        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: Held
+        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
     ) -> LaunchSpec:
         uid = config.sandbox.uid
         argv = specs.argv_of(config, image)
@@ -449,6 +450,7 @@ class ProcessRuntime:
     def _prepare(self, directory: Path, config: ContainerConfig, spec: LaunchSpec) -> LaunchSpec:
         """Make files and control groups of a container; return it with these; OSError."""
         self._files.prepare(directory, config, Path(spec.log))
+        nodes.make(directory, config)
         if spec.cgroup_path and self.cgroups.is_usable:
             made = self.cgroups.make(spec.cgroup_path, config.limits)
             spec = spec._replace(cgroup_files=tuple(made))

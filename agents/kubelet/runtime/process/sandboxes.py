@@ -49,7 +49,7 @@ _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
 _NSFS: Final = 0x6E736673
 
 
-class Held:
+class HeldSandbox:
     """The sandbox of one pod."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Sandboxes:
         self._network = network
         self._outlives_node = outlives_node
         self._ids = UserIds(state, network.bridge)
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldSandbox] = {}
         self._lost: set[str] = set()
 
     def open(self) -> None:
@@ -107,7 +107,7 @@ class Sandboxes:
             address = record["address"]
             if address:
                 self._network.keep(uid, address, [Port(**each) for each in record["ports"]])
-            self._held[uid] = Held(uid, address, namespaces, record.get("first_id", 0))
+            self._held[uid] = HeldSandbox(uid, address, namespaces, record.get("first_id", 0))
         self._ids.open([uid for uid, each in self._held.items() if each.first_id])
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Sandboxes:
         if problems:
             raise OSError(f"sandboxes of pods were not removed: {'; '.join(problems)}")
 
-    def get(self, uid: str) -> Held | None:
+    def get(self, uid: str) -> HeldSandbox | None:
         """Return the sandbox of a pod; None: there is none."""
         return self._held.get(uid)
 
@@ -155,7 +155,7 @@ class Sandboxes:
             lambda: self._make(sandbox, has_network=has_network, has_users=has_users)
         )
 
-    def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> Held:
+    def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> HeldSandbox:
         """Make namespaces, in a thread that ends then; StartError, OSError."""
         uid = sandbox.uid
         self._clean(uid)
@@ -199,7 +199,7 @@ class Sandboxes:
                 self._clean(uid)
                 self._ids.release(uid)
                 raise
-        return Held(uid, address, made, first)
+        return HeldSandbox(uid, address, made, first)
 
     def _keep(self, sandbox: Sandbox, made: Mapping[str, int], address: str, first: int) -> None:
         """Let a later kubelet find a sandbox."""

@@ -5,12 +5,16 @@ connection = await ask(directory, {"do": "watch"})
 """
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
+import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +30,8 @@ _PROGRAM: Final = (
     "sys.exit(main(sys.argv[1:]))"
 )
 _PACKAGES: Final = str(Path(kvstack.__path__[0]).parent)
+_END_S: Final = 30.0
+_LOOK_S: Final = 0.02
 
 
 async def launch(
@@ -38,22 +44,24 @@ async def launch(
     """Start a container; return its shim and the container's process id; raises StartError.
 
     descriptors: which the specification names, too; interpreter: by which path it is executed.
+
+    The shim has a lock on its specification as long as it lives: see `end_unrecorded`.
     """
     file = directory / LAUNCH
     file.write_text(encode_launch(spec))
     reader, writer = os.pipe()
-    passed = [writer, *descriptors, *([] if lifeline < 0 else [lifeline])]
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _PACKAGES),
-            *(str(directory), str(writer), str(lifeline)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            executable=interpreter,  # it finds its library by the first argument
-            pass_fds=passed,
-            start_new_session=True,
-        )
+        with _locked(file) as lock:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _PACKAGES),
+                *(str(directory), str(writer), str(lifeline), str(lock)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                executable=interpreter,  # it finds its library by the first argument
+                pass_fds=[writer, lock, *descriptors, *([] if lifeline < 0 else [lifeline])],
+                start_new_session=True,
+            )
     except OSError as error:
         os.close(reader)
         raise StartError("RunContainerError", str(error)) from error
@@ -73,13 +81,80 @@ def _read_all(descriptor: int) -> bytes:
         return file.read()
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Give a descriptor of a file that is locked until it, and those who inherit it, close it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def end_unrecorded(directory: Path) -> None:
+    """End a container of which nothing was recorded: its node was killed while it started it.
+
+    It is started again, and would run twice. ConfigError if it does not end.
+    """
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _END_S
+    asked: asyncio.StreamWriter | None = None
+    try:
+        while _is_locked(directory / LAUNCH):
+            if loop.time() > end_s:
+                process = "its process" if asked is None else f"process {_peer(asked)}"
+                raise ConfigError(
+                    f"{directory}: a container that an earlier kubelet began to start has not "
+                    f"ended within {_END_S:.0f} s; end {process}"
+                )
+            if asked is None:
+                # One that does not listen yet ends by itself: nobody reads that it has started.
+                with contextlib.suppress(OSError):
+                    request = {"do": "signal", "number": signal.SIGKILL}
+                    _, asked = await ask(directory, request)
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        if asked is not None:
+            asked.close()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with _locked(path):
+            return False
+    except BlockingIOError:
+        return True
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """Return the process at the other side of a connection."""
+    taken = writer.get_extra_info("socket")
+    pid, _, _ = struct.unpack("3i", taken.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid)
+
+
+def _connected(directory: Path) -> socket.socket:
+    """Connect with a container's program; raises OSError."""
+    connection = socket.socket(socket.AF_UNIX)
+    folder = -1
+    try:
+        folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        # A socket's address is short; the descriptor stands for the long path.
+        connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return connection
+
+
 async def ask(directory: Path, request: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:  # noqa: ANN401
     """Send a request to a container's program; return reader and writer; raises OSError."""
-    connection = socket.socket(socket.AF_UNIX)
-    place = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    connection = _connected(directory)
     try:
-        # A socket's address is short; the descriptor stands for the long path.
-        connection.connect(f"/proc/self/fd/{place}/{SOCKET}")
         line = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(connection, [line], list(descriptors))
         if sent < len(line):
@@ -89,8 +164,6 @@ async def ask(directory: Path, request: dict[str, Any], descriptors: Sequence[in
     except BaseException:
         connection.close()
         raise
-    finally:
-        os.close(place)
 
 
 def probe() -> None:

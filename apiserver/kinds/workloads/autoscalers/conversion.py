@@ -185,20 +185,22 @@ def to_v1(obj: Obj) -> Obj:
 
 def _annotations_of(spec: Obj, status: Obj) -> dict[str, str]:
     """Return what v1 says in annotations."""
-    found: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     metrics = [each for each in spec.get("metrics") or () if _cpu_utilization(each) is None]
     if metrics:
-        found[_METRICS] = _write_list([_to_v1(each, _SOURCES) for each in metrics], "MetricSpec")
+        annotations[_METRICS] = _write_list(
+            [_to_v1(each, _SOURCES) for each in metrics], "MetricSpec"
+        )
     if current := status.get("currentMetrics"):
-        found[_CURRENT_METRICS] = _write_list(
+        annotations[_CURRENT_METRICS] = _write_list(
             [_to_v1(each, _STATUSES) for each in current], "MetricStatus"
         )
     behavior = spec.get("behavior")
     if behavior is not None:
-        found[_BEHAVIOR] = go_json(internal_value(behavior, _BEHAVIOR_TYPE))
+        annotations[_BEHAVIOR] = go_json(internal_value(behavior, _BEHAVIOR_TYPE))
     if conditions := status.get("conditions"):
-        found[_CONDITIONS] = _write_list(conditions, "HorizontalPodAutoscalerCondition")
-    return found
+        annotations[_CONDITIONS] = _write_list(conditions, "HorizontalPodAutoscalerCondition")
+    return annotations
 
 
 def cpu_metric(utilization: int) -> Obj:

@@ -75,7 +75,7 @@ def _set_class(
 
 
 def _default(classes: Iterable[Obj], marks: Iterable[str]) -> str:
-    newest, found = "", ""
+    newest, name = "", ""
     # The view lists by name, so the first of equal age stays.
     for each in classes:
         metadata = each["metadata"]
@@ -83,6 +83,6 @@ def _default(classes: Iterable[Obj], marks: Iterable[str]) -> str:
         if not any(annotations.get(mark) == "true" for mark in marks):
             continue
         created = metadata.get("creationTimestamp") or ""
-        if not found or created > newest:
-            newest, found = created, metadata["name"]
-    return found
+        if not name or created > newest:
+            newest, name = created, metadata["name"]
+    return name

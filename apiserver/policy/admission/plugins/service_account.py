@@ -180,17 +180,17 @@ def _check_secrets(request: AdmissionRequest, account: Obj) -> None:
     tail = f"is not allowed because service account {name} does not reference that"
     if request.operation == UPDATE:
         containers = spec.get("ephemeralContainers") or ()
-        if found := _other_secret(containers, "ephemeral container", allowed):
+        if problem := _other_secret(containers, "ephemeral container", allowed):
             # Upstream does not make this one a refusal.
-            raise status.unknown(f"{found} {tail} secret")
+            raise status.unknown(f"{problem} {tail} secret")
         return
     for volume in spec.get("volumes") or ():
         secret = (volume.get("secret") or {}).get("secretName")
         if volume.get("secret") and secret not in allowed:
             raise request.forbidden(f'volume with secret.secretName="{secret or ""}" {tail} secret')
     for member, kind in _CONTAINERS:
-        if found := _other_secret(spec.get(member) or (), kind, allowed):
-            raise request.forbidden(f"{found} {tail} secret")
+        if problem := _other_secret(spec.get(member) or (), kind, allowed):
+            raise request.forbidden(f"{problem} {tail} secret")
     pulls = {each.get("name", "") for each in account.get("imagePullSecrets") or ()}
     for position, each in enumerate(spec.get("imagePullSecrets") or ()):
         if each.get("name", "") not in pulls:

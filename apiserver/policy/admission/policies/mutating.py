@@ -19,8 +19,8 @@ from kvstack.apiserver.policy.admission.exemption import POLICIES, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
+    RequestObjects,
     Scene,
-    Shown,
     scene_bindings,
 )
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
@@ -140,7 +140,7 @@ class MutatingAdmissionPolicy:
         if request.is_second_round and not json_text.equal(rounds.left, request.object):
             rounds.require()
         refusals = _Refusals(request)
-        shown = Shown(request)
+        shown = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as found:
             async for bound in found:
@@ -174,7 +174,7 @@ class _Run:
     versioned: VersionedResource
     param: Obj | None
     namespace: Obj | None
-    shown: Shown
+    shown: RequestObjects
     answers: Answers
     checks: PolicyChecks
 

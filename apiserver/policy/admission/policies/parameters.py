@@ -51,18 +51,18 @@ class Parameters:
         """
         if kind is None or reference is None:
             return [None]
-        found = self._find(kind.get("apiVersion", ""), kind.get("kind", ""))
-        if found is None:
+        resource = self._find(kind.get("apiVersion", ""), kind.get("kind", ""))
+        if resource is None:
             version, name = kind.get("apiVersion", ""), kind.get("kind", "")
             shown = f"&ParamKind{{APIVersion:{version},Kind:{name},}}"
             raise ParameterError(f"paramKind kind `{shown}` not known")
         objects = await self._objects(
-            found, reference, self._namespace(found, reference, namespace)
+            resource, reference, self._namespace(resource, reference, namespace)
         )
         if not objects and reference.get("parameterNotFoundAction") == "Deny":
             raise ParameterError(_NOT_FOUND)
         return [
-            {**found.show(each), "apiVersion": kind.get("apiVersion"), "kind": kind.get("kind")}
+            {**resource.show(each), "apiVersion": kind.get("apiVersion"), "kind": kind.get("kind")}
             for each in objects
         ]
 

@@ -18,8 +18,8 @@ from kvstack.apiserver.policy.admission.exemption import POLICIES, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.bound import BoundPolicies
 from kvstack.apiserver.policy.admission.policies.evaluation import (
+    RequestObjects,
     Scene,
-    Shown,
     scene_bindings,
 )
 from kvstack.apiserver.policy.admission.policies.metrics import ALLOW, DENY, PolicyChecks
@@ -186,7 +186,7 @@ class ValidatingAdmissionPolicy:
 
     async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
         verdict = _Verdict(request, self._checks)
-        shown = Shown(request)
+        shown = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as bound:
             async for each in bound:

@@ -149,22 +149,22 @@ def request_of(
     assert request.versions is not None, "webhooks are asked within requests"
     own = request.versions.served[0]
     below = request.subresource
-    found: dict[str, Any] = {"kind": _kind(versioned.kind), "resource": _resource(versioned)}
+    content: dict[str, Any] = {"kind": _kind(versioned.kind), "resource": _resource(versioned)}
     if below:
-        found["subResource"] = below
-    found["requestKind"], found["requestResource"] = _kind(own.kind), _resource(own)
+        content["subResource"] = below
+    content["requestKind"], content["requestResource"] = _kind(own.kind), _resource(own)
     if below:
-        found["requestSubResource"] = below
+        content["requestSubResource"] = below
     if request.name:
-        found["name"] = request.name
+        content["name"] = request.name
     if request.namespace:
-        found["namespace"] = request.namespace
-    found["operation"] = request.operation
-    found["userInfo"] = request.user.to_object()
-    found["object"], found["oldObject"] = new, old
-    found["dryRun"] = request.is_dry_run
-    found["options"] = request.options or None
-    return request_text(found)
+        content["namespace"] = request.namespace
+    content["operation"] = request.operation
+    content["userInfo"] = request.user.to_object()
+    content["object"], content["oldObject"] = new, old
+    content["dryRun"] = request.is_dry_run
+    content["options"] = request.options or None
+    return request_text(content)
 
 
 def _kind(kind: Kind) -> Mapping[str, str]:
@@ -181,12 +181,12 @@ def _check(name: str, verdict: Verdict) -> None:
         return
     given = verdict.status
     told = f"admission webhook {quote(name)} denied the request"
-    found: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
-    why = found.get("message") or found.get("reason")
-    found["message"] = f"{told}: {why}" if why else f"{told} without explanation"
-    if (found.get("code") or 0) < 400:
-        found["code"] = 400
-    if found.get("status") in (None, "", "Success"):
-        found["status"] = "Failure"
+    refusal: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
+    why = refusal.get("message") or refusal.get("reason")
+    refusal["message"] = f"{told}: {why}" if why else f"{told} without explanation"
+    if (refusal.get("code") or 0) < 400:
+        refusal["code"] = 400
+    if refusal.get("status") in (None, "", "Success"):
+        refusal["status"] = "Failure"
     order = ("kind", "apiVersion", "metadata", "status", "message", "reason", "details", "code")
-    raise ApiError({each: found[each] for each in order if each in found})
+    raise ApiError({each: refusal[each] for each in order if each in refusal})

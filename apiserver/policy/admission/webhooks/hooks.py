@@ -84,11 +84,11 @@ class Hooks:
             return ()
         has_namespace = is_namespaced(request)
         key = (request.operation, versions, request.subresource, has_namespace)
-        found = self._found.get(key)
-        if found is None:
+        matching = self._found.get(key)
+        if matching is None:
             if len(self._found) >= _FOUND_MAX:
                 self._found.clear()
-            found = []
+            matching = []
             is_own = request.resource in CONFIGURATIONS
             for each in hooks:
                 if is_own and not each.is_static:
@@ -100,9 +100,9 @@ class Hooks:
                     is_namespaced=has_namespace,
                 )
                 if versioned is not None:
-                    found.append(Concerned(each, versioned))
-            self._found[key] = found
-        return found
+                    matching.append(Concerned(each, versioned))
+            self._found[key] = matching
+        return matching
 
     def _compile(self) -> list[Hook]:
         if not self._follows:

@@ -101,7 +101,9 @@ class _Plugin:
         except Exception as error:
             raise self._caller.failed(hook, error) from error
 
-    async def _is_called(self, hook: Hook, versioned: VersionedResource, shown: "_Shown") -> bool:
+    async def _is_called(
+        self, hook: Hook, versioned: VersionedResource, shown: "_RequestObjects"
+    ) -> bool:
         """Tell whether a webhook is to be called, and show the objects in its version if so."""
         request = shown.request
         if not await self._selection.selects(hook, request):
@@ -119,7 +121,7 @@ class _Plugin:
             raise request.forbidden(str(error)) from error
 
 
-class _Shown:
+class _RequestObjects:
     """The objects of a request in one version at a time."""
 
     def __init__(self, request: AdmissionRequest) -> None:
@@ -200,7 +202,7 @@ class MutatingAdmissionWebhook(_Plugin):
         is_again = request.is_second_round
         if is_again and not json_text.equal(rounds.left, request.object):
             rounds.require()
-        shown = _Shown(request)
+        shown = _RequestObjects(request)
         for hook, versioned in concerned:
             try:
                 if not await self._guarded(hook, self._is_called(hook, versioned, shown)):
@@ -217,7 +219,9 @@ class MutatingAdmissionWebhook(_Plugin):
                 rounds.asked.append(hook)
         rounds.left = json_text.copied(request.object)
 
-    async def _change(self, hook: Hook, versioned: VersionedResource, shown: _Shown) -> bool:
+    async def _change(
+        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+    ) -> bool:
         request = shown.request
         is_changed = False
         try:
@@ -234,7 +238,9 @@ class MutatingAdmissionWebhook(_Plugin):
             request.annotations[annotation] = orjson.dumps(told).decode()
         return is_changed
 
-    async def _called(self, hook: Hook, versioned: VersionedResource, shown: _Shown) -> bool:
+    async def _called(
+        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+    ) -> bool:
         """Call a webhook and apply its patch; return whether that changed anything."""
         request = shown.request
         verdict = await self._caller.call(hook, request, shown.text(versioned))
@@ -251,7 +257,7 @@ class MutatingAdmissionWebhook(_Plugin):
         request.annotations[annotation] = hook.name
 
     async def _patch(
-        self, hook: Hook, versioned: VersionedResource, shown: _Shown, patch: bytes
+        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects, patch: bytes
     ) -> bool:
         """Apply the patch of a webhook; return whether it changed anything. Raises ApiError."""
         try:
@@ -322,7 +328,7 @@ class ValidatingAdmissionWebhook(_Plugin):
             return True
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
-        shown = _Shown(request)
+        shown = _RequestObjects(request)
         wanted: list[tuple[Hook, bytes]] = []
         for hook, versioned in concerned:
             try:
@@ -338,7 +344,7 @@ class ValidatingAdmissionWebhook(_Plugin):
             await self._call_all(request, wanted)
 
     async def _text_for(
-        self, hook: Hook, versioned: VersionedResource, shown: _Shown
+        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
     ) -> bytes | None:
         """Return what a webhook is sent; None: it is not called."""
         return shown.text(versioned) if await self._is_called(hook, versioned, shown) else None

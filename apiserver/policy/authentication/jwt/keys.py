@@ -166,7 +166,7 @@ def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
     entries = key_set.get("keys")
     if not isinstance(entries, list):
         raise AuthenticationError("oidc: the issuer answered no set of keys")
-    found: list[IssuerKey] = []
+    keys: list[IssuerKey] = []
     for each in entries:
         if not isinstance(each, dict) or each.get("use") not in {None, "sig"}:
             continue
@@ -177,7 +177,7 @@ def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
         except (PyJWTError, ValueError, TypeError):
             continue
         if isinstance(key, RSAPublicKey | EllipticCurvePublicKey):
-            found.append(IssuerKey(str(each.get("kid") or ""), key))
-    if not found:
+            keys.append(IssuerKey(str(each.get("kid") or ""), key))
+    if not keys:
         raise AuthenticationError("oidc: the issuer has no key that can be used")
-    return tuple(found)
+    return tuple(keys)

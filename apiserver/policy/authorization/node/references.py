@@ -45,16 +45,16 @@ def references_of_pod(pod: Obj) -> frozenset[Key]:
     """Return what the node of a pod may read because of it, the pod itself among it."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     namespace = metadata["namespace"]
-    found = {(PODS, namespace, metadata["name"])}
+    references = {(PODS, namespace, metadata["name"])}
     if is_mirror(pod):
-        return frozenset(found)
+        return frozenset(references)
     if account := spec.get("serviceAccountName"):
-        found.add((SERVICE_ACCOUNTS, namespace, account))
-    found.update((SECRETS, namespace, each) for each in secret_names(pod))
-    found.update((CONFIG_MAPS, namespace, each) for each in config_map_names(pod))
-    found.update((CLAIMS, namespace, each) for each in claim_names(pod))
-    found.update((DEVICE_CLAIMS, namespace, each) for each in _device_claim_names(pod))
-    return frozenset(found)
+        references.add((SERVICE_ACCOUNTS, namespace, account))
+    references.update((SECRETS, namespace, each) for each in secret_names(pod))
+    references.update((CONFIG_MAPS, namespace, each) for each in config_map_names(pod))
+    references.update((CLAIMS, namespace, each) for each in claim_names(pod))
+    references.update((DEVICE_CLAIMS, namespace, each) for each in _device_claim_names(pod))
+    return frozenset(references)
 
 
 def claim_of_volume(pod: Obj, volume: Obj) -> str:

@@ -27,7 +27,7 @@ _SHOWN: Final = (
 
 def missing(held: Iterable[Source], wanted: Iterable[Source]) -> list[Atom]:
     """Return the atoms of the wanted rules that no rule of the held ones covers, in order."""
-    owned = [_Held(each) for each in held]
+    owned = [_HeldRule(each) for each in held]
     return [
         atom
         for rule in wanted
@@ -40,18 +40,18 @@ def atoms(rule: Source) -> list[Atom]:
     """Return the atoms of a rule."""
     verbs: Sequence[str] = rule.get("verbs") or ()
     names: Sequence[str] = rule.get("resourceNames") or ()
-    found: list[Atom] = []
+    parts: list[Atom] = []
     for group in rule.get("apiGroups") or ():
         for resource in rule.get("resources") or ():
             for verb in verbs:
                 atom = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
-                found += [{**atom, "resourceNames": [name]} for name in names] or [atom]
-    found += [
+                parts += [{**atom, "resourceNames": [name]} for name in names] or [atom]
+    parts += [
         {"verbs": [verb], "nonResourceURLs": [url]}
         for url in rule.get("nonResourceURLs") or ()
         for verb in verbs
     ]
-    return found
+    return parts
 
 
 def merged(parts: Iterable[Atom]) -> list[Atom]:
@@ -77,7 +77,7 @@ def shown(rule: Source) -> str:
     return f"{{{', '.join(members)}}}"
 
 
-class _Held:
+class _HeldRule:
     """A rule that may cover atoms."""
 
     __slots__ = ("_groups", "_names", "_resources", "_urls", "_verbs")

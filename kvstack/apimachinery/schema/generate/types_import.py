@@ -66,7 +66,7 @@ def versioned_rows(
 def internal_rows(package: GoPackage) -> list[Row]:
     """Return the rows of the types of one package of internal types, in order of names."""
     return [
-        _internal(each, package)
+        _internal(each)
         for each in sorted(package.types.values(), key=lambda each: each.name)
         if each.name[0].isupper() and not each.underlying.startswith(("interface", "func"))
     ]
@@ -92,14 +92,14 @@ def _versioned(
     if "x-kubernetes-unions" in schema:
         row["unions"] = schema["x-kubernetes-unions"]
     row["fields"] = [
-        _versioned_field(each, package, schema)
+        _versioned_field(each, schema)
         for each in declared.fields
         if not each.tags.get("json", "").startswith("-")
     ]
     return row
 
 
-def _versioned_field(field: GoField, package: GoPackage, schema: Schema) -> Row:
+def _versioned_field(field: GoField, schema: Schema) -> Row:
     name, _, options = field.tags.get("json", "").partition(",")
     row: Row = {}
     if field.name or name:
@@ -127,7 +127,7 @@ def _declared(schema: Schema, field: GoField) -> Row:
     return found
 
 
-def _internal(declared: GoType, package: GoPackage) -> Row:
+def _internal(declared: GoType) -> Row:
     if declared.underlying:
         key = "alias" if declared.is_alias else "is"
         return {"name": declared.name, key: _short(declared.underlying)}

@@ -43,7 +43,7 @@ _NAMESPACE: Final = parameters.in_path(
 _REST_OF_PATH: Final = parameters.in_path("path", "path to the resource")
 
 
-class Made(NamedTuple):
+class UnsharedOperation(NamedTuple):
     """One operation before its parameters are shared out."""
 
     path: str
@@ -54,7 +54,7 @@ class Made(NamedTuple):
 
 def path_items(rows: Sequence[Resource], table: Table) -> dict[str, PathItem]:
     """Return the path items of the rows of one group and version, sorted by path."""
-    by_path: dict[str, list[Made]] = {}
+    by_path: dict[str, list[UnsharedOperation]] = {}
     for row in rows:
         for made in _Writer(row, table).all():
             by_path.setdefault(made.path, []).append(made)
@@ -95,7 +95,7 @@ def reference(name: str) -> dict[str, Any]:
     return {"$ref": REFERENCE + name}
 
 
-def _item(operations: list[Made]) -> PathItem:
+def _item(operations: list[UnsharedOperation]) -> PathItem:
     common, rest = parameters.hoisted([each.parameters for each in operations])
     item: PathItem = {"parameters": common} if common else {}
     for made, own in zip(operations, rest, strict=True):
@@ -120,14 +120,14 @@ class _Writer:
         self._where: list[Parameter] = [_NAMESPACE] if row.is_namespaced else []
         self._name = parameters.in_path("name", f"name of the {self._kind}")
 
-    def all(self) -> Iterator[Made]:
+    def all(self) -> Iterator[UnsharedOperation]:
         yield from self._collection()
         yield from self._one()
         yield from self._watches()
         for subresource in self._row.subresources.values():
             yield from self._subresource(subresource)
 
-    def _collection(self) -> Iterator[Made]:
+    def _collection(self) -> Iterator[UnsharedOperation]:
         row, kind = self._row, self._kind
         path = f"{self._prefix}{self._in_namespace}/{row.name}"
         known = parameters.query(parameters.LIST)
@@ -160,7 +160,7 @@ class _Writer:
                 body=self._delete_options(),
             )
 
-    def _one(self) -> Iterator[Made]:
+    def _one(self) -> Iterator[UnsharedOperation]:
         row, kind = self._row, self._kind
         path = f"{self._prefix}{self._in_namespace}/{row.name}/{{name}}"
         yield from self._writes(path, f"{self._scope}{kind}", "the specified", row.kind, row.verbs)
@@ -179,7 +179,7 @@ class _Writer:
 
     def _writes(
         self, path: str, words: str, which: str, kind: Kind, verbs: Sequence[str], part: str = ""
-    ) -> Iterator[Made]:
+    ) -> Iterator[UnsharedOperation]:
         """Return get, update and patch of an object or of a part of it."""
         where = [*self._where, self._name]
         content = self._content(self._type_name(kind))
@@ -213,14 +213,14 @@ class _Writer:
         text: str,
         kind: Kind,
         where: list[Parameter] | None = None,
-    ) -> Made:
+    ) -> UnsharedOperation:
         content = self._content(self._type_name(kind))
         known = parameters.query(parameters.WRITE)
         answers = {"200": content, "201": content, "202": content}
         body = {"content": {"*/*": content[_JSON]}, "required": True}
         return self._made(path, "create", identity, text, known, answers, kind, where, body)
 
-    def _watches(self) -> Iterator[Made]:
+    def _watches(self) -> Iterator[UnsharedOperation]:
         if "watch" not in self._row.verbs or self._row.is_custom:
             return
         kind, name = self._kind, self._row.name
@@ -240,14 +240,14 @@ class _Writer:
 
     def _watch(
         self, path: str, action: str, identity: str, text: str, where: list[Parameter]
-    ) -> Made:
+    ) -> UnsharedOperation:
         answers = {"200": self._stream(f"{META}.WatchEvent")}
         known = parameters.query(parameters.LIST)
         made = self._made(path, "watch", identity, text, known, answers, where=where)
         made.operation["x-kubernetes-action"] = action
         return made
 
-    def _subresource(self, part: Subresource) -> Iterator[Made]:
+    def _subresource(self, part: Subresource) -> Iterator[UnsharedOperation]:
         row = self._row
         path = f"{self._prefix}{self._in_namespace}/{row.name}/{{name}}/{part.name}"
         words = f"{self._scope}{self._kind}{part.name[0].upper()}{part.name[1:]}"
@@ -267,7 +267,7 @@ class _Writer:
         is_own = part.type is self._row.type
         return self._name if is_own else parameters.in_path("name", f"name of the {part.kind.kind}")
 
-    def _log(self, path: str, words: str) -> Made:
+    def _log(self, path: str, words: str) -> UnsharedOperation:
         known = [*parameters.query(parameters.READ), *self._options("PodLogOptions")]
         schema = {"schema": {"type": "string"}}
         kinds = (*self._content(""), "text/plain")
@@ -276,7 +276,7 @@ class _Writer:
         where = [*self._where, self._name]
         return self._made(path, "get", f"read{{}}{words}", text, known, answers, where=where)
 
-    def _connect(self, part: Subresource, path: str, words: str) -> Iterator[Made]:
+    def _connect(self, part: Subresource, path: str, words: str) -> Iterator[UnsharedOperation]:
         known = self._options(part.kind.kind)
         name = self._name_of(part)
         methods = _CONNECTED if part.name == "proxy" else ("get", "post")
@@ -304,7 +304,7 @@ class _Writer:
         kind: Kind | None = None,
         where: list[Parameter] | None = None,
         body: dict[str, Any] | None = None,
-    ) -> Made:
+    ) -> UnsharedOperation:
         row = self._row
         group, version, name = _parts(kind or row.kind)
         operation: Operation = {
@@ -318,7 +318,7 @@ class _Writer:
         if body is not None:
             operation["requestBody"] = body
         place = self._where if where is None else where
-        return Made(path, _METHODS[verb], operation, [*place, *known])
+        return UnsharedOperation(path, _METHODS[verb], operation, [*place, *known])
 
     def _content(self, name: str) -> dict[str, Any]:
         schema = {"schema": reference(name)}

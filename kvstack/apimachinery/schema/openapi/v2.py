@@ -187,18 +187,18 @@ def _answer(answer: Mapping[str, Any]) -> Document:
 
 def _schema(schema: Mapping[str, Any]) -> Document:
     """Return a schema with v2's references, and without what v2 does not have."""
-    found: Document = {}
+    converted: Document = {}
     for key, value in schema.items():
         if key == "$ref":
-            found[key] = _DEFINITIONS + value.removeprefix(REFERENCE)
+            converted[key] = _DEFINITIONS + value.removeprefix(REFERENCE)
         elif key == "allOf":
-            found |= _schema(value[0])
+            converted |= _schema(value[0])
         elif key == "oneOf":
-            found["type"] = "string"
+            converted["type"] = "string"
         elif key == "properties":
-            found[key] = {name: _schema(each) for name, each in value.items()}
+            converted[key] = {name: _schema(each) for name, each in value.items()}
         elif key in {"items", "additionalProperties"} and isinstance(value, dict):
-            found[key] = _schema(value)
+            converted[key] = _schema(value)
         elif key != "default":
-            found[key] = value
-    return dict(sorted(found.items()))
+            converted[key] = value
+    return dict(sorted(converted.items()))

@@ -97,7 +97,7 @@ def _is_meta(field: Field) -> bool:
     return field.number == 0 and field.inline
 
 
-def _parser(type_: Type) -> Parse:
+def _parser(type_: Type) -> Parse:  # noqa: PLR0915 - closures of one parser
     takers: dict[int, _Taker] = {}
     for field in type_.fields.values():
         if field.number:
@@ -107,7 +107,7 @@ def _parser(type_: Type) -> Parse:
         takers[number << 3 | LENGTH] = _Taker(_EMBEDDED, "", False, parse_embedded)
     find = takers.get
 
-    def parse(data: bytes, position: int, end: int, got: Obj) -> None:
+    def parse(data: bytes, position: int, end: int, got: Obj) -> None:  # noqa: PLR0912 - hot path
         while position < end:
             key = data[position]
             position += 1

@@ -41,7 +41,7 @@ class Handshake(NamedTuple):
     verified_by: tuple[str, ...]
 
 
-class _Loaded(NamedTuple):
+class _LoadedFiles(NamedTuple):
     context: ssl.SSLContext
     by_name: dict[str, ssl.SSLContext]
     authorities: dict[str, frozenset[bytes]]
@@ -90,7 +90,7 @@ class ServerContexts:
     def _read_stamp(self) -> _Stamp:
         return tuple(_state_of(path) for path in self._files)
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> _LoadedFiles:
         tls = self._tls
         authorities = {name: frozenset(_ders(pem)) for name, pem in tls.authorities.items()}
         trusted = b"".join(b"".join(each) for each in authorities.values())
@@ -102,7 +102,7 @@ class ServerContexts:
         for names, context in given + own:
             for name in names:
                 by_name.setdefault(name.lower(), context)
-        loaded = _Loaded(contexts[0], by_name, authorities)
+        loaded = _LoadedFiles(contexts[0], by_name, authorities)
 
         def choose(secure: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
             if name:

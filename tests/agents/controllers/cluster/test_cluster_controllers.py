@@ -20,7 +20,7 @@ from kvstack.agents.client.built_in import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.cluster.account_tokens import AccountTokens
 from kvstack.agents.controllers.cluster.bootstrap_tokens import TokenCleaner, signature
@@ -76,9 +76,9 @@ class Emptying:
         if isinstance(action, Discover):
             verbs = frozenset(("delete", "deletecollection"))
             served = [
-                Served(CONFIG_MAPS, verbs, True),
-                Served(PODS, verbs, True),
-                Served(SERVICES, frozenset(("delete",)), True),
+                ServedResource(CONFIG_MAPS, verbs, True),
+                ServedResource(PODS, verbs, True),
+                ServedResource(SERVICES, frozenset(("delete",)), True),
             ]
             return {"found": Discovery(served, self.failures)}
         if isinstance(action, ListLive):

@@ -14,7 +14,7 @@ from kvstack.agents.client.built_in import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.cluster.account_tokens import AccountTokens
 from kvstack.agents.controllers.cluster.namespaces import (
@@ -61,7 +61,7 @@ LIST_ONLY = ResourceType("example.com", "v1", "things", "Thing")
 
 
 def served(*verbs: str) -> Object:
-    return {"found": Discovery([Served(LIST_ONLY, frozenset(verbs), True)])}
+    return {"found": Discovery([ServedResource(LIST_ONLY, frozenset(verbs), True)])}
 
 
 def test_a_namespace_is_looked_at_five_seconds_after_its_deletion() -> None:
@@ -297,7 +297,7 @@ def test_any_role_has_all_aggregated_ones_looked_at() -> None:
 def test_rules_are_applied_with_force() -> None:
     rule = {"verbs": ["get"]}
     selector = {"matchLabels": {"x": "y"}}
-    roles = [
+    roles: list[dict[str, Any]] = [
         {"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [selector]}},
         {"metadata": {"name": "b", "labels": {"x": "y"}}, "rules": [rule, rule]},
     ]

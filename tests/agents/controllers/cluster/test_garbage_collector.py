@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, EVENTS
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.controllers.cluster.garbage.collector import GarbageCollector
 from kvstack.agents.reconcile.plan import (
     Action,
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, *objects: Object) -> None:
         self.collector = GarbageCollector()
-        served = [Served(resource, ALL, True) for resource in (CONFIG_MAPS, EVENTS)]
+        served = [ServedResource(resource, ALL, True) for resource in (CONFIG_MAPS, EVENTS)]
         self.found = Discovery(served)
         self.objects = {each["metadata"]["name"]: each for each in objects}
         self.refusals: dict[type, ApiError] = {}

@@ -1,5 +1,7 @@
 """Legacy tokens, trust bundles and migrations of stored versions: what their plans ask for."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from kvstack.agents.client.built_in import (
     SERVICE_ACCOUNTS,
     STORAGE_VERSION_MIGRATIONS,
 )
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.cluster.legacy_tokens import LegacyTokenCleaner
@@ -46,7 +48,12 @@ YEAR_S = 365 * DAY_S
 # Legacy tokens.
 
 
-def token(name: str = "bot-token", *, created_days: float = 800, **labels: str) -> Object:
+def token(
+    name: str = "bot-token",
+    *,
+    created_days: float = 800,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
     return {
         "metadata": {
             "name": name,
@@ -80,17 +87,17 @@ def test_an_unused_token_is_marked_and_deleted_a_year_later() -> None:
             "labels": {"kubernetes.io/legacy-token-invalid-since": "2027-01-15"},
         }
     }
-    [deleted] = clean(token(**{"invalid-since": "2026-01-14"}))
+    [deleted] = clean(token(labels={"invalid-since": "2026-01-14"}))
     assert deleted == Delete(SECRETS, "a", "bot-token", resource_version="7")
-    assert clean(token(**{"invalid-since": "2026-01-15"})) == []
+    assert clean(token(labels={"invalid-since": "2026-01-15"})) == []
 
 
 @pytest.mark.parametrize(
     "secret",
     [
         token(created_days=300),
-        token(**{"last-used": "2026-06-01"}),
-        token(**{"last-used": "some day"}),
+        token(labels={"last-used": "2026-06-01"}),
+        token(labels={"last-used": "some day"}),
         token("of-a-user"),
         {**token(), "type": "Opaque"},
     ],
@@ -160,7 +167,9 @@ class Server:
             {"metadata": {"name": f"t{version}", "resourceVersion": str(version)}}
             for version in versions
         ]
-        self.found = Discovery([Served(THINGS, frozenset(verbs.split()), is_preferred=True)])
+        self.found = Discovery(
+            [ServedResource(THINGS, frozenset(verbs.split()), is_preferred=True)]
+        )
         self.definition: Object | None = None
         self.refusals: dict[str, Exception] = {}
 
@@ -194,7 +203,7 @@ def told(update: Any) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def limited(name: str = "m", **conditions: str) -> Object:
+def limited(name: str = "m", **conditions: Any) -> Object:
     found = migration(name, Running="True", **conditions)
     found["status"]["resourceVersion"] = "10"
     return found

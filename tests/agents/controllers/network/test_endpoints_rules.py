@@ -220,7 +220,7 @@ def test_endpoints_go_with_their_service_and_stay_without_a_selector() -> None:
 
 def test_at_the_start_all_are_looked_at_but_those_of_leaders() -> None:
     leader = {"control-plane.alpha.kubernetes.io/leader": "{}"}
-    found = [
+    found: list[dict[str, Any]] = [
         {"metadata": {"name": "s", "namespace": "n"}},
         {"metadata": {"name": "l", "namespace": "n", "annotations": leader}},
     ]

@@ -65,7 +65,7 @@ def test_own_topology(mode: str, wanted: Object | None) -> None:
 
 def test_slices_that_only_lose_hints_are_updated() -> None:
     [one] = endpoints("a")
-    known = {
+    known: Object = {
         "metadata": {"name": "x"},
         "endpoints": [{**one, "hints": {"forZones": [{"name": "a"}]}}],
     }
@@ -127,7 +127,7 @@ def test_the_automatic_mode_is_told_once_and_when_it_ends() -> None:
 
 
 def test_hints_of_a_zone_that_is_gone_are_made_anew() -> None:
-    old = {"metadata": {"name": "e"}, "endpoints": endpoints("aabb")}
+    old: Object = {"metadata": {"name": "e"}, "endpoints": endpoints("aabb")}
     for each in old["endpoints"]:
         each["hints"] = {"forZones": [{"name": "gone"}]}
     nodes = [node("x", "a"), node("y", "b")]

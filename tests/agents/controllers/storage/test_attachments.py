@@ -144,6 +144,19 @@ def test_a_volume_of_one_node_waits_until_the_other_one_has_it_no_more() -> None
     assert kinds(world.plan()[0]) == ["Create"]
 
 
+def test_what_is_being_detached_is_not_attached_for_the_next_pod() -> None:
+    world = World()
+    world.attachments = [attachment(attached=True)]
+    world.attachments[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert world.plan()[0] == []  # the node is told nothing, and it is waited for
+    world.nodes = [node(volumesAttached=[{"name": DEVICE, "devicePath": ""}])]
+    [patch] = world.plan()[0]
+    assert isinstance(patch, Patch)
+    assert patch.body == {"status": {"volumesAttached": []}}
+    world.attachments = []
+    assert "Create" in kinds(world.plan()[0])
+
+
 def test_a_driver_that_fails_is_told() -> None:
     world = World()
     world.attachments = [attachment(attached=False, attachError={"message": "no such disk"})]

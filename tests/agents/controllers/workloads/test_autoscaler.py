@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
-from kvstack.agents.client.discovery import Discovery, Served
+from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
 from kvstack.agents.controllers.workloads.autoscaling.controller import (
@@ -41,7 +41,7 @@ Object = dict[str, Any]
 NOW_S = 1_800_000_000.0
 KEY = "default/web"
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-FOUND = Discovery([Served(DEPLOYMENTS, frozenset(("get",)), is_preferred=True)])
+FOUND = Discovery([ServedResource(DEPLOYMENTS, frozenset(("get",)), is_preferred=True)])
 
 
 def _pod(name: str) -> Object:

@@ -318,8 +318,12 @@ def test_what_is_refused_is_told_and_the_status_is_written(
         running.settle()
         taint = {"key": "a", "effect": "NoExecute"}
         running.world.change(NODES, "n1", spec={"taints": [taint]})
-    is_refused = lambda asked: isinstance(asked, action) and asked.resource == PODS  # noqa: E731
-    running.world.refuse = lambda asked: refusal(403, "no") if is_refused(asked) else None
+
+    def refused(asked: object) -> ApiError | None:
+        is_pod = isinstance(asked, Create | Delete) and asked.resource == PODS
+        return refusal(403, "no") if is_pod and isinstance(asked, action) else None
+
+    running.world.refuse = refused
     with pytest.raises(ApiError):
         running.sync()
     assert ("Warning", reason, text) in running.world.events

@@ -28,7 +28,7 @@ def _deployment(replicas: int, surge: int | str = "25%", unavailable: int | str 
     }
 
 
-def _set(name: str, replicas: int, most: int | None = None, **annotations: str) -> Object:
+def _set(name: str, replicas: int, most: int | None = None, **annotations: Any) -> Object:
     if most is not None:
         annotations[counts.MAX_REPLICAS] = str(most)
     return {
@@ -39,6 +39,12 @@ def _set(name: str, replicas: int, most: int | None = None, **annotations: str) 
         },
         "spec": {"replicas": replicas},
     }
+
+
+def _annotations(revision: str, history: str = "") -> dict[str, Any]:
+    """Return the annotations of a set that has been of a revision."""
+    older = {revisions.REVISION_HISTORY: history} if history else {}
+    return {revisions.REVISION: revision, **older}
 
 
 @pytest.mark.parametrize(
@@ -125,17 +131,17 @@ def test_a_revision_that_comes_back_remembers() -> None:
     }
     fresh = revisions.new_set_annotations(deployment, _set("a", 1), 3)
     assert fresh == {"note": "kept", revisions.REVISION: "3"}
-    back = _set("a", 1, **{revisions.REVISION: "1", revisions.REVISION_HISTORY: "0"})
+    back = _set("a", 1, **_annotations("1", "0"))
     changed = revisions.new_set_annotations(deployment, back, 3)
     assert changed is not None
     assert changed[revisions.REVISION_HISTORY] == "0,1"
-    newer = _set("a", 1, **{revisions.REVISION: "9", "note": "kept"})
+    newer = _set("a", 1, note="kept", **_annotations("9"))
     assert revisions.new_set_annotations(deployment, newer, 3) is None
 
 
 def test_a_history_loses_its_oldest() -> None:
     long = ",".join(str(each) for each in range(1000, 1400))
-    back = _set("a", 1, **{revisions.REVISION: "1400", revisions.REVISION_HISTORY: long})
+    back = _set("a", 1, **_annotations("1400", long))
     changed = revisions.new_set_annotations(_deployment(1), back, 1401)
     assert changed is not None
     history = changed[revisions.REVISION_HISTORY]

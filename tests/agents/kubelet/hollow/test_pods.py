@@ -60,7 +60,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
-NEVER = {"restartPolicy": "Never"}
+NEVER: dict[str, Any] = {"restartPolicy": "Never"}
 
 
 @pytest.mark.parametrize(

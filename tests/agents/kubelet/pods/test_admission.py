@@ -144,7 +144,7 @@ def test_required_affinity() -> None:
 
 def test_taints_that_let_nothing_run() -> None:
     taint = {"key": "k", "value": "v", "effect": "NoExecute"}
-    node = {"spec": {"taints": [taint, {"key": "new", "effect": "NoSchedule"}]}}
+    node: dict[str, Any] = {"spec": {"taints": [taint, {"key": "new", "effect": "NoSchedule"}]}}
     text = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
     assert refused(pod(), **node) == ("TaintToleration", text)
     tolerating = requesting("0", tolerations=[{"key": "k", "operator": "Exists"}])

@@ -169,9 +169,9 @@ def test_what_volumes_show_of_their_pod_that_may_change() -> None:
 def test_a_volume_of_what_is_missing() -> None:
     volume = {"name": "v", "configMap": {"name": "m", "items": [{"key": "x", "path": "x"}]}}
     with pytest.raises(ConfigurationError, match="configmap references non-existent config key: x"):
-        files.contents(pod(), volume, OBJECTS, "", {}, {})
+        files.contents(pod(), volume, OBJECTS, Addresses("", ""), {}, {})
     volume["configMap"] = {"name": "gone", "optional": True}
-    assert files.contents(pod(), volume, OBJECTS, "", {}, {}) == {}
+    assert files.contents(pod(), volume, OBJECTS, Addresses("", ""), {}, {}) == {}
 
 
 @pytest.mark.parametrize(

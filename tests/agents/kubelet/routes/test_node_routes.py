@@ -20,8 +20,8 @@ from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from tests.agents.kubelet.routes.test_plan import node
-from tests.agents.support.cluster import ListLog
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.list_log import ListLog
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:

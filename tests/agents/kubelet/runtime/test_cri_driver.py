@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.configuration import ConfigurationFileError, read_configuration
@@ -16,7 +17,7 @@ from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntim
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, slice_of
 from kvstack.agents.kubelet.runtime.runtime import Limits, Sandbox, UpdateError
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 GROUP = "kubepods/burstable/pod1-2"
 SLICES = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"
@@ -40,6 +41,7 @@ class Engine(grpc.GenericRpcHandler):
         if told is not None:
             self._answers["RuntimeConfig"] = told
 
+    @override
     def service(self, handler_call_details: Any) -> "grpc.RpcMethodHandler[Any, Any] | None":
         method = handler_call_details.method.rpartition("/")[2]
         if method not in self._answers:

@@ -7,11 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
-from kvstack.agents.kubelet.runtime.process.sandboxes import RECORD, Held, Sandboxes
+from kvstack.agents.kubelet.runtime.process.sandboxes import RECORD, HeldSandbox, Sandboxes
 from kvstack.agents.kubelet.runtime.runtime import Sandbox
 from tests.agents.support.namespaces import has_namespaces
 
@@ -26,6 +27,7 @@ class FailingNetwork(PodNetwork):
         self.failing = failing
         self.disconnected: list[str] = []
 
+    @override
     def disconnect(self, uid: str) -> None:
         if uid in self.failing:
             raise OSError(errno.EBUSY, f"{uid} is busy")
@@ -42,7 +44,8 @@ class SlowSandboxes(Sandboxes):
         self.begun = threading.Event()
         self.may_go_on = threading.Event()
 
-    def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> Held:
+    @override
+    def _make(self, sandbox: Sandbox, *, has_network: bool, has_users: bool) -> HeldSandbox:
         self.begun.set()
         assert self.may_go_on.wait(30)
         if self.is_real:
@@ -50,7 +53,7 @@ class SlowSandboxes(Sandboxes):
         record = self._pods / sandbox.uid / RECORD
         record.parent.mkdir(parents=True)
         record.touch()
-        return Held(sandbox.uid, "10.0.0.2", {"net": os.open("/dev/null", os.O_RDONLY)})
+        return HeldSandbox(sandbox.uid, "10.0.0.2", {"net": os.open("/dev/null", os.O_RDONLY)})
 
 
 class MadeUpSandboxes(SlowSandboxes):
@@ -84,7 +87,7 @@ def test_each_sandbox_is_closed_whatever_happens_to_others(tmp_path: Path) -> No
     sandboxes = MadeUpSandboxes(tmp_path, network)
     sandboxes.may_go_on.set()
 
-    async def make() -> list[Held]:
+    async def make() -> list[HeldSandbox]:
         for uid in uids:
             await sandboxes.make(Sandbox(uid, "default", uid), has_network=True)
         return [held for uid in uids if (held := sandboxes.get(uid)) is not None]

@@ -14,9 +14,15 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
+from typing_extensions import override
 
 from kvstack.agents.controllers.cluster.bootstrap_tokens import signature
-from kvstack.agents.standalone.joining.discovery import Found, discover, key_hash, parse_hash
+from kvstack.agents.standalone.joining.discovery import (
+    DiscoveredCluster,
+    discover,
+    key_hash,
+    parse_hash,
+)
 from kvstack.agents.standalone.joining.tokens import Token
 from kvstack.component.errors import ConfigError
 from tests.support.certificates import Authority
@@ -67,6 +73,7 @@ def answering(cluster: Cluster, shown: Cluster | None = None) -> Iterator[None]:
             self.end_headers()
             self.wfile.write(data)
 
+        @override
         def log_message(self, *_: object) -> None:
             pass
 
@@ -85,7 +92,7 @@ def answering(cluster: Cluster, shown: Cluster | None = None) -> Iterator[None]:
         thread.join()
 
 
-def found(cluster: Cluster, *hashes: str, within_s: float = 0.0) -> Found:
+def found(cluster: Cluster, *hashes: str, within_s: float = 0.0) -> DiscoveredCluster:
     url = f"https://127.0.0.1:{cluster.port}"
     return asyncio.run(discover(url, TOKEN, hashes, within_s))
 
@@ -103,8 +110,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def test_a_cluster_that_is_what_it_says(cluster: Cluster) -> None:
     cluster.answers = [cluster.info()]
     with answering(cluster):
-        assert found(cluster, cluster.hash) == Found(SERVER, cluster.pem)
-        assert found(cluster) == Found(SERVER, cluster.pem)  # whoever knows the token
+        assert found(cluster, cluster.hash) == DiscoveredCluster(SERVER, cluster.pem)
+        assert found(cluster) == DiscoveredCluster(SERVER, cluster.pem)  # whoever knows the token
 
 
 def test_a_signature_that_is_just_being_made_is_waited_for(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.apimachinery.objects.field_errors import INVALID
 from kvstack.apiserver.apiextensions.customresourcedefinitions.defaults import default_errors
@@ -153,6 +154,7 @@ def test_rules(schema: dict[str, Any], expected: list[str]) -> None:
 class Costly(UncheckedExpressions):
     """Finds that rules cost much, and those about `bad` wrong."""
 
+    @override
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
         """Return what is known by the text of the rule."""
         text = rule.schema["x-kubernetes-validations"][rule.position]["rule"]

@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typing_extensions import override
 
 from kvstack.apiserver.kinds.access import AccessRequest, FullAccess
 from kvstack.apiserver.kinds.certificates.pod_requests import POD_CERTIFICATE_REQUESTS
@@ -208,6 +209,7 @@ class Signers(FullAccess):
         """Take their names."""
         self.names = names
 
+    @override
     def is_allowed(self, request: AccessRequest) -> bool:
         """Return whether one is asked for."""
         assert (request.verb, request.group, request.resource) == (

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.apiserver.kinds.access import AccessRequest, FullAccess
 from kvstack.apiserver.kinds.devices.claims import CLAIMS
@@ -123,10 +124,12 @@ class Cluster(FullAccess):
         self.labels = labels
         self.allows = allows
 
+    @override
     def is_allowed(self, request: AccessRequest) -> bool:
         """Return what the function says."""
         return self.allows(request)
 
+    @override
     def find(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return the namespace."""
         assert (group, resource, namespace, name) == ("", "namespaces", "", "ns")

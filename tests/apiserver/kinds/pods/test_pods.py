@@ -11,6 +11,8 @@ from kvstack.apimachinery.objects.core.pod_resources import aggregate
 from kvstack.apimachinery.objects.core.pod_status import condition_of, is_ready
 from kvstack.apimachinery.objects.core.quality_of_service import computed_quality
 from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.schema.decode import normalize
+from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.kinds.pods.cells import row_conditions
 from kvstack.apiserver.kinds.pods.conditions import set_condition
 from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
@@ -536,3 +538,21 @@ def test_names_of_pods() -> None:
         "metadata.name: this is used in the Pod's hostname, which can result in surprising"
         " behavior; a DNS label is recommended: [must not contain dots]"
     )
+
+
+@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe", "startupProbe"])
+def test_a_grpc_probe_without_a_service_asks_for_the_empty_one(probe: str) -> None:
+    """As Go writes it: kubectl describe reads the member without a look at whether it is there."""
+    pod = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "a:1", probe: {"grpc": {"port": 1}}},
+                {"name": "d", "image": "a:1", probe: {"grpc": {"port": 1, "service": "s"}}},
+            ]
+        },
+    }
+    obj = normalize(pod, load().types["io.k8s.api.core.v1.Pod"])
+    PODS.default(obj)
+    services = [each[probe]["grpc"]["service"] for each in obj["spec"]["containers"]]
+    assert services == ["", "s"]

@@ -336,8 +336,8 @@ def test_changes(old: Obj, new: Obj, expected: list[str]) -> None:
     assert [each.removeprefix("spec.") for each in errors] == expected
 
 
-NODE = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
-OTHER = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+NODE: dict[str, Any] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+OTHER: dict[str, Any] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,13 @@ def test_explicit_rolling_updates_have_no_defaults() -> None:
 
 def test_claims_are_volumes_of_the_template() -> None:
     """In place of volumes of the same name."""
-    template = {"spec": {"containers": [MOUNT]}}
+    template: dict[str, Any] = {"spec": {"containers": [MOUNT]}}
     assert refusals(STATEFUL_SETS, workload({"template": template})) == [
         'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
     ]
     spec = {"template": template, "volumeClaimTemplates": [CLAIM]}
     assert refusals(STATEFUL_SETS, workload(spec)) == []
-    template["spec"]["volumes"] = [{"name": "data", "hostPath": {"path": ""}}]  # type: ignore[list-item]
+    template["spec"]["volumes"] = [{"name": "data", "hostPath": {"path": ""}}]
     assert refusals(STATEFUL_SETS, workload(spec)) == []
 
 

@@ -13,7 +13,7 @@ from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.manifests import ManifestFiles
-from kvstack.apiserver.server.security import ConfigError
+from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LineLogger
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.server.in_process import World, options, run

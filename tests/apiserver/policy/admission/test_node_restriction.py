@@ -171,7 +171,7 @@ def test_mirror_pods_refer_to_nothing(world: World, spec: Obj, reference: str) -
 
 
 def test_mirror_pods_may_have_volumes_of_the_node(world: World) -> None:
-    projected = {"sources": [{"downwardAPI": {}}]}
+    projected: dict[str, Any] = {"sources": [{"downwardAPI": {}}]}
     volumes = [
         {"name": "a", "hostPath": {"path": "/"}},
         {"name": "b", "emptyDir": {}},

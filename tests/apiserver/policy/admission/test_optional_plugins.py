@@ -146,7 +146,7 @@ def test_the_configuration_has_a_default_and_what_is_allowed() -> None:
 
 def test_a_namespace_is_looked_for_in_the_store() -> None:
     view = FakeView()
-    view.before_catching_up = lambda: view.put(NAMESPACES, namespace(**{SELECTOR: "a=b"})) and None
+    view.before_catching_up = lambda: view.put(NAMESPACES, namespace(**{SELECTOR: "a=b"}))
     request = asked(pod())
     done(PodNodeSelector(view, view).mutate(request))
     assert request.new["spec"]["nodeSelector"] == {"a": "b"}
@@ -278,7 +278,7 @@ def mapping(group: str, version: str, kind: str) -> list[MappedResource]:
 
 
 def owned(*, blocks: bool = False, kind: str = "ReplicaSet") -> dict[str, Any]:
-    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "r", "uid": "u"}
+    owner: dict[str, Any] = {"apiVersion": "apps/v1", "kind": kind, "name": "r", "uid": "u"}
     owner |= {"blockOwnerDeletion": True} if blocks else {}
     found = pod()
     found["metadata"]["ownerReferences"] = [owner]

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.apimachinery.objects.core.group_resources import PODS, QUOTAS
 from kvstack.apimachinery.objects.groups import GroupResource
@@ -29,12 +30,14 @@ class SlowStore(MemoryStore):
         super().__init__()
         self._random = random
 
+    @override
     async def txn(self, *arguments: Any, **options: Any) -> Any:
         await asyncio.sleep(self._random.random() * 0.01)
         found = await super().txn(*arguments, **options)
         await asyncio.sleep(self._random.random() * 0.01)
         return found
 
+    @override
     async def current_revision(self, *, timeout_s: float | None = None) -> int:
         await asyncio.sleep(self._random.random() * 0.01)
         return await super().current_revision(timeout_s=timeout_s)

@@ -104,7 +104,7 @@ def test_any_key_of_the_ring(key: SigningKey) -> None:
     assert identified(signed(key=key)) is not None
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "expired": ({"expires": BEGAN_S - 61}, "service account token has expired"),
     "not yet": ({"not_before": BEGAN_S + 61}, "service account token is not valid yet"),
     "future": ({"issued": BEGAN_S + 61}, "service account token is issued in the future"),
@@ -187,7 +187,19 @@ def test_other_issuers_are_others_to_judge() -> None:
     assert identified(signed(CLAIMS._replace(issuer="https://other.test"))) is None
 
 
-ALGORITHMS = ("none", "None", "NONE", "", "HS256", "RS384", "PS256", "EdDSA", None, 5, [])
+ALGORITHMS: tuple[object, ...] = (
+    "none",
+    "None",
+    "NONE",
+    "",
+    "HS256",
+    "RS384",
+    "PS256",
+    "EdDSA",
+    None,
+    5,
+    [],
+)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -283,7 +295,7 @@ def test_stale_tokens_are_noted() -> None:
 
 def test_the_copy_is_brought_up_to_date_before_a_token_is_refused() -> None:
     view = FakeView()
-    view.before_catching_up = lambda: view.put(ACCOUNTS, named("robot", "a")) and None
+    view.before_catching_up = lambda: view.put(ACCOUNTS, named("robot", "a"))
     assert result(tokens(view).authenticate(signed(), OURS)) is not None
 
 

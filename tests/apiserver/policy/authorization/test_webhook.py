@@ -238,7 +238,12 @@ def sent(asker: Asker) -> tuple[Obj, list[float], list[tuple[int, str]]]:
 def test_it_is_asked_again_where_that_may_help() -> None:
     reset = RemoteError("reset")
     reset.__cause__ = ConnectionResetError()
-    answers = [RemoteAnswer(500, b""), RemoteAnswer(429, b""), RemoteAnswer(503, b"", "1"), reset]
+    answers: list[RemoteAnswer | RemoteError] = [
+        RemoteAnswer(500, b""),
+        RemoteAnswer(429, b""),
+        RemoteAnswer(503, b"", "1"),
+        reset,
+    ]
     status, pauses, noted = sent(Asker(*answers, good(allowed=True)))
     assert status == {"allowed": True}
     assert pauses == [0.5, 0.75, 1.125, 1.6875]

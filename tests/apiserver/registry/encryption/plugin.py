@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
+from typing_extensions import override
 
 from kvstack.apimachinery.schema.protobuf.wire import LENGTH, delimited, tag
 from kvstack.apiserver.registry.encryption.kms import (
@@ -68,6 +70,9 @@ def _texts(data: bytes) -> dict[int, int | bytes]:
     return dict(fields_of(data))
 
 
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+
 class _Handler(grpc.GenericRpcHandler):
     def __init__(self, plugin: Plugin) -> None:
         self._methods = {
@@ -77,13 +82,16 @@ class _Handler(grpc.GenericRpcHandler):
         }
         self._plugin = plugin
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    @override
+    def service(
+        self, details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
         service, _, method = details.method.rpartition("/")
         if service != "/v2.KeyManagementService" or method not in self._methods:
             return None
         return grpc.unary_unary_rpc_method_handler(self._methods[method])
 
-    async def _status(self, _data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def _status(self, _data: bytes, context: Context) -> bytes:
         try:
             found = await self._plugin.status()
         except KmsError as error:
@@ -92,7 +100,7 @@ class _Handler(grpc.GenericRpcHandler):
             delimited(tag(number, LENGTH), text.encode()) for number, text in enumerate(found, 1)
         )
 
-    async def _encrypt(self, data: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def _encrypt(self, data: bytes, _context: Context) -> bytes:
         asked = _texts(data)
         found = await self._plugin.encrypt(text_of(asked[2]), bytes_of(asked[1]))
         return b"".join(
@@ -103,7 +111,7 @@ class _Handler(grpc.GenericRpcHandler):
             )
         )
 
-    async def _decrypt(self, data: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def _decrypt(self, data: bytes, _context: Context) -> bytes:
         asked = _texts(data)
         annotations = dict(read_annotation(v) for n, v in fields_of(data) if n == 4)
         encrypted = Encrypted(bytes_of(asked[1]), text_of(asked[3]), annotations)

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_a_seed_is_not_written_with_for_ever() -> None:
         ({"key_id": "x" * 1025}, "keyID is 1025 bytes, which exceeds the max size of 1024"),
     ],
 )
-def test_what_a_plugin_may_not_say(change: dict[str, str], text: str) -> None:
+def test_what_a_plugin_may_not_say(change: dict[str, Any], text: str) -> None:
     async def story() -> None:
         transformers = at_rest(rule(KMS), Plugin(**change))
         assert text in await transformers.check()

@@ -11,7 +11,12 @@ from kvstack.apiserver.registry.encryption.ciphers import (
     ExtendedNonce,
     SecretBox,
 )
-from kvstack.apiserver.registry.encryption.providers import Identity, Named, OneKey, Prefixed
+from kvstack.apiserver.registry.encryption.providers import (
+    Identity,
+    NamedProvider,
+    OneKey,
+    Prefixed,
+)
 from kvstack.apiserver.registry.transformer import TransformError
 
 KEY = bytes(range(32))
@@ -58,9 +63,9 @@ def prefixed(*names: str) -> Prefixed:
     """Providers with a key each; `-` is identity."""
     return Prefixed(
         [
-            Named(b"", Identity())
+            NamedProvider(b"", Identity())
             if name == "-"
-            else Named(
+            else NamedProvider(
                 f"k8s:enc:aesgcm:v1:{name}:".encode(), OneKey(AesGcm(name.encode().ljust(16)))
             )
             for name in names
@@ -89,8 +94,8 @@ def test_plain_values_need_identity() -> None:
 
 
 def test_providers_with_the_same_prefix_are_all_tried() -> None:
-    def of(key: bytes) -> Named:
-        return Named(b"k8s:enc:aesgcm:v1:k:", OneKey(AesGcm(key)))
+    def of(key: bytes) -> NamedProvider:
+        return NamedProvider(b"k8s:enc:aesgcm:v1:k:", OneKey(AesGcm(key)))
 
     first, second = of(b"1" * 16), of(b"2" * 16)
     sealed = Prefixed([second], "").seal(b"x", b"k")

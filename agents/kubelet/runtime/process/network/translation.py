@@ -135,7 +135,11 @@ def remove(bridge: str) -> None:
 def _run(*arguments: str, given: str) -> None:
     try:
         found = subprocess.run(
-            ["nft", *arguments], input=given, check=False, capture_output=True, text=True
+            ["nft", *arguments],  # noqa: S607 - of the node's PATH
+            input=given,
+            check=False,
+            capture_output=True,
+            text=True,
         )
     except OSError as error:
         raise TranslationError(f"nft: {error.strerror}") from error

@@ -50,9 +50,10 @@ _MASKED: Final = (
     *("/sys/firmware", "/sys/devices/virtual/powercap"),
 )
 _READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+_BOTH_WAYS: Final = "Bidirectional"
 _PROPAGATION: Final = {
     "HostToContainer": syscalls.MS_SLAVE,
-    "Bidirectional": syscalls.MS_SHARED,
+    _BOTH_WAYS: syscalls.MS_SHARED,
 }
 _KERNEL_FLAGS: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
 """Of file systems whose files the kernel makes, and of shared memory."""
@@ -250,6 +251,12 @@ def _row(rows: list[list[str]], name: str) -> list[str] | None:
 
 def _make_files(spec: LaunchSpec) -> None:
     """Mount the image, with a layer of the container's own, and make it the root."""
+    # Before the node's mounts are cut off: what is mounted in these is to be seen by the node.
+    both_ways = {
+        number: syscalls.copied_tree(each.source)
+        for number, each in enumerate(spec.mounts)
+        if each.propagation == _BOTH_WAYS and not each.idmap and not each.below
+    }
     mount("none", "/", "", MS_REC | syscalls.MS_SLAVE)
     scratch, is_privileged = spec.scratch, spec.is_privileged
     flags = 0 if is_privileged else MS_NODEV
@@ -265,7 +272,10 @@ def _make_files(spec: LaunchSpec) -> None:
     _move_to_top(stage, root, "sys")
     _make_devices(stage.empty(), spec)
     _move_to_top(stage, root, "dev")
-    for each in spec.mounts:
+    for number, each in enumerate(spec.mounts):
+        if number in both_ways:
+            _join(root, stage, each, both_ways[number])
+            continue
         namespace = spec.user_namespace if each.idmap else -1
         _bind(root, stage, each, namespace, is_privileged=is_privileged)
     if not is_privileged:
@@ -427,6 +437,23 @@ def _bind(
         more = MS_NOEXEC if given.no_programs else 0
         mounts.set_flags(bound, MS_RDONLY | more, is_recursive=given.recursive)
     stage.move(bound, target)
+    os.close(target)
+
+
+def _join(root: int, stage: Stage, given: MountSpec, copy: int) -> None:
+    """Show a directory so that node and container see what is mounted there; StartError, OSError.
+
+    Only privileged containers may have that.
+    """
+    is_directory = stat.S_ISDIR(os.fstat(copy).st_mode)
+    target = rooted.make(root, given.target, is_file=not is_directory)
+    joined = stage.attach(copy, is_directory=is_directory)
+    if not mounts.is_shared(os.path.realpath(joined)):
+        text = "is on a mount that is not shared, as mountPropagation: Bidirectional needs it"
+        raise StartError(f"{given.source} {text} (mount --make-rshared)")
+    if given.read_only:
+        mounts.set_flags(joined, MS_RDONLY, is_recursive=given.recursive)
+    stage.move(joined, target)
     os.close(target)
 
 

@@ -1,13 +1,14 @@
 """Stays with one container until it has ended.
 
-    main([DIRECTORY, STATUS, LIFELINE])
+    main([DIRECTORY, STATUS, LIFELINE, LOCK])
 
     DIRECTORY/launch.json   what is to run
     DIRECTORY/socket        for clients
     DIRECTORY/exit.json     how it ended: {"code": 0, "finished_ns": …}
 
 STATUS is a descriptor that gets `ok PID`, or what went wrong. LIFELINE is one that nobody writes
-to: when its other side is closed, the container is killed; -1: it lives on without its node.
+to: when its other side is closed, the container is killed; -1: it lives on without its node. LOCK
+is one whose lock is held until this program ends.
 """
 
 import fcntl
@@ -58,8 +59,8 @@ _WRITE: Final = selectors.EVENT_WRITE
 
 def main(arguments: Sequence[str]) -> int:
     """Run a container; return 0 once it has ended and that was written."""
-    directory, status, lifeline = arguments[0], int(arguments[1]), int(arguments[2])
-    for each in (status, lifeline):
+    directory, (status, lifeline, lock) = arguments[0], map(int, arguments[1:4])
+    for each in (status, lifeline, lock):
         if each >= 0:
             os.set_inheritable(each, False)  # not the container's
     os.chdir(directory)
@@ -80,7 +81,10 @@ def main(arguments: Sequence[str]) -> int:
     except (container.StartError, OSError) as error:
         os.write(status, b"error " + str(error).encode()[:4000])
         return 1
-    os.write(status, f"ok {pid}".encode())
+    try:
+        os.write(status, f"ok {pid}".encode())
+    except BrokenPipeError:
+        shim.kill()  # the node that asked for it is gone
     os.close(status)
     shim.run()
     return 0
@@ -210,6 +214,10 @@ class Shim:
     def _let_go(self, descriptor: int, _mask: int) -> None:
         """The node has gone: so does the container."""
         self._selector.unregister(descriptor)
+        self._signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill the container's processes; `run` ends then."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

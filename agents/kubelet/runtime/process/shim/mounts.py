@@ -60,6 +60,12 @@ class Stage:
             user_namespaces.attach(user_namespaces.idmapped(path_of(source), user_namespace), path)
         return path
 
+    def attach(self, copy: int, *, is_directory: bool) -> str:
+        """Put a copy of a mount on the stage, and close its descriptor; return where; OSError."""
+        path = self._directory if is_directory else self._file
+        user_namespaces.attach(copy, path)
+        return path
+
     def move(self, path: str, target: int) -> None:
         """Move what is mounted on the stage to where it is to be; OSError."""
         mount(path, path_of(target), "", MS_MOVE)
@@ -74,6 +80,17 @@ def set_flags(path: str, flags: int, *, is_recursive: bool = False) -> None:
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
         remount(path, flags, is_recursive=is_recursive)
+
+
+def is_shared(path: str) -> bool:
+    """Whether what is mounted at a path passes on what is mounted below it."""
+    is_so = False
+    for line in _MOUNTS.read_bytes().splitlines():
+        fields = line.split(b" ")
+        if os.fsdecode(_unescaped(fields[_MOUNT_POINT])) == path:  # the last one covers others
+            optional = fields[_MOUNT_POINT + 2 : fields.index(b"-")]
+            is_so = any(each.startswith(b"shared:") for each in optional)
+    return is_so
 
 
 def remount(path: str, flags: int, *, is_recursive: bool = False) -> None:

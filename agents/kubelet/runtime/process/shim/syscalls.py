@@ -96,6 +96,18 @@ def copy_of_mount(path: str, flags: int) -> int:
     return int(found)
 
 
+def copied_tree(path: str) -> int:
+    """Return a descriptor of a copy of a mount with those below it, which shares what it shares.
+
+    From Linux 5.2.
+    """
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
+    held = _libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags)
+    if held < 0:
+        _failed(f"open_tree {path}")
+    return int(held)
+
+
 def unmount(target: str, flags: int = 0) -> None:
     """Take a mount away."""
     _checked(_libc.umount2(target.encode(), flags), f"unmount {target}")

@@ -29,7 +29,7 @@ from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, ProcessOpt
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.component.errors import ConfigError
-from tests.agents.support.cluster import ListLog
+from tests.support.list_log import ListLog
 
 HOLLOW = "hollow"
 IMAGE = "localhost/busybox:1"

@@ -19,6 +19,7 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
+from kvstack.agents.kubelet.runtime.process import shims
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
@@ -439,11 +440,68 @@ def test_what_runs_is_found_again(place: tuple[str, Path]) -> None:
     run(place, story)
 
 
+def test_a_container_whose_start_was_not_recorded_does_not_run_twice(
+    place: tuple[str, Path],
+) -> None:
+    """As a kubelet leaves it that is killed while it starts one."""
+
+    async def story(world: World) -> None:
+        if world.kind != "process":
+            return  # an engine records what it starts
+        sandbox = world.sandbox("half")
+        script = f"sleep 1001.{os.getpid()}"
+        first = await world.start(sandbox, script)
+        (record,) = (world.directory / "pods" / sandbox.uid).glob("containers/*/*/record.json")
+        record.unlink()
+        async with opened(world.kind, world.directory) as other:
+            assert not [each for each in commands() if script in each]
+            assert not any(each.is_running for each in other.of_pod(sandbox.uid))
+            assert sandbox.uid in other.pod_uids()
+        assert (await world.ended(first)).exit_code == 137
+
+    run(place, story)
+
+
+class KilledError(Exception):
+    """Stands for the end of the kubelet's process."""
+
+
+def test_a_container_ends_whose_node_was_killed_before_it_had_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shim finds that nobody reads that the container has started."""
+    script = f"sleep 1000.{os.getpid()}"
+
+    async def story(world: World) -> None:
+        def unread(descriptor: int) -> bytes:
+            os.close(descriptor)
+            raise KilledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shims, "_read_all", unread)
+            with pytest.raises(KilledError):
+                await world.start(world.sandbox("unread"), script)
+        async with opened(world.kind, world.directory):
+            assert not [each for each in commands() if script in each]
+
+    run_on_any(("process", tmp_path), story)
+
+
+def commands() -> Iterator[str]:
+    """Yield the command lines of all processes."""
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                yield (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it is gone
+
+
 def test_limits_and_use(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        sandbox = world.sandbox("limits", cgroup="kubepods/besteffort/poduid-limits")
+        sandbox = world.sandbox("limits", cgroup=f"kubepods/besteffort/pod{own_uid('limits')}")
         script = "x=0123456789abcdef; while :; do x=$x$x; done"
         found = await world.start(sandbox, script, limits=Limits(memory_bytes=32 << 20))
         done = await world.ended(found)
@@ -467,7 +525,7 @@ def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        group = "kubepods/burstable/poduid-resized"
+        group = f"kubepods/burstable/pod{own_uid('resized')}"
         narrow, wide = Limits(memory_bytes=16 << 20), Limits(memory_bytes=256 << 20)
         sandbox = world.sandbox("resized", cgroup=group, limits=wide)
         script = "read line; x=0123456789abcdef; while [ ${#x} -lt 40000000 ]; do x=$x$x; done"
@@ -482,7 +540,7 @@ def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
         if world.kind == "process":
             await world.runtime.update(found.id, narrow)
             with pytest.raises(UpdateError):
-                await world.runtime.limit_pod("kubepods/burstable/poduid-none", wide)
+                await world.runtime.limit_pod(f"kubepods/burstable/pod{own_uid('none')}", wide)
 
     run(place, story)
 
@@ -491,7 +549,7 @@ def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path])
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
-        group = "kubepods/burstable/poduid-group"
+        group = f"kubepods/burstable/pod{own_uid('group')}"
         sandbox = world.sandbox("group", cgroup=group, limits=Limits(cpu_shares=512))
         found = await world.start(sandbox, "sleep 1000")
         below = CGROUPS / ("" if Cgroups().version == 2 else "memory") / group / "stray"
@@ -501,7 +559,7 @@ def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path])
         await world.runtime.stop(found.id, 0)
         assert below.exists()
         await world.runtime.stop_sandbox(sandbox.uid)
-        assert not list(CGROUPS.glob("**/poduid-group"))
+        assert not list(CGROUPS.glob(f"**/pod{own_uid('group')}"))
         assert await stray.wait() == -signal.SIGKILL
 
     run(place, story)
@@ -634,8 +692,8 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         assert "docker0" not in found
         assert await is_refused(world.runtime, one.uid, 81)
         assert world.runtime.has_sandbox(one.uid)
-        for each in world.runtime.of_pod(other.uid):
-            await world.runtime.stop(each.id, 0)
+        for container in world.runtime.of_pod(other.uid):
+            await world.runtime.stop(container.id, 0)
         await world.runtime.stop_sandbox(other.uid)
         assert not world.runtime.has_sandbox(other.uid)
 

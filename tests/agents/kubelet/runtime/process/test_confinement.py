@@ -13,7 +13,7 @@ import resource
 import stat
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Security,
     StartError,
 )
-from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, require
+from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, own_uid, require
 from tests.agents.kubelet.runtime.conformance.test_runtimes import World, log, output
 from tests.agents.support.cluster import eventually
 
@@ -58,7 +58,7 @@ Story = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require("process")
     return tmp_path_factory.mktemp("confinement")
 
@@ -86,8 +86,8 @@ _numbers = itertools.count()
 
 def confined(world: World, name: str, **more: Any) -> Sandbox:
     """Return a sandbox with a control group, and with a name that no other has had."""
-    unique = f"{name}-{os.getpid()}-{next(_numbers)}"
-    return world.sandbox(unique, cgroup=f"kubepods/poduid-{unique}", **more)
+    unique = f"{name}-{next(_numbers)}"
+    return world.sandbox(unique, cgroup=f"kubepods/pod{own_uid(unique)}", **more)
 
 
 async def lines(world: World, name: str, script: str, **more: Any) -> list[str]:

@@ -268,7 +268,8 @@ def check_nobody(lines: list[str]) -> None:
 @pytest.mark.parametrize("shared", ["has_host_network", "has_host_pids", "has_host_ipc"])
 def test_who_shares_with_the_machine_is_nobody(directory: Path, shared: str) -> None:
     async def story(place: Place) -> None:
-        check_nobody(await place.said(place.sandbox("shares", **{shared: True}), RIGHTS))
+        shares: dict[str, Any] = {shared: True}
+        check_nobody(await place.said(place.sandbox("shares", **shares), RIGHTS))
 
     run(directory, story)
 
@@ -308,7 +309,7 @@ def test_pods_of_allowed_namespaces_may_be_root_of_the_machine(directory: Path) 
     async def story(place: Place) -> None:
         script = f"tail -1 /proc/self/uid_map; cat {place.open / 'own'} {place.key} 2>/dev/null"
         whole = ["0", "0", "4294967295"]
-        asks = {"space": ALLOWED, "asks_for_root": True}
+        asks: dict[str, Any] = {"space": ALLOWED, "asks_for_root": True}
         lines = await place.said(place.sandbox("root", **asks), script, security=ROOT)
         assert lines[0].split() == whole
         assert "of root" in lines

@@ -108,8 +108,8 @@ def test_terminals_shared_processes_and_commands(directory: Path) -> None:
         assert log(container)[-1].strip() == "got it"
         other = await place.start(sandbox, "sleep 1000", name="other", security=Security(1234))
         command = ["sh", "-c", "id -u; tty && echo on > $(tty); test -d /proc/1 && echo one"]
-        session = await place.runtime.exec(other.id, command, tty=True)
-        lines = (await output(session))[0].decode().split()
+        running = await place.runtime.exec(other.id, command, tty=True)
+        lines = (await output(running))[0].decode().split()
         assert lines[0] == "1234"
         assert lines[1].startswith("/dev/pts/")
         assert lines[2:] == ["on", "one"]

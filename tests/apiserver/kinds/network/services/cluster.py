@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kvstack.apiserver.allocators.cluster_ips import address_range
-from kvstack.apiserver.allocators.node_ports import PortRange, bitmap
+from kvstack.apiserver.allocators.node_ports import bitmap
 from kvstack.apiserver.kinds.network.services.allocation import (
     Allocation,
     Pools,
@@ -14,6 +14,7 @@ from kvstack.apiserver.kinds.network.services.allocation import (
 )
 from kvstack.apiserver.kinds.network.services.preparation import default
 from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.component.net.port_range import PortRange
 from tests.apiserver.kinds.hooks import patched
 
 PORTS: Final = PortRange(30000, 30099)

@@ -226,7 +226,7 @@ NO_RELATION = "no relationship found between node 'n1' and this object"
     ],
 )
 def test_reasons(
-    world: World, verb: str, what: str, name: str, more: dict[str, str], reason: str
+    world: World, verb: str, what: str, name: str, more: dict[str, Any], reason: str
 ) -> None:
     decision = world.ask(verb, what, name, **more)
     assert not decision.allowed
@@ -259,7 +259,7 @@ def test_reasons(
     ],
 )
 def test_what_nodes_may(
-    world: World, verb: str, what: str, name: str, more: dict[str, str]
+    world: World, verb: str, what: str, name: str, more: dict[str, Any]
 ) -> None:
     assert world.ask(verb, what, name, **more).allowed
     assert world.ask(verb, what, name, User("system:node:n1"), **more) is NO_OPINION

@@ -1,0 +1,107 @@
+"""The node's part of growing a volume: which claims wait for it, and what is written to them.
+
+external-resizer ─► claim.status.allocatedResourceStatuses.storage: NodeResizePending
+kubelet          ─► NodeResizeInProgress ─► the driver ─► capacity; the entry and conditions go
+                                               └─► failed: NodeResizeInfeasible, NodeResizeError
+"""
+
+from typing import Any, Final, TypeAlias
+
+from kvstack.agents.client.timing import time_text
+from kvstack.agents.kubelet.csi.volume import Volume
+from kvstack.apimachinery.objects.quantity import parse
+
+Object: TypeAlias = dict[str, Any]
+
+INFEASIBLE_CODES: Final = frozenset(("InvalidArgument", "OutOfRange", "NotFound"))
+IN_USE_CODE: Final = "FailedPrecondition"
+"""Of a driver that does not let volumes grow while they are in use."""
+_NOT_REQUIRED: Final = "volume.kubernetes.io/node-expansion-not-required"
+_PENDING: Final = ("NodeResizePending", "NodeResizeInProgress")
+_IN_PROGRESS: Final = "NodeResizeInProgress"
+_INFEASIBLE: Final = "NodeResizeInfeasible"
+_ERROR: Final = "NodeResizeError"
+_CONDITIONS: Final = ("FileSystemResizePending", "Resizing", "ControllerResizeError", _ERROR)
+
+
+def size_of(volume: Volume) -> int:
+    """Return the bytes that a volume is to have."""
+    return parse(volume.capacity or "0").value()
+
+
+def size_of_claim(claim: Object) -> int:
+    """Return the bytes that a claim is said to have."""
+    capacity = (claim.get("status") or {}).get("capacity") or {}
+    return parse(capacity.get("storage", "0")).value()
+
+
+def is_due(claim: Object, volume: Volume, size_bytes: int) -> bool:
+    """Whether a volume is to grow on this node; size_bytes: that it has here.
+
+    A claim that is to have its size already is one that several nodes may write to: another node
+    was first.
+    """
+    size = size_of(volume)
+    if size <= size_bytes or volume.lifecycle != "Persistent":
+        return False
+    status = claim.get("status") or {}
+    progress = (status.get("allocatedResourceStatuses") or {}).get("storage", "")
+    if progress:
+        return progress in _PENDING
+    annotations = claim["metadata"].get("annotations") or {}
+    is_shared = "ReadWriteMany" in (claim["spec"].get("accessModes") or ())
+    return size_of_claim(claim) >= size and is_shared and _NOT_REQUIRED not in annotations
+
+
+def is_written(claim: Object, volume: Volume) -> bool:
+    """Whether a claim has its size already, so that nothing of it is written."""
+    status = claim.get("status") or {}
+    has_progress = (status.get("allocatedResourceStatuses") or {}).get("storage")
+    return not has_progress and size_of_claim(claim) >= size_of(volume)
+
+
+def is_other_request(claim: Object, volume: Volume) -> bool:
+    """Whether a claim asks for another size by now."""
+    resources = claim["spec"].get("resources") or {}
+    request = parse((resources.get("requests") or {}).get("storage", "0")).value()
+    return request != size_of(volume)
+
+
+# Strategic merge patches of a claim's status.
+
+
+def begun(claim: Object) -> Object:
+    """Return what tells that the node lets a volume grow."""
+    return _patch(claim, {"allocatedResourceStatuses": {"storage": _IN_PROGRESS}})
+
+
+def done(claim: Object, volume: Volume) -> Object:
+    """Return what tells that a volume has its size."""
+    known = {each["type"] for each in (claim.get("status") or {}).get("conditions") or ()}
+    gone = [{"$patch": "delete", "type": each} for each in _CONDITIONS if each in known]
+    status = {
+        "capacity": {"storage": volume.capacity},
+        "allocatedResourceStatuses": {"storage": None},
+        **({"conditions": gone} if gone else {}),
+    }
+    return _patch(claim, status)
+
+
+def failed(problem: str, now_s: float, *, is_infeasible: bool) -> Object:
+    """Return what tells that a volume did not grow on the node."""
+    condition = {
+        "type": _ERROR,
+        "status": "True",
+        "lastTransitionTime": time_text(now_s),
+        "message": f"failed to expand pvc with {problem}",
+    }
+    status: Object = {"conditions": [condition]}
+    if is_infeasible:
+        status["allocatedResourceStatuses"] = {"storage": _INFEASIBLE}
+    return {"status": status}
+
+
+def _patch(claim: Object, status: Object) -> Object:
+    """Return a patch that is refused if the claim has changed meanwhile."""
+    version = claim["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version}, "status": status}

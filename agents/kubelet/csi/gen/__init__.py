@@ -1,0 +1,1 @@
+"""Messages of CSI and of the registration of plugins, generated from proto/."""

@@ -1,0 +1,66 @@
+"""What is known of the volumes of pods: one `Use` a volume and pod."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kvstack.agents.kubelet.csi.growing import Growth
+from kvstack.agents.kubelet.csi.mounting import Group, StepError
+from kvstack.agents.kubelet.csi.volume_data import Published, staged_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kvstack.agents.kubelet.csi.volume import Volume
+    from kvstack.agents.kubelet.volumes.volume_stats import Fill
+
+Object: TypeAlias = dict[str, Any]
+
+
+class PendingError(Exception):
+    """A volume is not there yet; whoever asked is told to look again when it may be."""
+
+    def __init__(self, after_s: float) -> None:
+        """after_s: when to look again in any case."""
+        super().__init__("a volume is being mounted")
+        self.after_s = after_s
+
+
+class State(Enum):
+    """Whether a pod has a volume."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+    """It may."""
+    MOUNTED = "mounted"
+
+
+class Use:
+    """One volume of one pod."""
+
+    def __init__(self, published: Published, state: State = State.NONE) -> None:
+        self.published = published
+        self.staged = staged_of(published)
+        self.state = state
+        self.volume: Volume | None = None
+        """None: its pod has not asked for it since the node started."""
+        self.pod: Object | None = None
+        self.name = ""
+        """As its pod names it."""
+        self.claim: Object | None = None
+        self.fill: Fill | None = None
+        """As its driver said last."""
+        self.group = Group(None, "Always")
+        self.growth = Growth()
+        self.is_leaving = False
+        self.is_waiting = False
+        """Whether its task waits for others: it is broken off when the pod ends."""
+        self.task: asyncio.Task[None] | None = None
+        self.problem: StepError | None = None
+        """Of its last try, until it is told."""
+        self.retry_s = 0.0
+        """Monotonic seconds; not before."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what it is known by."""
+        return self.published.uid, self.published.volume

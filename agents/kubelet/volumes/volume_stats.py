@@ -1,0 +1,42 @@
+"""How full a volume of a pod is, as its driver or its file system says."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Usage(NamedTuple):
+    """What a volume has of something."""
+
+    available: int
+    total: int
+    used: int
+
+
+class Fill(NamedTuple):
+    """How full a volume is; None: nobody says."""
+
+    bytes: Usage | None
+    inodes: Usage | None
+
+
+class VolumeStats(NamedTuple):
+    """How full a volume of a pod is."""
+
+    name: str
+    """As the pod names it."""
+    claim: str
+    """To which it is bound; empty: it is inline."""
+    fill: Fill
+
+
+def fill_of(path: Path) -> Fill | None:
+    """Return how full the file system of a path is; None: it cannot be read."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return None
+    size = disk.f_frsize
+    used = (disk.f_blocks - disk.f_bfree) * size
+    inodes = Usage(disk.f_ffree, disk.f_files, disk.f_files - disk.f_ffree)
+    return Fill(Usage(disk.f_bavail * size, disk.f_blocks * size, used), inodes)

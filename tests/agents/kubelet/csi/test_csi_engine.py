@@ -1,0 +1,78 @@
+"""Volumes of a CSI driver in containers of containerd: what an engine is given of them."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstack.agents.client.built_in import PODS
+from kvstack.agents.client.timing import SystemClock
+from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.component.errors import ConfigError
+from tests.agents.kubelet.csi.csi_cluster import Scene, pod, tell
+from tests.agents.kubelet.csi.test_csi_pods import NO_ATTACH, loop_device, with_device
+from tests.agents.kubelet.runtime.conformance import runtimes
+from tests.agents.kubelet.test_kubelet import Node, log_of, reach
+from tests.agents.support.cluster import TestCluster, eventually
+
+pytestmark = pytest.mark.slow
+
+Object = dict[str, Any]
+
+
+async def use_engine(cluster: TestCluster, node: Node) -> None:
+    """Let containers of a node be an engine's from now on."""
+    await node.runtime.close()
+    directory = node.options.root.parent
+    socket = await runtimes._containerd(directory)
+    options = CriOptions(f"unix://{socket}", node.options.root, directory / "logs")
+    engine = CriRuntime(
+        options, SystemClock(), cluster.log, lambda uid: node.kubelet.container_ended(uid)
+    )
+    for _ in range(600):
+        try:
+            await engine.open()
+            break
+        except ConfigError:
+            await asyncio.sleep(0.1)
+    node.runtime = engine  # type: ignore[assignment]
+
+
+@pytest.fixture
+def engine(place: Path) -> Iterator[Path]:
+    runtimes.require("cri")
+    yield place
+    runtimes.close(place)
+
+
+def of_engine(obj: Object) -> Object:
+    """Return a pod with the image of the engine, that needs no network of its own."""
+    obj["spec"]["hostNetwork"] = True
+    obj["spec"]["containers"][0] |= {"image": runtimes.IMAGE, "imagePullPolicy": "Never"}
+    return obj
+
+
+def test_containers_of_an_engine_have_volumes(engine: Path) -> None:
+    async def story(scene: Scene) -> None:
+        admin = scene.cluster.admin
+        await scene.claim("data")
+        await scene.claim("disk", volumeMode="Block")
+        script = "echo written > /v/data/text; cat /v/data/text"
+        await admin.create(PODS, "default", of_engine(pod("one", script, "data")))
+        one = await reach(scene.cluster, "one", "Succeeded")
+        assert log_of(scene.node, one) == "written\n"
+        await admin.create(PODS, "default", of_engine(with_device("two", "disk")))
+        two = await reach(scene.cluster, "two", "Succeeded")
+        assert log_of(scene.node, two) == "from the disk\nblock special file\n0\n"
+        await eventually(lambda: len(scene.driver.asked("NodeUnstageVolume")) == 2)
+
+    with loop_device(engine) as device:
+        tell(
+            engine,
+            story,
+            driver_spec=NO_ATTACH,
+            parameters={"device": str(device)},
+            prepare=use_engine,
+        )
