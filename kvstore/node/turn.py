@@ -18,9 +18,10 @@ waits for it at the end of answer:
 
     start_save ─► apply ─► advance ─► reads, streams, watchers ─► finish_save ─► replies leave
 
-A turn is *quiet* if nothing happened in it but plain writes and reads (see `plain_calls`), and no
-upkeep was due. Nothing that the stages for everything else look at can have changed then, so they
-are not entered. A tick of raft's clock ends that: a turn that has one is never quiet.
+A turn is *quiet* if nothing happened in it but plain writes and reads (see `plain_calls`), no
+upkeep was due, and no read goes on over several turns. Nothing that the stages for everything else
+look at can have changed then, so they are not entered. A tick of raft's clock ends that: a turn
+that has one is never quiet, so whatever they find is found within a tick.
 
 Rule: the same inboxes give the same outboxes. Time enters as inbox.now_ns; randomness is in the
 generators given to raft and the hub.
@@ -129,6 +130,7 @@ class Node:
             and now_ns < self._upkeep_ns
             and inbox.has_only_calls
             and not self._checker.is_enabled
+            and not self._reads.has_long
         )
         if not self._is_quiet:
             self._receive(inbox, out)
@@ -143,7 +145,8 @@ class Node:
         if not self._is_quiet:
             self._leadership.step_transfers(now_ns, out)
         self._reads.answer(out)
-        if not self._is_quiet:
+        if not self._is_quiet or self._reads.has_long:
+            self._is_quiet = False
             if inbox.opened:
                 self._streams.open(inbox, out)
             self._streams.receive(inbox, out)
@@ -205,6 +208,7 @@ class Node:
         parts, now_ns = self._parts, inbox.now_ns
         hub, is_alone = parts.state.hub, parts.raft.is_only_voter
         self.wake_ns = self._upkeep_ns
+        parts.host.tasks.take(out)
         due_ns = None if is_alone else self._exchange.notify_commits(now_ns)
         if due_ns is not None:
             self.wake_ns = min(self.wake_ns, due_ns)

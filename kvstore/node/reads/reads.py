@@ -232,6 +232,11 @@ class Reads:
         self._rounds.answer(out)
         counters.note_reads(counters.clock() - began_ns, ranges, refused)
 
+    @property
+    def has_long(self) -> bool:
+        """Whether any read takes several turns."""
+        return bool(self._long or self._streams)
+
     def step(self, backlog: Backlog, out: Outbox) -> bool:
         """Do a slice of the long reads; tell whether any could continue at once."""
         if self._long:
