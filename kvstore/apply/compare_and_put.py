@@ -24,11 +24,11 @@ _EQUAL: Final = int(pb.Compare.EQUAL)
 _GREATER: Final = int(pb.Compare.GREATER)
 _LESS: Final = int(pb.Compare.LESS)
 _NOT_EQUAL: Final = int(pb.Compare.NOT_EQUAL)
-_POSITIONS: Final = {
-    int(pb.Compare.CREATE): 0,
-    int(pb.Compare.MOD): 1,
-    int(pb.Compare.VERSION): 2,
-}  # target → position in mvcc's Numbers
+_TARGETS: Final = {
+    int(pb.Compare.CREATE): (0, "create_revision"),
+    int(pb.Compare.MOD): (1, "mod_revision"),
+    int(pb.Compare.VERSION): (2, "version"),
+}  # target → (position in mvcc's Numbers, the field of the number)
 
 Swap: TypeAlias = tuple[bytes, int, int, int, bytes, int, bytes]
 """A compare-and-put without its value.
@@ -54,9 +54,12 @@ def plan(request: pb.TxnRequest) -> tuple[Swap, bytes] | None:
     if len(compares) != 1 or len(success) != 1 or len(failure) > 1:
         return None
     compare = compares[0]
-    position, relation = _POSITIONS.get(compare.target), int(compare.result)
-    if position is None or compare.range_end or not compare.key:
+    target, relation = _TARGETS.get(compare.target), int(compare.result)
+    if target is None or compare.range_end or not compare.key:
         return None
+    position, name = target
+    if compare.WhichOneof("target_union") not in (None, name):
+        return None  # the number of another target: it is compared with 0
     if not _EQUAL <= relation <= _NOT_EQUAL or not success[0].HasField("request_put"):
         return None
     put = success[0].request_put
@@ -70,12 +73,7 @@ def plan(request: pb.TxnRequest) -> tuple[Swap, bytes] | None:
         otherwise = read.key
         if not otherwise or read.ByteSize() != pb.RangeRequest(key=otherwise).ByteSize():
             return None
-    if position == 0:
-        number = compare.create_revision
-    elif position == 1:
-        number = compare.mod_revision
-    else:
-        number = compare.version
+    number = getattr(compare, name)
     return (compare.key, position, relation, number, key, put.lease, otherwise), put.value
 
 

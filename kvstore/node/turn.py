@@ -195,7 +195,6 @@ class Node:
         self._step_long_work(inbox, out, self._exchange.notify_commits(now_ns))
         self._parts.host.tasks.take(out)
         must_commit = self._jobs.wants_commit or self._exchange.wants_commit
-        self._checkpointer.retain_log_after(self._exchange.retained_index(now_ns))
         self._step_database(now_ns, must_commit=must_commit)
         if must_commit:
             self._jobs.take_snapshots(out)
@@ -229,6 +228,7 @@ class Node:
         for events in self._published:
             parts.counters.note_events(events)
         self._published.clear()
+        self._checkpointer.retain_log_after(self._exchange.retained_index(now_ns))
         due_ns = self._checkpointer.step(now_ns, must_commit=must_commit)
         self._settled_index = parts.raft.applied
         self._commit_due_ns = _NEVER_NS if due_ns is None else due_ns

@@ -5,7 +5,7 @@ Of any other bytes it may leave more to the Router, never less.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvstack.component import crate
@@ -57,6 +57,10 @@ TXNS = st.builds(
     success=PUTS.map(lambda put: [pb.RequestOp(request_put=put)]),
     failure=st.just([]) | RANGES.map(lambda each: [pb.RequestOp(request_range=each)]),
 )
+OTHER_TARGET = pb.TxnRequest(
+    compare=[pb.Compare(key=b"k", target=pb.Compare.VERSION, mod_revision=0)],
+    success=[pb.RequestOp(request_put=pb.PutRequest(key=b"k"))],
+).SerializeToString()
 METHODS = [(rpc.PUT, PUTS), (rpc.RANGE, RANGES), (rpc.TXN, TXNS), (rpc.LEASE_GRANT, PUTS)]
 REQUESTS = st.one_of(
     *[
@@ -90,6 +94,7 @@ def recognized(
     st.sampled_from([20, 100, 1 << 20]),
     st.sampled_from([0, 100, (1 << 48) - 2]),
 )
+@example([(1, rpc.TXN, OTHER_TARGET)], 0, 1 << 62, 1 << 20, 0)
 def test_what_the_library_writes_is_recognized_alike(
     calls: list[Call], start: int, room_bytes: int, data_bytes_max: int, suffix: int
 ) -> None:

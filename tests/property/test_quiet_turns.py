@@ -37,7 +37,7 @@ def _swap(key: bytes, mod: int, lease: int) -> pb.TxnRequest:
 
 ONE_KEY = st.sampled_from(KEYS)
 LEASE = st.sampled_from(LEASES)
-ALL = {"key": b"a", "range_end": b"z"}
+ALL = pb.RangeRequest(key=b"a", range_end=b"z")
 PLAIN = st.one_of(
     st.builds(
         lambda key, value: (rpc.PUT, pb.PutRequest(key=key, value=value)),
@@ -57,8 +57,8 @@ OTHER = st.one_of(
     st.builds(lambda key, lease: (rpc.PUT, pb.PutRequest(key=key, lease=lease)), ONE_KEY, LEASE),
     st.builds(lambda key: (rpc.PUT, pb.PutRequest(key=key, prev_kv=True)), ONE_KEY),
     st.builds(lambda key: (rpc.DELETE_RANGE, pb.DeleteRangeRequest(key=key)), ONE_KEY),
-    st.just((rpc.RANGE, pb.RangeRequest(**ALL))),
-    st.just((rpc.RANGE_STREAM, pb.RangeRequest(**ALL))),
+    st.just((rpc.RANGE, ALL)),
+    st.just((rpc.RANGE_STREAM, ALL)),
     st.builds(lambda lease: (rpc.LEASE_GRANT, pb.LeaseGrantRequest(ID=lease, TTL=1)), LEASE),
     st.builds(lambda lease: (rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease)), LEASE),
     st.builds(
@@ -76,7 +76,9 @@ FRAMES = st.sampled_from(
     [
         pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"a")),
         pb.WatchRequest(
-            create_request=pb.WatchCreateRequest(**ALL, start_revision=1, prev_kv=True)
+            create_request=pb.WatchCreateRequest(
+                key=b"a", range_end=b"z", start_revision=1, prev_kv=True
+            )
         ),
         pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"b", progress_notify=True)),
         pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=0)),
