@@ -9,10 +9,12 @@ SEEDS ?= 1
 WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
+E2E ?= # of make conformance: the program e2e.test of a release of Kubernetes
+IMAGES ?= # of make conformance: a directory with the images that its tests run
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 # of make wheels, as of cargo-zigbuild
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test test-pythons long check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
+.PHONY: run test test-pythons long conformance check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
@@ -52,6 +54,9 @@ test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Pyth
 
 long: $(VENV)/.dev  ## the tests that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)
+
+conformance: $(VENV)/.dev  ## Kubernetes' conformance tests: make conformance E2E=e2e.test IMAGES=directory
+	$(BIN)/python -m tests.conformance.kubernetes "$(E2E)" $(if $(IMAGES),"$(IMAGES)") $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
 	@for name in agents apiserver; do test "$$(readlink kvstack/$$name)" = ../$$name || \

@@ -157,7 +157,7 @@ def test_a_policy_refuses_what_a_page_would_never_do(page: Page) -> None:
         "document.body.append(Object.assign(document.createElement('img'), {src: 'https://evil.example/x.png'}))"
     )
     page.until("performance.getEntriesByType('resource').length > 0")
-    assert any("Content Security Policy" in each for each in page.complaints())
+    page.until_complaint("content security policy")
 
 
 def test_huge_objects_do_not_stop_the_page(cluster: Cluster, page: Page) -> None:

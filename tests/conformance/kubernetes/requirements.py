@@ -1,0 +1,54 @@
+"""What the conformance tests need on this machine."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from tests.conformance.kubernetes.suite import Program
+
+IMAGES: Final = (
+    "agnhost", "busybox", "glibc-dns-testing", "ipc-utils", "kitten", "nautilus", "nginx",
+    "nonewprivs", "nonroot", "perl", "sample-apiserver", "etcd", "pause",
+)  # fmt: skip
+"""The images that tests of conformance run, without registry and tag."""
+_REGISTRY: Final = "registry.k8s.io/"
+_PROGRAMS: Final = {
+    "ip": "network namespaces of nodes (Debian: iproute2)",
+    "nft": "Services (Debian: nftables)",
+    "conntrack": "Services of UDP (Debian: conntrack)",
+}
+
+
+def missing_programs(program: Program) -> list[str]:
+    """Return what cannot be run here, each with what it is for."""
+    found = [
+        f"{name}: for {purpose}" for name, purpose in _PROGRAMS.items() if not shutil.which(name)
+    ]
+    if not program.file.is_file() or not os.access(program.file, os.X_OK):
+        found.append(f"{program.file}: the program e2e.test of a release of Kubernetes")
+    if os.geteuid() != 0:
+        found.append("root: nodes are network namespaces, and pods are processes of this machine")
+    return found
+
+
+def missing_images(program: Program, directory: Path) -> list[str]:
+    """Return the images that tests run and a directory of the process runtime lacks."""
+    done = subprocess.run(
+        [str(program.file), "--list-images"], capture_output=True, text=True, check=True
+    )
+    return [
+        f"{image}: {directory / quote(image, safe=':')}.tar, or the directory of that name"
+        for image in sorted(done.stdout.split())
+        if image.startswith(_REGISTRY)
+        and image.rpartition("/")[2].partition(":")[0] in IMAGES
+        and not is_there(image, directory)
+    ]
+
+
+def is_there(image: str, directory: Path) -> bool:
+    """Whether a directory has an image, as `kvstack up --image-dir` finds it."""
+    name = quote(image, safe=":")
+    return (directory / name).is_dir() or (directory / f"{name}.tar").is_file()

@@ -1,0 +1,109 @@
+"""How the conformance tests are run: nothing that was asked for goes without a result."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.kubernetes import requirements
+from tests.conformance.kubernetes.suite import LOST, PASSED, Program, Result, Suite, table
+
+ALL = {
+    "[sig-apps] one passes [Conformance]": "passed",
+    "[sig-apps] one fails [Conformance]": "failed",
+    "[sig-apps] one that the program forgets once [Conformance]": "late",
+    "[sig-apps] one that the program never comes to [Conformance]": "never",
+    "[sig-node] one is serial [Serial] [Conformance]": "passed",
+    "[sig-node] one is slow [Slow] [Conformance]": "passed",
+}
+STAND_IN = """#!{python}
+import json, re, sys
+flags = [each.lstrip("-").partition("=")[::2] for each in sys.argv[1:]]
+one = dict(flags)
+if "list-images" in one:
+    print("registry.k8s.io/pause:3.10.2\\ninvalid.registry.k8s.io/invalid/alpine:3.1\\nx/nfs:1")
+    sys.exit()
+wanted = [value for name, value in flags if name == "ginkgo.focus"]
+specs = []
+for name, state in {all}.items():
+    group, _, text = name.partition(" ")
+    spec = dict(ContainerHierarchyTexts=[group], LeafNodeText=text, LeafNodeType="It",
+                State="skipped", RunTime=2_000_000_000)
+    if any(re.search(each, name) for each in wanted):
+        spec["State"] = "passed" if "ginkgo.dry-run" in one else state
+        if state == "late":
+            spec["State"] = "passed" if len(wanted) == 1 else "skipped"
+        if state == "never" and "ginkgo.dry-run" not in one:
+            spec["State"] = "skipped"
+        if state == "failed":
+            spec["Failure"] = dict(Message="it is not so\\nmore")
+    specs.append(spec)
+if "ginkgo.dry-run" in one:
+    other = dict(LeafNodeType="It", ContainerHierarchyTexts=None, LeafNodeText="x")
+    specs.append(other)
+    for each in specs:
+        each["State"] = "passed" if "[Conformance]" in each["LeafNodeText"] else "skipped"
+json.dump([dict(SpecReports=specs), dict(SpecReports=None)], open(one["ginkgo.json-report"], "w"))
+print("log", one["ginkgo.json-report"], "kubeconfig" in one)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    file = tmp_path / "e2e.test"
+    file.write_text(STAND_IN.replace("{python}", sys.executable).replace("{all}", repr(ALL)))
+    file.chmod(0o755)
+    return Program(file, Path("kubectl"), Path("admin.conf"))
+
+
+def test_every_test_has_a_result(program: Program, tmp_path: Path) -> None:
+    suite = Suite(program, tmp_path / "reports")
+    tests = suite.tests()
+    assert [each.name for each in tests] == list(ALL)
+    assert [each.is_serial for each in tests] == [False] * 4 + [True, False]
+    results = suite.run(tests, processes=2)
+    states = [results[each.name].state for each in tests]
+    assert states == [PASSED, "failed", PASSED, LOST, PASSED, PASSED]
+    assert results[tests[0].name].seconds == 2.0
+    assert all("log" in each.log.read_text() for each in results.values())
+
+
+def test_only_some_are_run(program: Program, tmp_path: Path) -> None:
+    suite = Suite(program, tmp_path / "reports")
+    assert [each.name for each in suite.tests(r"\[sig-node\] one is s.o")] == [list(ALL)[5]]
+    assert suite.tests("nothing") == []
+
+
+def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:
+    suite = Suite(Program(Path("/bin/false"), Path(), Path()), tmp_path / "reports")
+    with pytest.raises(RuntimeError, match=r"lists no tests \(exit code 1\)"):
+        suite.tests()
+
+
+def test_the_table_names_what_did_not_pass(program: Program, tmp_path: Path) -> None:
+    tests = Suite(program, tmp_path).tests("one passes|one fails")
+    results = {
+        tests[0].name: Result(PASSED, 1.0, "", tmp_path),
+        tests[1].name: Result("failed", 1.0, "it is not so\nmore", tmp_path / "1.log"),
+    }
+    assert table(tests, results) == [
+        "sig-apps                 1 of 2 passed",
+        "all                      1 of 2 passed",
+        f"failed: {tests[1].name}: it is not so ({tmp_path / '1.log'})",
+    ]
+
+
+def test_what_is_missing_is_named(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    (missing,) = requirements.missing_images(program, images)
+    assert missing.startswith("registry.k8s.io/pause:3.10.2: ")
+    (images / "registry.k8s.io%2Fpause:3.10.2.tar").touch()
+    assert requirements.missing_images(program, images) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = requirements.missing_programs(program._replace(file=tmp_path / "none"))
+    assert [each.partition(":")[0] for each in found][:4] == [
+        "ip", "nft", "conntrack", str(tmp_path / "none"),
+    ]  # fmt: skip
