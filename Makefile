@@ -9,6 +9,7 @@ SEEDS ?= 1
 WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
+FUZZ_TARGETS ?= deframe watch targets connection web decode client
 E2E ?= # of make conformance: the program e2e.test of a release of Kubernetes
 IMAGES ?= # of make conformance: a directory with the images that its tests run
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 # of make wheels, as of cargo-zigbuild
@@ -97,7 +98,7 @@ fuzz-api: $(VENV)/.dev  ## any bytes at the API server's readers, so many second
 fuzz:  ## any bytes at the native transport's framing and its client: make fuzz FUZZ_S=600 (needs cargo-fuzz, a nightly toolchain)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
 	@rustup toolchain list 2>/dev/null | grep -q nightly || { echo "a nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
-	cd kvstore/native && for target in deframe watch targets connection web decode client; do \
+	cd kvstore/native && for target in $(FUZZ_TARGETS); do \
 	  seeds=fuzz/seeds/connection; case $$target in decode|client) seeds=fuzz/seeds/client;; esac; \
 	  mkdir -p fuzz/corpus/$$target && \
 	  PYO3_PYTHON=$(abspath $(BIN)/python) cargo +nightly fuzz run $$target fuzz/corpus/$$target $$seeds -- \

@@ -4,7 +4,8 @@
     clients.admits("10.244.0.7")
 
 What has another address gets no answer at all, so nobody outside learns that there is a server, nor
-can be sent answers to questions that others ask in its name.
+can be sent answers to questions that others ask in its name. Nor does it count: whoever forges
+addresses takes no client's turn.
 """
 
 from collections.abc import Iterable
@@ -48,13 +49,9 @@ class Clients:
     def admits(self, host: str) -> bool:
         """Count a query; return whether it is answered."""
         left = self._left.get(host)
-        if left is None:
-            if len(self._left) >= KNOWN_MAX:
-                self.refused += 1
-                return False
-            left = self._per_second if self.allows(host) else 0
+        if left is None and self.allows(host) and len(self._left) < KNOWN_MAX:
+            left = self._per_second
         if not left:
-            self._left[host] = 0
             self.refused += 1
             return False
         self._left[host] = left - 1

@@ -8,6 +8,7 @@ await server.stop()
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
@@ -29,6 +30,10 @@ from kvstack.agents.dns.udp_port import UdpPort
 from kvstack.component.logger import Logger
 
 _ENDED: Final = ("Succeeded", "Failed", "Unknown")
+PREFIX_MIN: Final = {4: 16, 6: 48}
+"""Of a node's range: no node has more pods."""
+ADDRESSES_MAX: Final = 32
+"""Of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +179,21 @@ class DnsServer:
 
 
 def networks_of(node: Object) -> tuple[Network, ...]:
-    """Return the addresses of a node, and those of its pods."""
-    given = [*(node.get("spec", {}).get("podCIDRs") or ())]
-    for each in node.get("status", {}).get("addresses") or ():
-        try:
-            given.append(str(ip_address(each["address"])))
-        except ValueError:
-            continue  # a name
-    return tuple(ip_network(each, strict=False) for each in given)
+    """Return the addresses of a node, and those of its pods.
+
+    A node writes them itself: ranges that are wider than those of a node's pods are left out, as
+    one would let everybody ask.
+    """
+    found: list[Network] = []
+    for text in node.get("spec", {}).get("podCIDRs") or ():
+        with suppress(ValueError):
+            network = ip_network(text, strict=False)
+            if network.prefixlen >= PREFIX_MIN[network.version]:
+                found.append(network)
+    for each in (node.get("status", {}).get("addresses") or ())[:ADDRESSES_MAX]:
+        with suppress(ValueError):  # else a name
+            found.append(ip_network(ip_address(each.get("address", ""))))
+    return tuple(found)
 
 
 def _addresses(pod: Object | None) -> list[str]:

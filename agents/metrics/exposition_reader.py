@@ -2,6 +2,10 @@
 
     for sample in read(text): …      Sample(name, labels, value, time_ms)
 
+    reader = PageReader()            the same in pieces, between which others may have their turn
+    for piece in pieces(text):
+        for sample in reader.read(piece): …
+
 What is too long, or no sample at all, is a ReadingError that names the line. Comments are passed
 over. A NaN is a value like any other.
 """
@@ -13,6 +17,10 @@ from typing import Final, NamedTuple
 LINE_MAX: Final = 16 << 10
 LABELS_MAX: Final = 64
 SAMPLES_MAX: Final = 200_000
+LINES_MAX: Final = 2 * SAMPLES_MAX
+"""With comments and empty lines."""
+PIECE_CHARS: Final = 32 << 10
+"""Of what is read at once: some milliseconds, whatever is in it."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
@@ -37,20 +45,50 @@ class Sample(NamedTuple):
 
 def read(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
     """Give the samples of a page; wanted: the names that count, None: all. Raises ReadingError."""
-    count = 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line or line[0] == "#" or line.isspace():
-            continue
-        if len(line) > LINE_MAX:
-            raise ReadingError(f"line {number} has {len(line)} characters, more than {LINE_MAX}")
-        count += 1
-        if count > SAMPLES_MAX:
-            raise ReadingError(f"there are more than {SAMPLES_MAX} samples")
-        found = _NAME.match(line)
-        if found is None:
-            raise _error(number, line)
-        if wanted is None or found[0] in wanted:
-            yield _sample(number, line, found)
+    reader = PageReader(wanted)
+    for piece in pieces(text):
+        yield from reader.read(piece)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Give a page in pieces of whole lines."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at + PIECE_CHARS) + 1 or len(text)
+        yield text[at:end]
+        at = end
+
+
+class PageReader:
+    """Reads one page, a piece after the other."""
+
+    def __init__(self, wanted: frozenset[str] | None = None) -> None:
+        """wanted: the names that count; None: all."""
+        self._wanted = wanted
+        self._lines = 0
+        self._samples = 0
+
+    def read(self, piece: str) -> Iterator[Sample]:
+        """Give the samples of some lines; raises ReadingError."""
+        wanted = self._wanted
+        for line in piece.removesuffix("\n").split("\n"):
+            self._lines += 1
+            if self._lines > LINES_MAX:
+                raise ReadingError(f"there are more than {LINES_MAX} lines")
+            if not line or line[0] == "#" or line.isspace():
+                continue
+            number = self._lines
+            if len(line) > LINE_MAX:
+                text = f"line {number} has {len(line)} characters, more than {LINE_MAX}"
+                raise ReadingError(text)
+            self._samples += 1
+            if self._samples > SAMPLES_MAX:
+                raise ReadingError(f"there are more than {SAMPLES_MAX} samples")
+            found = _NAME.match(line)
+            if found is None:
+                raise _error(number, line)
+            if wanted is None or found[0] in wanted:
+                yield _sample(number, line, found)
 
 
 def _sample(number: int, line: str, name: re.Match[str]) -> Sample:

@@ -44,6 +44,6 @@ async def fetch(
         async with await ask_on(sock, "GET", target, shown, lines) as answer:
             if answer.code != 200:
                 raise UnreadableError(f"{shown}{target} answers {answer.code}")
-            return (await answer.body(bytes_max)).decode("utf-8", "replace")
-    except (AnswerError, OSError) as error:
+            return (await answer.body(bytes_max)).decode()
+    except (AnswerError, OSError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{shown}{target}: {error}") from error

@@ -17,13 +17,13 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
-from kvstack.agents.metrics.readings import Reading, read_resource_page
+from kvstack.agents.metrics.readings import Reading, read_page_of_others
 from kvstack.component.http.tls import KeyPair, client_context, read_bundle
 
 Object: TypeAlias = dict[str, Any]
 
 _PATH: Final = "/metrics/resource"
-_BYTES_MAX: Final = 16 << 20
+_BYTES_MAX: Final = 4 << 20
 _PORT: Final = 10250
 _PORT_MAX: Final = 65535
 
@@ -65,7 +65,7 @@ class Kubelets:
         now_ms = int(self._clock.now_s() * 1000)
         text = await fetch(ServerAddress(host, port, context), _PATH, headers, _BYTES_MAX)
         try:
-            return read_resource_page(text, now_ms)
+            return await read_page_of_others(text, now_ms)
         except ReadingError as error:
             raise UnreadableError(f"{host}:{port}{_PATH}: {error}") from error
 

@@ -7,13 +7,14 @@ Times are milliseconds since 1970, amounts of CPU the nanoseconds of cores that 
 container started or its node did. Containers of one pod follow one another.
 """
 
+import asyncio
 from collections.abc import Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
-from kvstack.agents.metrics.exposition_reader import ReadingError, read
+from kvstack.agents.metrics.exposition_reader import PageReader, ReadingError, pieces
 
-CONTAINERS_MAX: Final = 20_000
+CONTAINERS_MAX: Final = 5_000
 """Of one node."""
 
 _NODE_CPU: Final = "node_cpu_usage_seconds_total"
@@ -70,27 +71,52 @@ class _Samples:
 
 def read_resource_page(text: str, now_ms: int) -> Reading:
     """Return what /metrics/resource tells; now_ms: when it was asked for. Raises ReadingError."""
-    node = _Samples()
-    containers: dict[tuple[str, str, str], _Samples] = {}
-    for name, labels, value, time_ms in read(text, _WANTED):
-        if not isfinite(value) or not 0 <= value <= _LARGEST:
-            raise ReadingError(f"{name} is {value}, which is no amount")
-        told = node
-        if name not in (_NODE_CPU, _NODE_MEMORY):
-            key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))
-            assert len(key) == 3
-            if key not in containers and len(containers) == CONTAINERS_MAX:
-                raise ReadingError(f"there are more than {CONTAINERS_MAX} containers")
-            told = containers.setdefault(key, _Samples())
-        if name == _STARTED:
-            told.started_ms = int(value * 1000)
-            continue
-        if time_ms is not None:
-            told.time_ms = time_ms
-        if name in (_NODE_CPU, _CPU):
-            told.cpu_ns = int(value * 1e9)
-        else:
-            told.memory_bytes = int(value)
-    found = [ContainerUsage(*key, told.usage(now_ms)) for key, told in containers.items()]
-    found.sort(key=lambda each: each[:2])  # stable: containers stay in their order
-    return Reading(node.usage(now_ms), found)
+    page = _Page()
+    for piece in pieces(text):
+        page.take(piece)
+    return page.reading(now_ms)
+
+
+async def read_page_of_others(text: str, now_ms: int) -> Reading:
+    """Do the same in steps, between which others on the loop have their turn."""
+    page = _Page()
+    for piece in pieces(text):
+        page.take(piece)
+        await asyncio.sleep(0)
+    return page.reading(now_ms)
+
+
+class _Page:
+    """What is known so far of a page."""
+
+    def __init__(self) -> None:
+        self._reader = PageReader(_WANTED)
+        self._node = _Samples()
+        self._containers: dict[tuple[str, str, str], _Samples] = {}
+
+    def take(self, piece: str) -> None:
+        containers = self._containers
+        for name, labels, value, time_ms in self._reader.read(piece):
+            if not isfinite(value) or not 0 <= value <= _LARGEST:
+                raise ReadingError(f"{name} is {value}, which is no amount")
+            told = self._node
+            if name not in (_NODE_CPU, _NODE_MEMORY):
+                key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))
+                assert len(key) == 3
+                if key not in containers and len(containers) == CONTAINERS_MAX:
+                    raise ReadingError(f"there are more than {CONTAINERS_MAX} containers")
+                told = containers.setdefault(key, _Samples())
+            if name == _STARTED:
+                told.started_ms = int(value * 1000)
+                continue
+            if time_ms is not None:
+                told.time_ms = time_ms
+            if name in (_NODE_CPU, _CPU):
+                told.cpu_ns = int(value * 1e9)
+            else:
+                told.memory_bytes = int(value)
+
+    def reading(self, now_ms: int) -> Reading:
+        found = [ContainerUsage(*key, told.usage(now_ms)) for key, told in self._containers.items()]
+        found.sort(key=lambda each: each[:2])  # stable: containers stay in their order
+        return Reading(self._node.usage(now_ms), found)

@@ -3,19 +3,21 @@
     endpoints_of(slice, "node-1", 4)     {("http", "TCP"): (Endpoint(10.244.0.3:8080), …)}
     merged([one, other])                 of several slices of a Service, in order of their text
 
-The port of a slice is the one that pods listen on; a Service's port is found by its name.
+The port of a slice is the one that pods listen on; a Service's port is found by its name. A slice
+with more endpoints times ports than ENDPOINTS_MAX is a ValueError.
 """
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvstack.agents.proxy.services import FAMILIES, HEADLESS, Family
+from kvstack.agents.proxy.services import FAMILIES, HEADLESS, Family, address_of
 
 Object: TypeAlias = dict[str, Any]
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 """The label of a slice that names its Service."""
+ENDPOINTS_MAX: Final = 100_000
+"""Of one slice, once for each of its ports; the API would allow 20 million."""
 _PORT_MAX: Final = 65_535
 
 
@@ -62,6 +64,9 @@ def service_of(slice_: Object, family: Family) -> str:
 def endpoints_of(slice_: Object, node: str) -> Endpoints:
     """Return the endpoints of a slice; node: the name of this one. Raises ValueError."""
     found: dict[PortKey, tuple[Endpoint, ...]] = {}
+    ports, endpoints = len(slice_.get("ports") or ()), len(slice_.get("endpoints") or ())
+    if ports * endpoints > ENDPOINTS_MAX:
+        raise ValueError(f"{endpoints} endpoints with {ports} ports: above {ENDPOINTS_MAX} in all")
     for port in slice_.get("ports") or ():
         name, number = port.get("name"), port.get("port")
         if name is None or not number:
@@ -96,7 +101,7 @@ def _endpoint(given: Object, port: int, node: str) -> Endpoint | None:
     conditions = given.get("conditions") or {}
     hints = given.get("hints") or {}
     return Endpoint(
-        str(ip_address(addresses[0])),
+        str(address_of(addresses[0])),
         port,
         conditions.get("ready") is not False,
         _or_ready(conditions),

@@ -4,13 +4,14 @@
 
 Services that are not proxied have none: headless ones, those of type ExternalName, those without an
 address of the family, and those labelled for another proxy. A name or an address that no API server
-lets pass is a ValueError: what is read here becomes part of rules.
+lets pass is a ValueError: what is read here becomes part of rules. So is a Service with more ports
+times addresses than ELEMENTS_MAX: each is an element of the rules of every node.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
@@ -21,6 +22,8 @@ PROXY_NAME: Final = "service.kubernetes.io/service-proxy-name"
 HEADLESS: Final = "service.kubernetes.io/headless"
 """The label of headless Services, and of their slices."""
 AFFINITY_S: Final = 10_800
+ELEMENTS_MAX: Final = 10_000
+"""Addresses of one Service, times its ports; and ranges of sources."""
 FAMILIES: Final[dict[Family, str]] = {4: "IPv4", 6: "IPv6"}
 
 _LOCAL: Final = "Local"
@@ -64,6 +67,8 @@ class ServicePort:
     is_internal_local: bool = False
     is_external_local: bool = False
     health_check_port: int = 0
+    since: str = ""
+    """When its Service was created."""
 
     @property
     def protocol(self) -> str:
@@ -107,6 +112,7 @@ def ports_of(service: Object, family: Family) -> tuple[ServicePort, ...]:
         return ()
     external_ips = tuple(of_family(spec.get("externalIPs") or (), family))
     balancer_ips = _balancer_ips(service, family)
+    _check_size(spec, 1 + len(external_ips) + len(balancer_ips))
     kind = spec.get("type", "ClusterIP")
     is_local = spec.get("externalTrafficPolicy") == _LOCAL and (
         kind in ("LoadBalancer", "NodePort") or bool(external_ips)
@@ -125,6 +131,7 @@ def ports_of(service: Object, family: Family) -> tuple[ServicePort, ...]:
             spec.get("internalTrafficPolicy") == _LOCAL,
             is_local,
             _number(spec.get("healthCheckNodePort") or 0) if has_check else 0,
+            meta.get("creationTimestamp") or "",
         )
         for port in spec.get("ports") or ()
     )
@@ -132,8 +139,18 @@ def ports_of(service: Object, family: Family) -> tuple[ServicePort, ...]:
 
 def of_family(addresses: Iterable[str], family: Family) -> list[str]:
     """Return the addresses of a family, in their shortest form; raises ValueError."""
-    parsed = [ip_address(each) for each in addresses if each != "None"]
+    parsed = [address_of(each) for each in addresses if each != "None"]
     return [str(each) for each in parsed if each.version == family]
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address:
+    """Return an address without a zone; raises ValueError.
+
+    A zone may be any text, and would be part of the address in rules.
+    """
+    if "%" in text:
+        raise ValueError(f"{text[:64]!r} is an address with a zone")
+    return ip_address(text)
 
 
 def checked_name(text: str) -> str:
@@ -141,6 +158,14 @@ def checked_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text[:64]!r} is no name of an object")
     return text
+
+
+def _check_size(spec: Object, addresses: int) -> None:
+    ports, ranges = len(spec.get("ports") or ()), len(spec.get("loadBalancerSourceRanges") or ())
+    if ports * addresses > ELEMENTS_MAX:
+        raise ValueError(f"{ports} ports at {addresses} addresses: above {ELEMENTS_MAX} in all")
+    if ranges > ELEMENTS_MAX:
+        raise ValueError(f"{ranges} ranges of sources: above {ELEMENTS_MAX}")
 
 
 def _port_name(meta: Object, port: Object) -> PortName:

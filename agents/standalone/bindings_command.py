@@ -2,7 +2,8 @@
 
     kvstack bindings --kubeconfig certs/kubernetes/super-admin.conf
 
-    kubeadm:cluster-admins    admin.conf, and API servers towards kubelets ─► cluster-admin
+    kubeadm:cluster-admins    admin.conf ─► cluster-admin
+    kvstack:kubelet-clients   API servers towards kubelets ─► system:kubelet-api-admin
     kvstack:hollow-nodes      nodes.conf ─► system:node
 
 Once per cluster, by a member of system:masters, as kubeadm does it. A binding that is there is left
@@ -21,7 +22,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.flag_rows import CLIENT
 from kvstack.agents.process.settings import cluster_of
-from kvstack.agents.standalone.rbac import ADMINISTRATORS, cluster_role_binding
+from kvstack.agents.standalone.rbac import ADMINISTRATORS, KUBELET_CLIENTS, cluster_role_binding
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.server.certs.cluster_files import HOLLOW_NODES
 from kvstack.component.errors import ConfigError
@@ -39,6 +40,7 @@ TABLE: Final = FlagTable(
 )
 BINDINGS: Final = (
     ADMINISTRATORS,
+    KUBELET_CLIENTS,
     cluster_role_binding(HOLLOW_NODES, "system:node", HOLLOW_NODES),
 )
 

@@ -65,6 +65,7 @@ from kvstack.component.http.serving.listeners import (
     ListenerLimits,
     ServerTls,
 )
+from kvstack.component.http.serving.notices import log_notice
 from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import join_host_port, listen_url
@@ -348,7 +349,7 @@ class ApiServer:
         http = HttpServer(
             [Listener(url, "secure", tls, limits) for url in urls],
             self.site.api,
-            on_notice=lambda line: self._logger.debug(line),
+            on_notice=partial(log_notice, self._logger),
         )
         self.local.attach(http)
         await http.start()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from kvstore.apply.membership import Membership
+from kvstore.apply.quota import NO_LIMIT_BYTES
 from kvstore.raft.model import Entry, HardState, Message, Snapshot, SnapshotMetadata
 
 
@@ -84,6 +85,16 @@ class DiskRoom(Protocol):
         ...
 
     @property
+    def log_bytes(self) -> int:
+        """How much more the log takes without space that others may have taken."""
+        ...
+
+    @property
+    def rows_bytes(self) -> int:
+        """By how much the rows may grow in the same way, as of the database's last commit."""
+        ...
+
+    @property
     def has_raised(self) -> bool:
         """Whether this member's NOSPACE alarm was raised because of the disk; survives restarts."""
         ...
@@ -102,6 +113,7 @@ class AmpleRoom:
 
     is_short = False
     shortage = ""
+    log_bytes = rows_bytes = NO_LIMIT_BYTES
     has_raised = False
 
     def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter

@@ -11,6 +11,7 @@ from kvstore.auth.store import ROOT
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.failpoints import hit
 from kvstore.node.committed import Committed
+from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.internal_requests import propose
 from kvstore.node.maintenance.maintenance_proposals import MaintenanceProposals
 from kvstore.node.parts import Parts
@@ -22,8 +23,9 @@ from kvstore.wire.internal import Field
 class Proposals:
     """Makes the server's own proposals, and makes them again until they are applied."""
 
-    def __init__(self, parts: Parts, committed: Committed) -> None:
+    def __init__(self, parts: Parts, committed: Committed, budget: DiskBudget) -> None:
         self._parts = parts
+        self._budget = budget
         self._committed = committed
         self._publish_again_ns = 0
         self._maintenance = MaintenanceProposals(parts)
@@ -71,8 +73,10 @@ class Proposals:
         # Root may delete every key that is attached to the lease.
         credential = (ROOT, auth.revision) if auth.enabled else NO_CREDENTIAL
         for lease in lessor.due(now_ns):
-            parts.counters.expired_leases += 1
             body = pb.LeaseRevokeRequest(ID=lease).SerializeToString()
+            if not self._fits(Field.LEASE_REVOKE, body):
+                continue  # it is due again after a request timeout
+            parts.counters.expired_leases += 1
             propose(parts, Field.LEASE_REVOKE, body, credential=credential)
         checkpoints = lessor.checkpoints_due(now_ns)
         if checkpoints:
@@ -82,4 +86,9 @@ class Proposals:
                     for lease, remaining_s in checkpoints
                 ]
             )
-            propose(parts, Field.LEASE_CHECKPOINT, request.SerializeToString())
+            body = request.SerializeToString()
+            if self._fits(Field.LEASE_CHECKPOINT, body):
+                propose(parts, Field.LEASE_CHECKPOINT, body)
+
+    def _fits(self, field: Field, body: bytes) -> bool:
+        return not self._budget.is_counting or self._budget.admits(field, body, len(body))

@@ -45,6 +45,7 @@ from kvstore.node.auth.logins import AuthLogins
 from kvstore.node.call_context import UNRESTRICTED, CallContext, Handler
 from kvstore.node.cluster.cluster import Cluster
 from kvstore.node.cluster.leadership import Leadership
+from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.fence import REFUSED as REFUSED_BEHIND_FENCE
 from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
@@ -86,8 +87,10 @@ class Router:
         checker: AuthChecker,
         logins: AuthLogins,
         leadership: Leadership,
+        budget: DiskBudget,
     ) -> None:
         self._parts = parts
+        self._budget = budget
         self._time = parts.time
         self._reads = reads
         self._checker = checker
@@ -242,6 +245,8 @@ class Router:
             data = wrap(field, body, request_id, *credential)
         if len(data) > parts.limits.request_bytes_max:
             return REQUEST_TOO_LARGE
+        if self._budget.is_counting and not self._budget.admits(field, body, len(data)):
+            return NO_SPACE
         pending = parts.replication.pending
         waiter = Waiter(call_id, field, request, body, verdict, credential, callback)
         pending.add(data, waiter)

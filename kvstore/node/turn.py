@@ -39,6 +39,7 @@ from kvstore.node.cluster.disk_watch import DiskWatch
 from kvstore.node.cluster.exchange import Exchange
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.committed import Committed
+from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.installation import Installation
 from kvstore.node.maintenance.checkpointer import Checkpointer
 from kvstore.node.maintenance.long_jobs import LongJobs
@@ -65,6 +66,7 @@ class Node:
     def __init__(self, parts: Parts) -> None:
         """Take the parts of a restored member."""
         self._parts = parts
+        self._budget = DiskBudget(parts)
         self._reads = Reads(parts)
         self._leadership = Leadership(parts, self._reads)
         self._disk_watch = DiskWatch(parts, self._leadership)
@@ -82,12 +84,13 @@ class Node:
             self._checker,
             self._logins,
             self._leadership,
+            self._budget,
         )
         self._streams = Streams(parts, self._leadership, self._checker)
-        self._proposals = Proposals(parts, self._committed)
+        self._proposals = Proposals(parts, self._committed, self._budget)
         self._submission = Submission(parts, self._leadership)
         self._installation = Installation(parts, self._checkpointer, self._jobs)
-        self._exchange = Exchange(parts)
+        self._exchange = Exchange(parts, self._budget)
         self._tick_ns = 0  # when raft's clock moved last; 0: never
         self._tick_due_ns = 0
         self._began_ns = 0  # the first turn
@@ -124,6 +127,7 @@ class Node:
         out, parts, now_ns = Outbox(), self._parts, inbox.now_ns
         time, pending = parts.time, parts.replication.pending
         time.now_ns, time.wall_ms = now_ns, inbox.wall_ms
+        self._budget.begin_turn()
         has_ticked = (now_ns >= self._tick_due_ns or parts.raft.lead == 0) and self._tick(now_ns)
         self._is_quiet = (
             not has_ticked
@@ -166,7 +170,9 @@ class Node:
             parts.host.tasks.deliver(inbox.task_results, out)
         if self._committed.has_over_quota:
             for call_id in self._committed.take_over_quota():
-                self._router.raise_no_space(call_id)
+                refusal = self._router.raise_no_space(call_id)
+                if refusal is not None:
+                    out.refuse(call_id, refusal)
 
     def save(self, inbox: Inbox, out: Outbox) -> bool:
         """Save what answer() deferred: the others have it by now, and it must be on disk here too.

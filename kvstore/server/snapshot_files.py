@@ -21,7 +21,7 @@ from kvstore.failpoints import hit
 from kvstore.raft.model import Snapshot, SnapshotMetadata
 from kvstore.storage.files import EXHAUSTED, Files
 from kvstore.storage.snapshots.file import (
-    NoDescriptorError,
+    NotNowError,
     purge_snapshot_files,
     write_snapshot_file,
 )
@@ -58,11 +58,11 @@ class SnapshotFiles:
     def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
         """Write the snapshot file and its record in the log, synced; free older segments.
 
-        False: no file can be opened now, which is logged; nothing has changed.
+        False: no file can be written now, which is logged; nothing has changed.
         """
         try:
             self._record(Snapshot(metadata, self.describe(membership)))
-        except NoDescriptorError as error:
+        except NotNowError as error:
             self._logger.warning("the snapshot is written later", error=str(error))
             return False
         self._wal.release_to(metadata.index)
@@ -79,7 +79,9 @@ class SnapshotFiles:
         while True:
             try:
                 return self._record(snapshot)
-            except NoDescriptorError as error:
+            except NotNowError as error:
+                if error.needs_space:
+                    raise StorageFatalError(str(error)) from error
                 self._logger.warning("a received snapshot waits", error=str(error))
                 time.sleep(_RETRY_S)
 

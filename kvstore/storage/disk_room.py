@@ -48,6 +48,16 @@ class DiskRoom:
         return bool(self.shortage) or self._wal.preallocation_error is not None
 
     @property
+    def log_bytes(self) -> int:
+        """How much more the log takes without space that others may have taken."""
+        return self._wal.room_bytes
+
+    @property
+    def rows_bytes(self) -> int:
+        """By how much the rows may grow in the same way, as of the database's last commit."""
+        return self._backend.room_bytes()
+
+    @property
     def has_raised(self) -> bool:
         """Whether this member's NOSPACE alarm was raised because of the disk."""
         return self._has_raised

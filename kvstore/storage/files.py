@@ -40,6 +40,7 @@ FILE_MODE: Final = 0o600
 _WRITE_LOCK: Final = struct.pack("hh4xqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _OFD_SETLK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _LOCKED_ELSEWHERE: Final = frozenset({errno.EAGAIN, errno.EACCES})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})  # the disk has no space
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})  # no descriptor is left
 _NOT_SUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 

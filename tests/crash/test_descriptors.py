@@ -13,14 +13,27 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.component.http.serving.notices import OF_DESCRIPTORS
 from kvstack.component.net.descriptors import RESERVE, Descriptors
 from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
-from kvstore.storage.snapshots.file import NoDescriptorError, write_snapshot_file
+from kvstore.storage.snapshots.file import NotNowError, write_snapshot_file
 from kvstore.transport import native
 from tests.support.http.clients import connect
+from tests.support.http.raw_http2 import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame
 from tests.support.servers import Server, etcdctl, running
 from tests.support.waiting import wait_for
 
+H2_GET = (
+    PREFACE
+    + frame(SETTINGS, 0, 0)
+    + frame(
+        # GET / of the scheme http, with an authority: RFC 7541, C.4.1.
+        HEADERS,
+        END_HEADERS | END_STREAM,
+        1,
+        bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff"),
+    )
+)
 LIMIT = 400
 SILENT = 2 * LIMIT
 WAIT_S = 60.0
@@ -32,7 +45,13 @@ import asyncio, os, sys
 from kvstack.component.http.serving.listeners import Listener
 from kvstack.component.http.serving.server import HttpOptions, HttpServer
 
+released = asyncio.Event()
+
 async def handle(request, answer):
+    if request.target == "/wait":
+        await released.wait()
+    if request.target == "/release":
+        released.set()
     answer.send(200, [], str(len(os.listdir("/proc/self/fd"))).encode())
 
 async def main():
@@ -77,6 +96,78 @@ def test_a_store_serves_and_takes_snapshots_beside_connections(tmp_path: Path) -
         assert server.process is not None
         assert server.process.poll() is None
         assert server.stop() == 0
+
+
+@contextlib.contextmanager
+def http_server(kind: str, notices: list[str]) -> Iterator[str]:
+    """Run a server with few descriptors; give its URL, and at the end what it reported."""
+    process = subprocess.Popen(
+        [*WITH_LIMIT, "-c", SERVE, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        assert process.poll() is None
+    finally:
+        notices += process.communicate("")[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [
+        pytest.param("native", "h1", marks=NATIVE),
+        pytest.param("native", "h2", marks=NATIVE),
+        ("portable", "h1"),
+    ],
+)
+def test_connections_that_are_idle_keep_nobody_out(kind: str, protocol: str) -> None:
+    """One request each, and then silence: whoever holds many loses some, and others are served."""
+
+    async def scenario(url: str) -> None:
+        port = int(url.rpartition(":")[2])
+        first = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" if protocol == "h1" else H2_GET
+        async with connect(url, "h1") as waiting:
+            slow = asyncio.create_task(waiting.ask("GET", "/wait"))
+            with contextlib.ExitStack() as stack:
+
+                def ask(host: str) -> socket.socket:
+                    client = socket.create_connection(("127.0.0.1", port), WAIT_S, (host, 0))
+                    client.sendall(first)
+                    return stack.enter_context(client)
+
+                asked = [ask("127.0.0.1") for _ in range((LIMIT - RESERVE) // 2)]
+                other = ask("127.0.0.2")
+                asked += [ask("127.0.0.1") for _ in range((LIMIT - RESERVE) // 2)]
+                for _ in range(5):
+                    async with connect(url, "h1") as client:
+                        count = int((await client.ask("GET", "/count")).body)
+                        assert count <= LIMIT - RESERVE + 3
+                assert other.recv(1 << 16)  # its answer
+                assert not is_ended(other)  # its host has one connection
+                gone = [each for each in asked if await asyncio.to_thread(is_ended, each)]
+                assert gone
+            async with connect(url, "h1") as client:
+                await client.ask("GET", "/release")
+            assert (await slow).status == 200  # nor is who waits for an answer
+
+    notices: list[str] = []
+    with http_server(kind, notices) as url:
+        asyncio.run(scenario(url))
+    assert all(notice.startswith(OF_DESCRIPTORS) for notice in notices), notices
+    assert notices or kind == "portable"  # which closes connections without a word
+
+
+def is_ended(client: socket.socket) -> bool:
+    """Read what there is; tell whether the server has closed the connection."""
+    client.setblocking(False)
+    try:
+        while client.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
 
 
 @pytest.mark.parametrize("kind", [pytest.param("native", marks=NATIVE), "portable"])
@@ -197,7 +288,7 @@ def test_a_snapshot_without_a_descriptor_is_tried_again(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_descriptor(), hard))
     try:
-        with pytest.raises(NoDescriptorError, match=r"cannot write snapshot .*Too many open files"):
+        with pytest.raises(NotNowError, match=r"cannot write snapshot .*Too many open files"):
             write_snapshot_file(tmp_path, snapshot)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -29,6 +29,8 @@ PUTS_MAX = 10_000
 NO_SPACE = (Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 SNAPSHOT_NEEDS_MIB = 256  # 128 are left free, the rest is room for the copy and the log
 VALUE = bytes(60_000)
+LONG = b"x" * 500  # of a key
+LONG_KEYS = 150_000
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
 
 
@@ -196,6 +198,121 @@ def test_one_full_disk_in_a_cluster(tmp_path: Path) -> None:
             filler.unlink()
             wait_for(lambda: raised(client) == [], "the end of the alarm")
             wait_for(lambda: may_put(client), "puts")
+
+
+def refusal_of(client: Client, request: pb.DeleteRangeRequest) -> tuple[int, str] | None:
+    """Delete; return why that was refused, None: it was not."""
+    try:
+        client.call(rpc.DELETE_RANGE, request)
+    except grpc.RpcError as error:
+        return status(error)
+    return None
+
+
+def count_of(client: Client, key: bytes, end: bytes) -> int:
+    request = pb.RangeRequest(key=key, range_end=end, count_only=True)
+    return int(client.call(rpc.RANGE, request).count)
+
+
+def put_long_keys(client: Client, count: int) -> None:
+    """Put keys whose rows take more space than is kept back, once they are deleted."""
+    for first in range(0, count, 100):
+        puts = [pb.PutRequest(key=b"%06d" % (first + each) + LONG) for each in range(100)]
+        client.call(rpc.TXN, pb.TxnRequest(success=[pb.RequestOp(request_put=e) for e in puts]))
+
+
+def test_a_delete_whose_rows_do_not_fit_is_refused(tmp_path: Path) -> None:
+    """One small request may take any space: as an entry of the log it ended every start, too."""
+    with small_disk(tmp_path / "disk", 2 * DISK_MIB) as disk:
+        server = ours(disk.path / "data")
+        server.log_path = tmp_path / "log"
+        with running(server), Client(server.endpoint) as client:
+            put_long_keys(client, LONG_KEYS)
+            lease = client.call(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=3600)).ID
+            client.call(rpc.PUT, pb.PutRequest(key=b"leased", lease=lease))
+            filler = disk.fill()
+            wait_for(lambda: bool(raised(client)), "the alarm")
+            everything = pb.DeleteRangeRequest(key=b"0", range_end=b"2")
+            op = pb.RequestOp(request_delete_range=everything)
+            nested = pb.RequestOp(request_txn=pb.TxnRequest(failure=[op]))
+            assert client.refused(rpc.DELETE_RANGE, everything) == NO_SPACE
+            assert client.refused(rpc.TXN, pb.TxnRequest(success=[op])) == NO_SPACE
+            assert client.refused(rpc.TXN, pb.TxnRequest(success=[nested])) == NO_SPACE
+            assert count_of(client, b"0", b"2") == LONG_KEYS
+            some = pb.DeleteRangeRequest(key=b"0", range_end=b"000100")
+            assert client.call(rpc.DELETE_RANGE, some).deleted == 100
+            client.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease))
+            assert client.range(b"leased", b"").count == 0
+            filler.unlink()
+            wait_for(lambda: raised(client) == [], "the end of the alarm")
+            assert client.call(rpc.DELETE_RANGE, everything).deleted == LONG_KEYS - 100
+            assert server.stop() == 0
+
+
+def test_deletes_go_on_until_the_log_is_at_its_end(tmp_path: Path) -> None:
+    """They are refused then, whatever they delete, and nothing is lost."""
+    with small_disk(tmp_path / "disk", DISK_MIB) as disk:
+        server = ours(disk.path / "data")
+        server.log_path = tmp_path / "log"
+        with running(server):
+            with Client(server.endpoint) as client:
+                client.put(b"0", b"v")
+                filler = disk.fill()
+                wait_for(lambda: bool(raised(client)), "the alarm")
+                request = pb.DeleteRangeRequest(key=bytes(1 << 20))
+                count = 0
+                while (refusal := refusal_of(client, request)) is None:
+                    count += 1
+                    assert count < 2 * SEGMENT_MIB, "more deletes than the log has room for"
+                assert refusal == NO_SPACE
+                assert count > SEGMENT_MIB  # what is left of this segment, and the next one
+                small = pb.DeleteRangeRequest(key=b"0")
+                while (refusal := refusal_of(client, small)) is None:
+                    pass  # what a large one left
+                assert client.range(b"0", b"").count == 0
+            server.kill()
+            server.start()
+            with Client(server.endpoint) as client:
+                assert client.range(b"0", b"").count == 0
+                assert client.refused(rpc.DELETE_RANGE, request) == NO_SPACE
+                filler.unlink()
+                wait_for(lambda: raised(client) == [], "the end of the alarm")
+                assert refusal_of(client, request) is None
+                assert may_put(client)
+            assert server.stop() == 0
+
+
+def test_a_follower_without_space_waits_for_some(tmp_path: Path) -> None:
+    """The others go on with deletes; it takes their entries when it has space again."""
+    with small_disk(tmp_path / "disk", DISK_MIB + 3 * SEGMENT_MIB) as disk:
+        servers = [ours(tmp_path / "a", name="a"), ours(tmp_path / "b", name="b")]
+        full = ours(disk.path / "data", name="c")
+        full.log_path = tmp_path / "c.log"
+        with (
+            together([*servers, full]),
+            Client(servers[0].endpoint) as client,
+            Client(full.endpoint) as its,
+        ):
+            leader = its.call(rpc.STATUS, pb.StatusRequest()).leader
+            own = its.call(rpc.STATUS, pb.StatusRequest()).header.member_id
+            if leader == own:
+                target = client.call(rpc.STATUS, pb.StatusRequest()).header.member_id
+                its.call(rpc.MOVE_LEADER, pb.MoveLeaderRequest(targetID=target))
+            client.put(b"0", b"v")
+            filler = disk.fill()
+            wait_for(lambda: bool(raised(client)), "the alarm")
+            request = pb.DeleteRangeRequest(key=bytes(1 << 20))
+            for _ in range(2 * SEGMENT_MIB + 10):  # more than its log has room for
+                client.call(rpc.DELETE_RANGE, request)
+            assert client.call(rpc.DELETE_RANGE, pb.DeleteRangeRequest(key=b"0")).deleted == 1
+            assert full.process is not None
+            assert full.process.poll() is None
+            read = pb.RangeRequest(key=b"0", serializable=True)
+            assert its.call(rpc.RANGE, read).count == 1  # as of before
+            filler.unlink()
+            wait_for(lambda: raised(client) == [], "the end of the alarm")
+            wait_for(lambda: its.call(rpc.RANGE, read).count == 0, "the entries of the others")
+            assert may_put(client)
 
 
 def test_an_alarm_of_an_operator_stays(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
     service ─► ready nodes ─► status.loadBalancer.ingress     unless another Service has the port
 
-The proxy of every node leads what comes for these addresses to the Service. Services of another
-class are left to it. Ports that nodes need for themselves are given to nobody, and a port goes to
-the Service that is oldest; the others wait, and an Event says for whom.
+The proxy of every node leads what comes for these addresses to the Service. A node writes its own
+addresses: what is no address of a machine, or is in a range of pods, is left out. Services of
+another class are left to it. Ports that nodes need for themselves are given to nobody, and a port
+goes to the Service that is oldest; the others wait, and an Event says for whom.
 """
 
-from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, SERVICES
@@ -104,22 +106,51 @@ def _with_ingress(service: Object, ingress: list[Object]) -> Update:
     return Update(SERVICES, {**service, "status": status}, "status")
 
 
-def _age(service: Object) -> tuple[str, str]:
-    return service["metadata"].get("creationTimestamp") or "", key_of(service)
+def _age(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("creationTimestamp") or "", key_of(obj)
 
 
 def _addresses(nodes: Iterable[Object]) -> list[str]:
     """Return where nodes are reached that can be sent to."""
-    found = set()
-    for node in nodes:
+    found: set[str] = set()
+    pods: list[IPv4Network | IPv6Network] = []
+    for node in sorted(nodes, key=_age):  # ranges of a newer node take nothing from an older one
         status, meta = node.get("status") or {}, node["metadata"]
+        pods += _pod_ranges(node)
         if EXCLUDED in (meta.get("labels") or {}) or not _is_ready(status):
             continue
-        every = status.get("addresses") or ()
-        for each in every:
-            if each["type"] == "InternalIP" and not ip_address(each["address"]).is_loopback:
-                found.add(each["address"])
+        own = _internal_addresses(status)
+        found.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
     return sorted(found)
+
+
+def _internal_addresses(status: Object) -> list[str]:
+    given = status.get("addresses") or ()
+    texts = [each.get("address", "") for each in given if each.get("type") == "InternalIP"]
+    return [each for each in texts if _is_of_a_machine(each)]
+
+
+def _is_of_a_machine(text: str) -> bool:
+    """Whether an address may be one of a machine that others reach."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    is_special = (
+        address.is_loopback
+        or address.is_unspecified
+        or address.is_multicast
+        or address.is_link_local
+        or "%" in text
+        or text == "255.255.255.255"
+    )
+    return not is_special
+
+
+def _pod_ranges(node: Object) -> Iterator[IPv4Network | IPv6Network]:
+    for each in (node.get("spec") or {}).get("podCIDRs") or ():
+        with suppress(ValueError):
+            yield ip_network(each, strict=False)
 
 
 def _is_ready(status: Object) -> bool:

@@ -88,7 +88,7 @@ class PageReader:
         try:
             async with asyncio.timeout(self._options.timeout_s):
                 text = await fetch(address, page.target, _HEADERS, self._options.bytes_max)
-            await asyncio.to_thread(self._readings.take, name, name, text)
+            await self._readings.take(name, name, text)
         except (UnreadableError, ReadingError, TimeoutError) as error:
             why = str(error) or f"no answer within {self._options.timeout_s} s"
             self._readings.missed(name, why)

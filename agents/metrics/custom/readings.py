@@ -1,6 +1,6 @@
 """The last two readings of each source of Prometheus' text, and what metrics are by them.
 
-    readings.take("default/web", uid, text)
+    await readings.take("default/web", uid, text)
     readings.value("default/web", rule, matches)      the sum of the series that match
     readings.by_label("ingress", rule, matches, "service")      the sum for each value of a label
     readings.series("queue", rule, matches)           each of them by itself
@@ -10,13 +10,14 @@ round. Who says what a page holds may be anybody: samples that no rule names are
 that are kept have limits.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.custom.rules import Rule
-from kvstack.agents.metrics.exposition_reader import ReadingError, read
+from kvstack.agents.metrics.exposition_reader import PageReader, ReadingError, Sample, pieces
 from kvstack.component.logger import Logger
 
 Labels: TypeAlias = Mapping[str, str]
@@ -67,20 +68,26 @@ class Readings:
             del self._taken[key]
         self._lost &= kept
 
-    def take(self, key: str, uid: str, text: str) -> None:
-        """Take what a source told; raises ReadingError. uid: another one has no past."""
+    async def take(self, key: str, uid: str, text: str) -> None:
+        """Take what a source told, in steps; raises ReadingError. uid: another one has no past."""
         values: dict[str, dict[Series, float]] = {}
-        for sample in read(text, self._samples):
-            if not isfinite(sample.value) or abs(sample.value) > _VALUE_MAX:
-                raise ReadingError(f"{sample.name} is {sample.value}, above {_VALUE_MAX:g}")
-            series = values.setdefault(sample.name, {})
-            series[tuple(sorted(sample.labels.items()))] = sample.value
-            if len(series) > self._series_max:
-                raise ReadingError(f"{sample.name} has more than {self._series_max} series")
+        reader = PageReader(self._samples)
+        for piece in pieces(text):
+            for sample in reader.read(piece):
+                self._add(sample, values)
+            await asyncio.sleep(0)
         self._lost.discard(key)
         old = self._taken.get(key)
         before = old[0] if old is not None and old[0].uid == uid else None
         self._taken[key] = (_Scrape(uid, self._clock.now_s(), values), before)
+
+    def _add(self, sample: Sample, values: dict[str, dict[Series, float]]) -> None:
+        if not isfinite(sample.value) or abs(sample.value) > _VALUE_MAX:
+            raise ReadingError(f"{sample.name} is {sample.value}, above {_VALUE_MAX:g}")
+        series = values.setdefault(sample.name, {})
+        series[tuple(sorted(sample.labels.items()))] = sample.value
+        if len(series) > self._series_max:
+            raise ReadingError(f"{sample.name} has more than {self._series_max} series")
 
     def missed(self, key: str, why: str) -> None:
         """Note that a source could not be read; it is logged once."""

@@ -94,7 +94,7 @@ class Scraper:
                 address, path = self._page_address(pod)
                 async with asyncio.timeout(self._options.timeout_s):
                     text = await fetch(address, path, _HEADERS, self._options.bytes_max)
-                self._readings.take(key, pod["metadata"]["uid"], text)
+                await self._readings.take(key, pod["metadata"]["uid"], text)
             except (UnreadableError, ReadingError, TimeoutError) as error:
                 why = str(error) or f"no answer within {self._options.timeout_s} s"
                 self._readings.missed(key, why)

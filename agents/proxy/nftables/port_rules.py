@@ -6,7 +6,7 @@ A chain of one endpoint jumps nowhere: it translates. With session affinity each
 chain and a set of the clients that are to come back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
@@ -42,6 +42,8 @@ class Value(NamedTuple):
 
     verdict: str = ""
     comment: str = ""
+    since: str = ""
+    """When the Service was created that it leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class _Writer:
         comment = ""
         if container in (NO_ENDPOINTS, NO_ENDPOINT_NODE_PORTS):
             comment = self._port.name.text[:_COMMENT_BYTES_MAX]
-        self._found.elements[Element(container, key)] = Value(verdict, comment)
+        since = self._port.since if verdict else ""
+        self._found.elements[Element(container, key)] = Value(verdict, comment, since)
 
     def _at(self, address: str) -> str:
         return f"{address} . {self._port.protocol} . {self._port.port}"
@@ -107,9 +110,16 @@ class _Writer:
         else:
             self._add(NO_ENDPOINTS, where, _refusal(served.internal))
 
+    def _outside(self, addresses: Iterable[str]) -> list[str]:
+        """Return the addresses without cluster IPs, which are those of other Services."""
+        ranges = [ip_network(each) for each in self._layout.service_ranges]
+        return [
+            each for each in addresses if not any(ip_address(each) in range_ for range_ in ranges)
+        ]
+
     def _serve_external(self) -> None:
         served, port = self._served, self._port
-        addresses = (*port.external_ips, *port.balancer_ips)
+        addresses = self._outside((*port.external_ips, *port.balancer_ips))
         if served.has_any:
             chain = f"external-{self._base}"
             self._found.chains[chain] = tuple(self._from_outside())
@@ -152,7 +162,7 @@ class _Writer:
             sources += port.balancer_ips  # as which the node itself may arrive
         chain = f"firewall-{self._base}"
         self._found.chains[chain] = (f"{self._x} saddr != {{ {', '.join(sources)} }} drop",)
-        for address in port.balancer_ips:
+        for address in self._outside(port.balancer_ips):
             self._add(FIREWALL_IPS, self._at(address), f"goto {chain}")
 
     def _to(self, endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

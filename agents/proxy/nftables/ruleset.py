@@ -8,7 +8,7 @@
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
 before 6.2 still count the map's element that led there. An element that several ports want (a
 hairpin of one pod, an external address that two Services claim) is there while one of them does;
-the first by name decides where it leads.
+the oldest decides where it leads, so that nobody takes what another Service has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,7 +156,9 @@ class Ruleset:
         owners = self._owners.get(element)
         if not owners:
             return None
-        return owners[min(owners)] if len(owners) > 1 else next(iter(owners.values()))
+        if len(owners) == 1:
+            return next(iter(owners.values()))
+        return owners[min(owners, key=lambda name: (owners[name].since, name))]
 
     def _elements(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

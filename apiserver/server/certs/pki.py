@@ -1,12 +1,14 @@
 """The certificates of a whole cluster in one directory, as kubeadm lays them out.
 
-ca            signs apiserver (shown to clients), apiserver-kubelet-client (shown to kubelets) and
-              admin, both of kubeadm:cluster-admins, and super-admin (system:masters)
+ca            signs apiserver (shown to clients), apiserver-kubelet-client (shown to kubelets),
+              admin (of kubeadm:cluster-admins) and super-admin (of system:masters)
 front-proxy-ca  signs front-proxy-client
 sa.key, sa.pub  sign and verify tokens of service accounts
 
 The administrator has the rights of a ClusterRoleBinding, which may be taken away; nothing restricts
 the super-admin, whose kubeconfig `super-admin.conf` is beside the directory, for repairs of RBAC.
+The user that kubelets are shown is in no group: an address that a node gives may lead to the API
+server itself, where that user has a kubelet's pages and nothing else.
 """
 
 from pathlib import Path
@@ -26,7 +28,7 @@ from kvstack.component.logger import Logger
 ADMIN: Final = "kubernetes-admin"
 SUPER_ADMIN: Final = "kubernetes-super-admin"
 _TOKENS: Final = "sa"
-KUBELET_CLIENT: Final = Profile("kube-apiserver-kubelet-client", groups=(CLUSTER_ADMINS,))
+KUBELET_CLIENT: Final = Profile("kube-apiserver-kubelet-client")
 ADMINISTRATORS: Final = (
     ("admin", Profile(ADMIN, groups=(CLUSTER_ADMINS,))),
     ("super-admin", Profile(SUPER_ADMIN, groups=(PRIVILEGED,))),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 from kvstore.batch import Inbox
 from kvstore.failpoints import armed, hit
+from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.parts import Parts
 from kvstore.raft.model import Message, MessageType, Snapshot
 
@@ -29,14 +30,16 @@ _NOTIFICATION_DELAY_NS: Final = MILLISECOND_NS
 _SINGLE_APPENDS_MIN: Final = 3  # in a row, until another one is expected
 _LATE_ACKNOWLEDGEMENTS_WAIT_NS: Final = MILLISECOND_NS
 _FORWARDED: Final = frozenset({MessageType.PROP, MessageType.READ_INDEX})
+_WRITTEN: Final = frozenset({MessageType.PROP, MessageType.APP})
 _FORWARDED_NS: Final = 100 * MILLISECOND_NS  # most requests are committed within that time
 
 
 class Exchange:
     """One member's messages and snapshots to and from the others."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, budget: DiskBudget) -> None:
         self._parts = parts
+        self._budget = budget
         self._due: dict[int, Message] = {}  # SNAP messages to send after the next commit, by member
         self._in_flight: dict[int, int] = {}  # member → index of the snapshot being sent to it
         self._retained: list[tuple[int, int]] = []  # (until when, index the log must reach back to)
@@ -64,6 +67,8 @@ class Exchange:
         for message in inbox.messages:
             if armed and hit("raftDropHeartbeat") is not None:
                 continue
+            if self._budget.is_counting and not self._fits(message):
+                continue  # as if it was lost: it is sent again, and fits once there is space
             if message.type == MessageType.SNAP:
                 self._has_received = True
             elif message.type in _FORWARDED:
@@ -82,6 +87,12 @@ class Exchange:
             for member in self._failed:
                 raft.report_snapshot(member, ok=False)
             self._failed = []
+
+    def _fits(self, message: Message) -> bool:
+        """Tell whether the disk has room for what a message asks to write."""
+        if message.type not in _WRITTEN or not message.entries:
+            return True
+        return self._budget.admits_entries(message.entries)
 
     def drop_received(self) -> None:
         """Delete databases of received snapshots that raft did not use."""

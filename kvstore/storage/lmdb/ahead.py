@@ -31,6 +31,7 @@ class AheadBlocks:
         """Reserve nothing yet."""
         self._path = data_path
         self._reserved_bytes = 0  # from the start of the file
+        self._is_refused = False  # whether the file system cannot reserve blocks
         self.shortage = ""  # why the reserve is not complete; empty: it is
 
     def is_due(self, used_bytes: int) -> bool:
@@ -44,7 +45,8 @@ class AheadBlocks:
             self._reserve(wanted_bytes)
         except OSError as error:
             has_bytes = free_bytes(self._path)
-            if not is_refused(error) or has_bytes < AHEAD_BYTES:
+            self._is_refused = is_refused(error)
+            if not self._is_refused or has_bytes < AHEAD_BYTES:
                 self._reserve_less(wanted_bytes)
                 self.shortage = (
                     f"cannot reserve {AHEAD_BYTES} bytes beyond the {used_bytes} in use of "
@@ -52,6 +54,12 @@ class AheadBlocks:
                 )
                 return
         self.shortage = ""
+
+    def room_bytes(self, used_bytes: int) -> int:
+        """Return how many bytes beyond used_bytes are reserved, or stand for that."""
+        if self._is_refused:
+            return free_bytes(self._path)
+        return max(self._reserved_bytes - used_bytes, 0)
 
     def give_back(self, used_bytes: int) -> None:
         """Free all but STEP_BYTES of the reserve, for a copy of the database; raises OSError."""

@@ -17,6 +17,7 @@ from typing import Final
 import lmdb
 
 from kvstack.component.errors import ComponentError
+from kvstore.apply.quota import NO_LIMIT_BYTES
 from kvstore.backend import Table
 from kvstore.errors import DataDirError, DefragmentError, KvstoreError, StorageFatalError
 from kvstore.failpoints import hit
@@ -117,6 +118,16 @@ class LmdbBackend(LmdbTables):
         if ahead.shortage:
             self._extend_ahead(ahead)
         return ahead.shortage
+
+    def room_bytes(self) -> int:
+        """Return by how much the rows may grow into space that is kept back, as of the last commit.
+
+        Free pages count, unless a reader may still hold them.
+        """
+        if self._ahead is None:
+            return NO_LIMIT_BYTES
+        free_pages_bytes = 0 if self.readers() else self._used_bytes - self._size_in_use_bytes
+        return self._ahead.room_bytes(self._used_bytes) + max(free_pages_bytes, 0)
 
     def _extend_ahead(self, ahead: AheadBlocks) -> None:
         if self._defragmentation is None:  # its copy may have been given what is missing

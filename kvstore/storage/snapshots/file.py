@@ -19,7 +19,7 @@ from google_crc32c import extend
 
 from kvstore.errors import CorruptionError, StorageFatalError
 from kvstore.raft.model import Snapshot
-from kvstore.storage.files import EXHAUSTED, Files, OsFiles, write_file
+from kvstore.storage.files import EXHAUSTED, FULL, Files, OsFiles, write_file
 from kvstore.wire.raft_codec import decode_snapshot, encode_snapshot
 from kvstore.wire.varint import WireError, read_field, varint
 
@@ -38,8 +38,13 @@ class SnapshotFile(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
-class NoDescriptorError(Exception):
-    """The process or the machine has no descriptor left for a file."""
+class NotNowError(Exception):
+    """There is no descriptor, or no space on the disk, for a file now."""
+
+    def __init__(self, text: str, *, needs_space: bool) -> None:
+        """needs_space: whether the disk is full."""
+        super().__init__(text)
+        self.needs_space = needs_space
 
 
 def encode_snapshot_file(snapshot: Snapshot) -> bytes:
@@ -70,7 +75,8 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
     """Write a snapshot under its name, durably; return the path.
 
     Raises ValueError for a snapshot at index 0, StorageFatalError if the disk fails, and
-    NoDescriptorError if no file can be opened now: nothing is lost, and it may be tried again.
+    NotNowError if there is no descriptor or no space: nothing is lost, as the log does not name the
+    file yet, and it may be tried again.
     """
     index, term = snapshot.metadata.index, snapshot.metadata.term
     if index == 0:
@@ -83,11 +89,12 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
         files.rename(temporary, path)
         files.sync_directory(directory)
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to report
-            files.remove(temporary)
+        for each in (temporary, path):  # the log names neither
+            with suppress(OSError):  # the first error is the one to report
+                files.remove(each)
         text = f"cannot write snapshot {path}: {error.strerror or error}"
-        if error.errno in EXHAUSTED:
-            raise NoDescriptorError(text) from error
+        if error.errno in EXHAUSTED | FULL:
+            raise NotNowError(text, needs_space=error.errno in FULL) from error
         raise StorageFatalError(text) from error
     return path
 

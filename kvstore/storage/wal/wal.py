@@ -12,9 +12,10 @@ refused when a log is opened.
 
 A segment is preallocated with zeros, so that a sync need not write the length of the file, nor any
 write need space that others may take. The next one is preallocated by the first save to the current
-one, so a full disk is noticed while a whole segment is left. Reserving blocks takes well under a
-tenth of a millisecond where the file system supports it, too little for a background thread to be
-worth it. If it fails, `preallocation_error` says so; `make_room` and the cut try again.
+one, so a full disk is noticed while a whole segment is left. Entries that do not fit into what is
+left of a segment begin the next one. Reserving blocks takes well under a tenth of a millisecond
+where the file system supports it, too little for a background thread to be worth it. If it fails,
+`preallocation_error` says so; `make_room` and the cut try again.
 
 Segments are locked as etcd locks them: from the one that holds the start snapshot to the last, so
 that neither a second process nor a purge touches what is needed.
@@ -58,6 +59,9 @@ from kvstore.storage.wal.segment import (
 from kvstore.wire.raft_codec import encode_hard_state
 
 SEGMENT_BYTES: Final = 64_000_000  # etcd's: not 64 MiB
+NEAR_END_BYTES: Final = 16 << 20  # of a segment: more than most saves write
+RECORD_BYTES_MAX: Final = 64  # of an entry's record, without its data
+OPENING_BYTES_MAX: Final = 4096  # of the records that a segment begins with
 
 _OS_FILES: Final = OsFiles()
 _LEFTOVERS: Final = (TEMPORARY_SUFFIX, BROKEN_SUFFIX)
@@ -178,8 +182,10 @@ class Wal:
         """Begin what save does with sync; nothing is durable before finish_save returns."""
         if self._refusal is not None:
             self._refuse()
-        offset = self.tail_offset
+        offset, handle = self.tail_offset, self._handle
         self._append(hard_state, entries)
+        if handle != self._handle:  # of the next segment
+            offset = 0
         began_ns = monotonic_ns()
         self._files.begin_writeback(self._handle, offset, self.tail_offset - offset)
         self._begun_ns = monotonic_ns() - began_ns
@@ -203,6 +209,12 @@ class Wal:
         self._write(self._take_unwritten_state() + self._snapshot_record(snapshot))
         self._last_index = max(self._last_index, snapshot.index)
         self._sync()
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes more need no block that the log does not have yet."""
+        tail_bytes = max(self._segment_bytes - self.tail_offset, 0) if self._tail_is_reserved else 0
+        return tail_bytes + (0 if self._next is None else self._segment_bytes)
 
     def make_room(self) -> str:
         """Try once more to preallocate the next segment if that failed; return why it fails.
@@ -369,6 +381,8 @@ class Wal:
 
     def _append(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         """Write entries, then the state unless it is None or empty."""
+        if entries and self.tail_offset + NEAR_END_BYTES > self._segment_bytes:
+            self._cut_before(entries)
         data = self._take_unwritten_state()
         crc, state = self._crc, b""
         if hard_state is not None and hard_state != EMPTY_HARD_STATE:
@@ -381,6 +395,14 @@ class Wal:
             self._crc = crc
         if entries:
             self._last_index = entries[-1].index
+
+    def _cut_before(self, entries: Sequence[Entry]) -> None:
+        """Go on in the next segment if entries have blocks there, and not in this one."""
+        size_bytes = sum(RECORD_BYTES_MAX + len(entry.data) for entry in entries)
+        fits_here = self.tail_offset + size_bytes <= self._segment_bytes
+        fits_there = OPENING_BYTES_MAX + size_bytes <= self._segment_bytes
+        if not fits_here and fits_there and self._next is not None:
+            self._cut()
 
     def _make_durable(self) -> None:
         """Sync what is written, and go on in the next segment if this one is full."""

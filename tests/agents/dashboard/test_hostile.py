@@ -200,16 +200,16 @@ EVIL = """<!doctype html><title>evil</title><script>
   const send = (options) => fetch(path, {method: 'POST', credentials: 'include', ...options})
     .then((answer) => answer.type + answer.status, (error) => String(error));
   const attempts = [
-    send({mode: 'no-cors', body: new Blob([body('forged-1')])}),
-    send({mode: 'no-cors', body: body('forged-2')}),
-    send({headers: {'Content-Type': 'application/json'}, body: body('forged-3')}),
-    send({method: 'GET'}),
-    new Promise((resolve) => {
+    () => send({mode: 'no-cors', body: new Blob([body('forged-1')])}),
+    () => send({mode: 'no-cors', body: body('forged-2')}),
+    () => send({headers: {'Content-Type': 'application/json'}, body: body('forged-3')}),
+    () => send({method: 'GET'}),
+    () => new Promise((resolve) => {
       const socket = new WebSocket(path.replace('http', 'ws') + '?watch=1');
       socket.onopen = () => resolve('open');
       socket.onerror = () => resolve('refused');
     }),
-    new Promise((resolve) => {
+    () => new Promise((resolve) => {
       const frame = document.createElement('iframe');
       frame.src = target + '/ui/';
       frame.onload = () => {
@@ -223,7 +223,11 @@ EVIL = """<!doctype html><title>evil</title><script>
     }),
   ];
   window.results = attempts.map(() => '');
-  attempts.forEach((each, number) => each.then((result) => { window.results[number] = result; }));
+  // One after another: when a server asks for a certificate, the browser ends all its connections
+  // with the server once it knows that it has none.
+  (async () => {
+    for (const [number, attempt] of attempts.entries()) window.results[number] = await attempt();
+  })();
 </script>"""
 
 

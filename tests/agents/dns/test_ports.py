@@ -17,7 +17,7 @@ from kvstack.agents.dns import tcp_port
 from kvstack.agents.dns.clients import KNOWN_MAX, Clients
 from kvstack.agents.dns.cluster import VERIFIED, Options
 from kvstack.agents.dns.pages import DnsPages
-from kvstack.agents.dns.server import DnsServer, DnsSettings, networks_of
+from kvstack.agents.dns.server import ADDRESSES_MAX, DnsServer, DnsSettings, networks_of
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.agents.dns.tcp_port import OF_CLIENT_MAX, TcpPort
 from kvstack.component.errors import ConfigError
@@ -171,6 +171,28 @@ def test_nodes_and_their_pods_may_ask() -> None:
 
     asyncio.run(body())
     assert networks_of({}) == ()
+
+
+def test_a_node_that_claims_the_world_lets_nobody_ask() -> None:
+    """What a node says of itself is neither checked by the API nor believed here."""
+    hostile = ["0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8", "nonsense", "10.244.1.0/24"]
+    addresses = [{"type": "InternalIP"}, {"address": "nonsense"}, {"address": "fe80::1%a}"}]
+    addresses += [{"address": f"192.0.2.{each}"} for each in range(200)]
+    node = {"spec": {"podCIDRs": hostile}, "status": {"addresses": addresses}}
+    found = networks_of(node)
+    assert found[0] == ip_network("10.244.1.0/24")
+    assert len(found) <= 1 + ADDRESSES_MAX
+    assert all(each.prefixlen >= 24 for each in found)
+
+
+def test_forged_addresses_take_nobodys_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvstack.agents.dns.clients.KNOWN_MAX", 100)
+    clients = Clients([ip_network("10.0.0.0/24")], per_second=3)
+    clients.begin(10.0)
+    for each in range(300):
+        assert not clients.admits(f"192.0.{each // 250}.{each % 250}")
+    assert clients.refused == 300
+    assert clients.admits("10.0.0.7")
 
 
 def test_one_client_does_not_take_the_turns_of_another() -> None:

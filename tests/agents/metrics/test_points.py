@@ -1,5 +1,9 @@
 """Rates of two readings, and what kubelets tell."""
 
+import asyncio
+import gc
+import time
+
 import pytest
 
 from kvstack.agents.metrics import readings
@@ -9,6 +13,7 @@ from kvstack.agents.metrics.readings import (
     ContainerUsage,
     Reading,
     Usage,
+    read_page_of_others,
     read_resource_page,
 )
 
@@ -55,6 +60,48 @@ def test_a_node_of_too_many_containers_is_refused(monkeypatch: pytest.MonkeyPatc
     lines = [f'container_start_time_seconds{{container="{each}"}} 1\n' for each in "ab"]
     with pytest.raises(ReadingError, match="more than 1 containers"):
         read_resource_page("".join(lines), 0)
+
+
+CPU = "container_cpu_usage_seconds_total"
+PAGE_BYTES = 4 << 20
+_LABELS = ",".join(f'l{each}=".."' for each in range(60))
+HOSTILE = {
+    "samples": "".join(f'{CPU}{{container="c{each}",pod="p"}} 1\n' for each in range(4_999)) * 9,
+    "labels": f"{CPU}{{{_LABELS}}} 1.5\n" * 9_000,
+    "empty lines": "\n" * 399_999,
+    "comments": "# a\n" * 399_999,
+    "long lines": f'{CPU}{{a="{"x" * 16_000}"}} 1\n' * 250,
+    "escapes": f'{CPU}{{a="{chr(92) * 16_000}"}} 1\n' * 250,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_page_of_others_holds_nobody_up(name: str) -> None:
+    """A node may send what it likes, every 15 seconds, to the loop of the API server."""
+    text = HOSTILE[name][:PAGE_BYTES].rpartition("\n")[0]
+    steps: list[float] = []
+
+    async def read() -> None:
+        task = asyncio.get_running_loop().create_task(read_page_of_others(text, 0))
+        while not task.done():
+            began_s = time.thread_time()  # what others on the machine do does not count
+            await asyncio.sleep(0)
+            steps.append(time.thread_time() - began_s)
+        await task
+
+    gc.collect()
+    gc.disable()  # the collector looks at what all other tests have left
+    try:
+        asyncio.run(read())
+    finally:
+        gc.enable()
+    assert len(steps) > 5
+    assert max(steps) < 0.05
+
+
+def test_lines_have_a_limit() -> None:
+    with pytest.raises(ReadingError, match="more than 400000 lines"):
+        read_resource_page("\n" * 400_001, 0)
 
 
 def test_a_rate_takes_two_readings() -> None:

@@ -14,7 +14,7 @@ from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
 from kvstack.agents.proxy.nftables.names import endpoint_base, service_base
 from kvstack.agents.proxy.nftables.port_rules import rules_of
 from kvstack.agents.proxy.nftables.ruleset import Ruleset, TableContents
-from kvstack.agents.proxy.services import PortName
+from kvstack.agents.proxy.services import Family, PortName
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 
 
@@ -136,21 +136,94 @@ def test_two_services_of_one_pod_share_its_hairpin() -> None:
     assert "delete element ip kube-proxy hairpin-connections" in table.change()
 
 
-def test_of_two_services_that_claim_an_address_the_first_by_name_has_it() -> None:
+def claim(name: str, ip: str, since: str, claimed: str = "203.0.113.9") -> dict[str, Any]:
+    """Return a Service that wants an address of outside."""
+    obj = service(name, clusterIP=ip, externalIPs=[claimed])
+    obj["metadata"]["creationTimestamp"] = since
+    return obj
+
+
+def test_of_two_services_that_claim_an_address_the_older_one_has_it() -> None:
+    """Whatever their names: nobody takes what another Service has."""
     table = Table()
+    older, newer = claim("b", "10.96.0.2", "2026-11-01"), claim("a", "10.96.0.1", "2026-11-02")
+    table.view.set_service(None, older)
+    table.view.set_slice(None, endpoint_slice(endpoint("10.0.0.5"), name="b", of="b"))
+    back = f"goto external-{service_base(PortName('ns', 'b', '', 'TCP'))}"
+    assert f"203.0.113.9 . tcp . 80 : {back}" in table.change()
+    table.view.set_service(None, newer)
+    table.view.set_slice(None, endpoint_slice(endpoint("10.0.0.6"), name="a", of="a"))
+    assert "203.0.113.9" not in table.change()
+    table.view.set_service(older, None)
+    taken = f"goto external-{service_base(PortName('ns', 'a', '', 'TCP'))}"
+    assert f"203.0.113.9 . tcp . 80 : {taken}" in table.change()
 
-    def claim(name: str, ip: str) -> dict[str, object]:
-        return service(name, clusterIP=ip, externalIPs=["203.0.113.9"])
 
+def test_of_two_services_of_one_age_the_first_by_name_has_an_address() -> None:
+    table = Table()
     for name, ip in (("b", "10.96.0.2"), ("a", "10.96.0.1")):
-        table.view.set_service(None, claim(name, ip))
+        table.view.set_service(None, claim(name, ip, ""))
         table.view.set_slice(None, endpoint_slice(endpoint("10.0.0.5"), name=name, of=name))
         text = table.change()
         chain = f"external-{service_base(PortName('ns', name, '', 'TCP'))}"
         assert f"203.0.113.9 . tcp . 80 : goto {chain}" in text
-    table.view.set_service(claim("a", "10.96.0.1"), None)
+    table.view.set_service(claim("a", "10.96.0.1", ""), None)
     back = f"goto external-{service_base(PortName('ns', 'b', '', 'TCP'))}"
     assert f"203.0.113.9 . tcp . 80 : {back}" in table.change()
+
+
+@pytest.mark.parametrize("endpoints", [(), ("10.0.0.5",)])
+def test_a_cluster_ip_is_not_to_be_claimed_by_another_service(endpoints: tuple[str, ...]) -> None:
+    """Whoever may create Services would else serve the API server's address, or the DNS's."""
+    table = Table(Layout(4, service_ranges=("10.96.0.0/16",)))
+    own = service("web", clusterIP="10.96.0.1")
+    table.view.set_service(None, own)
+    table.view.set_slice(None, endpoint_slice(*map(endpoint, endpoints), name="web", of="web"))
+    rule = f"goto service-{service_base(PortName('ns', 'web', '', 'TCP'))}"
+    text = table.change()
+    assert f"10.96.0.1 . tcp . 80 : {rule}" in text or not endpoints
+    hostile = claim("a", "10.96.0.2", "1970-01-01", "10.96.0.1")
+    hostile["spec"]["type"] = "LoadBalancer"
+    hostile["spec"]["loadBalancerSourceRanges"] = ["192.0.2.0/24"]
+    hostile["status"] = {"loadBalancer": {"ingress": [{"ip": "10.96.0.1"}, {"ip": "192.0.2.7"}]}}
+    table.view.set_service(None, hostile)
+    table.view.set_slice(None, endpoint_slice(endpoint("10.0.0.6"), name="a", of="a"))
+    text = table.change()
+    assert "10.96.0.1 " not in text
+    assert "192.0.2.7 . tcp . 80" in text
+
+
+@pytest.mark.parametrize(
+    "address", ["fd00::1%}; flush ruleset", "fe80::1%eth0", "10.0.0.5\n", "10.0.0.5 }"]
+)
+def test_what_is_no_plain_address_gets_into_no_rule(address: str) -> None:
+    """A zone of IPv6 may be any text."""
+    families: tuple[Family, ...] = (4, 6)
+    for family in families:
+        view = ClusterView(family, Here("node"))
+        view.set_service(None, service("web", clusterIP=address))
+        own = "10.96.0.2" if family == 4 else "fd00::2"
+        view.set_service(None, service("two", clusterIP=own, externalIPs=[address]))
+        slice_ = endpoint_slice(endpoint(address), name="web", of="web")
+        slice_["addressType"] = f"IPv{family}"
+        view.set_slice(None, slice_)
+        assert view.take_changes() == {}
+        assert len(view.refused) == 3
+
+
+def test_a_service_may_not_fill_the_rules_of_all_nodes() -> None:
+    view = ClusterView(4, Here("node"))
+    ports = [{"name": f"p{each}", "port": each, "protocol": "TCP"} for each in range(1, 102)]
+    ips = [f"203.0.113.{each}" for each in range(100)]
+    view.set_service(None, service("web", *ports, externalIPs=ips))
+    assert view.take_changes() == {}
+    assert view.refused[0].why == "ValueError('101 ports at 101 addresses: above 10000 in all')"
+    view.set_service(None, service("web", *ports, externalIPs=ips[:90]))
+    assert len(view.take_changes()) == 101
+    slice_ = endpoint_slice(*(endpoint("10.0.0.5") for _ in range(1000)), name="web", of="web")
+    slice_["ports"] = ports
+    view.set_slice(None, slice_)
+    assert "1000 endpoints with 101 ports: above 100000" in view.refused[1].why
 
 
 def test_chains_that_are_used_again_are_not_deleted() -> None:

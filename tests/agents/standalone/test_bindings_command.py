@@ -22,6 +22,7 @@ def test_bindings_are_made_once_and_left_alone(
             assert bindings_command.main([f"--kubeconfig={file}"]) == 0
             assert capsys.readouterr().out == (
                 "clusterrolebinding kubeadm:cluster-admins exists\n"
+                "clusterrolebinding kvstack:kubelet-clients exists\n"
                 f"clusterrolebinding kvstack:hollow-nodes {hollow}\n"
             )
         made = {key for key, _ in cluster.rows() if b"clusterrolebindings" in key}

@@ -215,8 +215,17 @@ def test_who_may_see_the_pages_of_the_store_and_who_is_administrator(tmp_path: P
             monitor = ("--as=m", "--as-group=system:monitoring")
             code, _ = kubectl(admin, "get", "--raw", path, *monitor)
             assert (code == 0) == ("/ui" not in path), path
-            assert _status_without_credentials(api, path) == 403
-        assert _status_without_credentials(api, "/etcd/livez/../ui") == 403
+            assert _status(api, path) == 403
+        assert _status(api, "/etcd/livez/../ui") == 403
+        # What kubelets are shown is no administrator's: a node may lead it to the API server.
+        shown = tmp_path / "data" / "kubernetes" / "pki" / "apiserver-kubelet-client"
+        for path, expected in (
+            ("/api/v1/secrets", 403),
+            ("/api/v1/nodes", 200),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterroles", 403),
+            ("/etcd/metrics", 403),
+        ):
+            assert _status(api, path, shown) == expected, path
         # The administrator has the rights of a binding, which may be taken away.
         assert "kubeadm:cluster-admins" in kubectl(admin, "auth", "whoami")[1]
         assert "system:masters" not in kubectl(admin, "auth", "whoami")[1]
@@ -230,11 +239,14 @@ def test_who_may_see_the_pages_of_the_store_and_who_is_administrator(tmp_path: P
         assert kubectl(superior, "get", "secrets")[0] == 0
 
 
-def _status_without_credentials(port: int, path: str) -> int:
+def _status(port: int, path: str, shown: Path | None = None) -> int:
+    """Return how a GET is answered; shown: a client certificate and its key, without suffixes."""
     import http.client
     import ssl
 
     context = ssl._create_unverified_context()  # who has no credentials knows no authority
+    if shown is not None:
+        context.load_cert_chain(f"{shown}.crt", f"{shown}.key")
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
     try:
         connection.request("GET", path)

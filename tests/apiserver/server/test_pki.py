@@ -42,7 +42,7 @@ def test_system_masters_is_for_the_super_admin_alone(tmp_path: Path) -> None:
     admins = "kubeadm:cluster-admins"
     assert subject(tmp_path, "admin") == ("kubernetes-admin", admins)
     assert subject(tmp_path, "super-admin") == ("kubernetes-super-admin", "system:masters")
-    assert subject(tmp_path, "apiserver-kubelet-client")[1:] == (admins,)
+    assert subject(tmp_path, "apiserver-kubelet-client") == ("kube-apiserver-kubelet-client",)
     for name, file in (("admin", "admin.conf"), ("super-admin", "super-admin.conf")):
         path = tmp_path / file
         shown = yaml.safe_load(path.read_bytes())["users"][0]["user"]["client-certificate-data"]
@@ -63,8 +63,8 @@ def test_an_administrator_of_an_older_start_is_renewed(tmp_path: Path) -> None:
     (tmp_path / "admin.conf").write_bytes(old)
     pki(tmp_path, clock).ensure()
     assert (tmp_path / "admin.conf").read_bytes() != old
-    for name in ("admin", "apiserver-kubelet-client"):
-        assert subject(tmp_path, name)[1:] == ("kubeadm:cluster-admins",)
+    assert subject(tmp_path, "admin")[1:] == ("kubeadm:cluster-admins",)
+    assert subject(tmp_path, "apiserver-kubelet-client")[1:] == ()
     assert files.authority("ca", "kubernetes", NOW_S) == authority
 
 

@@ -39,6 +39,7 @@ WAIT_S = 60.0
 REQUEST_BYTES_MAX = 1 << 20
 PUT = rpc.METHODS[rpc.PUT].path
 WATCH = rpc.METHODS[rpc.WATCH].path
+WINDOW_MAX = (1 << 31) - 1
 RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 WATCH = rpc.METHODS[rpc.WATCH].path
 
@@ -293,6 +294,47 @@ def test_a_client_that_answers_pings_is_kept(start: Callable[..., Echo]) -> None
                 if answered == 3:
                     break
         assert answered == 3
+
+
+def unread(client: RawConnection) -> None:
+    """Make a call whose answer fills the socket: the client's windows are as large as can be."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    window = frame(raw.SETTINGS, 0, 0, b"\0\x04" + WINDOW_MAX.to_bytes(4, "big"))
+    client.send(window + frame(raw.WINDOW_UPDATE, 0, 0, (WINDOW_MAX - 65535).to_bytes(4, "big")))
+    client.call(1, PUT, message(b"x"))
+
+
+def test_a_client_whose_socket_takes_nothing_is_disconnected(start: Callable[..., Echo]) -> None:
+    echo = start(write_stall_timeout_s=0.4, connection_backlog_bytes_max=256 << 20)
+    echo.reply = bytes(32 << 20)
+    began = time.monotonic()
+    with RawConnection(echo.target, timeout_s=WAIT_S) as client:
+        unread(client)
+        echo.until(lambda: any("has read nothing" in notice for notice in echo.notices))
+        assert time.monotonic() - began >= 0.4
+    echo.reply = None
+    echo.is_well()
+
+
+def test_a_client_that_reads_slowly_is_kept(start: Callable[..., Echo]) -> None:
+    """Also one that has nothing to read: a watch may be silent for hours."""
+    stall_s = 1.5
+    echo = start(write_stall_timeout_s=stall_s, connection_backlog_bytes_max=256 << 20)
+    echo.reply = bytes(8 << 20)
+    with (
+        RawConnection(echo.target, timeout_s=WAIT_S) as silent,
+        RawConnection(echo.target, timeout_s=WAIT_S) as client,
+    ):
+        silent.call(1, WATCH, message(b"x"), end=False)
+        echo.until(lambda: echo.seen.opened)
+        unread(client)
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * stall_s:
+            assert client.socket.recv(1 << 10)
+            time.sleep(stall_s / 50)
+        silent.call(3, PUT, message(b"x"))
+        echo.until(lambda: len(echo.seen.calls) == 2)
+    assert echo.notices == []
 
 
 def test_too_many_pings_are_answered_as_in_go(start: Callable[..., Echo]) -> None:

@@ -1,6 +1,7 @@
 """Disks for the tests of whatever stands on the disk port: one that fails, one that is fast."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +40,14 @@ class FaultFiles(UnsyncedFiles):
     A short write takes some whole sectors first, as a full disk does. `calls` names what was done.
     """
 
-    def __init__(self, fail_at: int | None = None, *, short_write: bool = False) -> None:
+    def __init__(
+        self,
+        fail_at: int | None = None,
+        *,
+        short_write: bool = False,
+        error_number: int = errno.ENOSPC,
+    ) -> None:
+        self.error_number = error_number
         self.calls: list[str] = []
         self.fail_at = fail_at
         self.short_write = short_write
@@ -47,7 +55,7 @@ class FaultFiles(UnsyncedFiles):
     def _do(self, name: str, act: Callable[[], T]) -> T:
         self.calls.append(name)
         if self.fail_at is not None and len(self.calls) > self.fail_at:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(self.error_number, os.strerror(self.error_number))
         return act()
 
     @override

@@ -1,6 +1,10 @@
 """Entries that need not stay in memory are dropped a bounded piece a turn."""
 
+import errno
 from pathlib import Path
+
+import pytest
+from typing_extensions import override
 
 from kvstore.node.maintenance import checkpointer
 from kvstore.wire import rpc
@@ -95,6 +99,7 @@ class Room:
 
     is_short = True
     shortage = "none"
+    log_bytes = rows_bytes = 64 << 20
     has_raised = True
 
     def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter
@@ -102,6 +107,75 @@ class Room:
 
     def check(self) -> bool:
         return self.is_short
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync_directory"])
+def test_a_snapshot_for_which_the_space_ends_is_tried_again(tmp_path: Path, operation: str) -> None:
+    """The disk may be filled between a check and the snapshot, at any moment of it."""
+    flags = ["--snapshot-count=10", f"--snapshot-catchup-entries={CATCH_UP}"]
+    disk = FullForSnapshots(operation)
+    harness = Harness(tmp_path / "data", disk, flags)
+    snap = tmp_path / "data" / "member" / "snap"
+    disk.is_full = True
+    puts(harness, 30, 10)
+    assert disk.refused > 0
+    disk.is_full = False
+    harness.clock.now_ns += 2 * checkpointer.SNAPSHOT_RETRY_NS
+    puts(harness, 1, 10)
+    [name] = [each.name for each in snap.iterdir()]
+    assert name.endswith(".snap")
+    assert not name.startswith("tmp")
+    harness.close()
+
+
+class FullForSnapshots(Disk):
+    """A disk without space for one step of a snapshot file."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(in_memory=True)
+        self.operation = operation
+        self.is_full = False
+        self.refused = 0
+        self._handles: set[int] = set()
+
+    def _fail(self, operation: str, *, is_snapshot: bool) -> None:
+        if self.is_full and is_snapshot and operation == self.operation:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    @override
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        is_snapshot = path.name.endswith(".snap")
+        self._fail("create", is_snapshot=is_snapshot and create)
+        handle = super().open(path, write=write, create=create)
+        if is_snapshot:
+            self._handles.add(handle)
+        return handle
+
+    @override
+    def close(self, handle: int) -> None:
+        self._handles.discard(handle)
+        super().close(handle)
+
+    @override
+    def write(self, handle: int, offset: int, data: bytes) -> int:
+        self._fail("write", is_snapshot=handle in self._handles)
+        return super().write(handle, offset, data)
+
+    @override
+    def sync(self, handle: int) -> None:
+        self._fail("sync", is_snapshot=handle in self._handles)
+        super().sync(handle)
+
+    @override
+    def rename(self, old: Path, new: Path) -> None:
+        self._fail("rename", is_snapshot=new.name.endswith(".snap"))
+        super().rename(old, new)
+
+    @override
+    def sync_directory(self, path: Path) -> None:
+        self._fail("sync_directory", is_snapshot=path.name == "snap")
+        super().sync_directory(path)
 
 
 def test_no_snapshot_is_written_while_the_disk_is_too_full(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ class Room:
     def __init__(self, *, has_raised: bool = False) -> None:
         self.is_short = False
         self.shortage = "no space"
+        self.log_bytes = self.rows_bytes = 0
         self.has_raised = has_raised
 
     def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter

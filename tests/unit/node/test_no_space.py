@@ -33,6 +33,7 @@ class Room:
     is_short = True
     shortage = "no space"
     has_raised = False
+    log_bytes = rows_bytes = 64 << 20
 
     def note_raised(self, has_raised: bool) -> None:  # noqa: FBT001 - a setter
         self.has_raised = has_raised

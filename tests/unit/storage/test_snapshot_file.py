@@ -1,5 +1,6 @@
 """Snapshot files and the version 2 store within, against what real etcd wrote."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from kvstore.errors import CorruptionError, StorageFatalError
 from kvstore.raft.model import ConfState, Snapshot, SnapshotMetadata
 from kvstore.storage.snapshots.file import (
+    NotNowError,
     encode_snapshot_file,
     list_snapshot_files,
     purge_snapshot_files,
@@ -76,11 +78,24 @@ def test_a_failing_disk_leaves_no_half_of_it(tmp_path: Path) -> None:
     sound = FaultFiles()
     write_snapshot_file(tmp_path, snapshot(1), sound)
     for number, name in enumerate(sound.calls):
-        with pytest.raises(StorageFatalError, match=r"cannot write snapshot .*No space left"):
-            write_snapshot_file(tmp_path, snapshot(2), FaultFiles(number))
+        failing = FaultFiles(number, error_number=errno.EIO)
+        with pytest.raises(StorageFatalError, match=r"cannot write snapshot .*Input/output error"):
+            write_snapshot_file(tmp_path, snapshot(2), failing)
         for each in list_snapshot_files(tmp_path):
             read_snapshot_file(each.path)
         assert name != "rename" or len(list_snapshot_files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_failing_disk(tmp_path: Path, number: int) -> None:
+    """Wherever the space runs out: the log does not name the file yet."""
+    sound = FaultFiles()
+    write_snapshot_file(tmp_path, snapshot(1), sound)
+    for at in range(len(sound.calls)):
+        with pytest.raises(NotNowError, match=r"cannot write snapshot") as caught:
+            write_snapshot_file(tmp_path, snapshot(2), FaultFiles(at, error_number=number))
+        assert caught.value.needs_space
+    assert read_snapshot_file(write_snapshot_file(tmp_path, snapshot(2))) == snapshot(2)
 
 
 def test_the_version_2_store_has_etcds_shape() -> None:

@@ -301,6 +301,27 @@ def test_replay_begins_after_the_start_snapshot(directory: Path) -> None:
         Wal.open(directory, WalSnapshot(5, 1, CONF))
 
 
+def test_entries_are_written_where_they_have_blocks(directory: Path) -> None:
+    """What crosses the end of a segment would need space that others may have taken."""
+    size_bytes = 64 << 10
+    wal = Wal.create(directory, META, segment_bytes=size_bytes)
+    wal.save(HardState(1, 1, 1), [entry(1, size=40_000)], sync=True)
+    assert wal.room_bytes == 2 * size_bytes - wal.tail_offset
+    first = wal.tail_path
+    wal.start_save(HardState(1, 1, 2), [entry(2, size=20_000), entry(3, size=20_000)])
+    wal.finish_save()
+    assert wal.tail_path.name == "0000000000000001-0000000000000002.wal"
+    assert first.stat().st_size < size_bytes
+    assert wal.tail_offset < size_bytes
+    wal.save(None, [entry(4, size=100_000)], sync=True)  # fits nowhere: then it goes on here
+    assert wal.tail_path.name == "0000000000000002-0000000000000005.wal"
+    wal.close()
+    wal, replay = Wal.open(directory, INITIAL_SNAPSHOT, segment_bytes=size_bytes)
+    wal.close()
+    assert [each.index for each in replay.entries] == [1, 2, 3, 4]
+    assert replay.hard_state == HardState(1, 1, 2)
+
+
 def test_a_second_owner_is_refused_by_name(directory: Path) -> None:
     wal = Wal.create(directory, META, segment_bytes=4096)
     with pytest.raises(DataDirError, match=r"-0000000000000000\.wal: locked by another process"):

@@ -12,8 +12,13 @@ from typing import Any, Final, TypeAlias
 from cryptography import x509
 from typing_extensions import override
 
-from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
+from kvstack.agents.client.built_in import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    NODES,
+    SUBJECT_ACCESS_REVIEWS,
+)
 from kvstack.agents.client.object_store import key_of
+from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.cluster.certificates import requests
 from kvstack.agents.controllers.cluster.certificates.authority import Authority
@@ -21,6 +26,7 @@ from kvstack.agents.controllers.options import SignerOptions
 from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
+    Again,
     BackOff,
     BaseController,
     Create,
@@ -28,6 +34,7 @@ from kvstack.agents.reconcile.plan import (
     Identity,
     Outcome,
     Plan,
+    Record,
     Retry,
     Step,
     Update,
@@ -42,6 +49,8 @@ Object: TypeAlias = dict[str, Any]
 _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)
 _GROUP: Final = "certificates.k8s.io"
+_READY_S: Final = 10.0
+"""When a request that a Ready node holds up is looked at again."""
 _SHORTEST_S: Final = 600.0
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
@@ -67,7 +76,13 @@ class _RequestController(BaseController):
 
 
 class Approver(_RequestController):
-    """Approves kubelets' requests for client certificates."""
+    """Approves kubelets' requests for client certificates.
+
+    Of a node that is Ready, the node itself alone gets another: whoever has a token by which
+    machines join would else become any node, and read its Secrets. Upstream approves that.
+    """
+
+    reads: Sequence[ResourceType] = (NODES,)
 
     def __init__(self) -> None:
         """Watch requests."""
@@ -85,7 +100,13 @@ class Approver(_RequestController):
         spec, request = obj["spec"], _parsed(obj)
         if requests.problem(request, requests.KUBELET_CLIENT, spec.get("usages") or ()):
             return None
-        is_own = spec.get("username") == requests.common_name(request)
+        name = requests.common_name(request)
+        is_own = spec.get("username") == name
+        node = view.get(NODES, name.removeprefix(requests.NODE_PREFIX))
+        if not is_own and node is not None and _is_ready(node):
+            text = f"node {node['metadata']['name']} is Ready: it alone gets another certificate"
+            yield [Record(obj, "Warning", "NodeIsReady", text)]
+            return Again(_READY_S)
         for subresource, text in _APPROVALS[0 if is_own else 1 :]:
             review = yield from do(_review(spec, subresource))
             if (review.get("status") or {}).get("allowed"):
@@ -158,6 +179,10 @@ class Cleaner(Sweep):
         for obj in view.list(CERTIFICATE_SIGNING_REQUESTS):
             if _is_over(obj, now_s):
                 yield from _delete(obj)
+
+
+def _is_ready(node: Object) -> bool:
+    return conditions.is_true((node.get("status") or {}).get("conditions") or (), "Ready")
 
 
 _DECIDED: Final = frozenset(("Approved", "Denied"))

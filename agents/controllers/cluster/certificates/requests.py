@@ -22,7 +22,8 @@ CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 LEGACY: Final = "kubernetes.io/legacy-unknown"
 
 _NODES: Final = "system:nodes"
-_NODE: Final = "system:node:"
+NODE_PREFIX: Final = "system:node:"
+"""Of the names of nodes as users."""
 _SIGNATURE: Final = "digital signature"
 _ENCIPHERMENT: Final = "key encipherment"
 _CLIENT_AUTH: Final = "client auth"
@@ -65,7 +66,7 @@ def _has(request: Request, kind: type[Any]) -> bool:
 
 
 def _name_problem(request: Request) -> str:
-    if common_name(request).startswith(_NODE):
+    if common_name(request).startswith(NODE_PREFIX):
         return ""
     return "subject common name does not begin with system:node: "
 

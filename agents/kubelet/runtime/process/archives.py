@@ -7,17 +7,26 @@ directory. Devices are left out.
 """
 
 import json
+import lzma
 import os
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
 from kvstack.agents.kubelet.runtime.process.shim import rooted
 
+JSON_BYTES_MAX: Final = 4 << 20
+"""Of a manifest, an index or a configuration."""
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"
+_WRONG: Final = (
+    *(KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError, EOFError),
+    *(tarfile.TarError, zlib.error, lzma.LZMAError),
+)
+"""What bytes that are no image lead to."""
 
 
 class ArchiveError(Exception):
@@ -70,10 +79,12 @@ def unpack(source: Path, target: Path) -> None:
         else:
             with tarfile.open(source) as file:
                 _unpack(_Archive(file), waiting)
-    except (KeyError, ValueError, IndexError, tarfile.TarError) as error:
-        shutil.rmtree(waiting, ignore_errors=True)
+    except _WRONG as error:
         raise ArchiveError(f"{source} is no image: {error}") from error
-    waiting.replace(target)
+    else:
+        waiting.replace(target)
+    finally:  # of a half there is nothing left: it would keep a full disk full
+        shutil.rmtree(waiting, ignore_errors=True)
 
 
 def _unpack(source: _Source, target: Path) -> None:
@@ -104,7 +115,10 @@ def _blob(descriptor: dict[str, Any]) -> str:
 
 def _json(source: _Source, name: str) -> Any:  # noqa: ANN401
     with source.open(name) as file:
-        return json.load(file)
+        data = file.read(JSON_BYTES_MAX + 1)
+    if len(data) > JSON_BYTES_MAX:
+        raise ValueError(f"{name} is larger than {JSON_BYTES_MAX} bytes")
+    return json.loads(data)
 
 
 def _apply(layer: tarfile.TarFile, root: Path) -> None:

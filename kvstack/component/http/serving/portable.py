@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -35,6 +37,7 @@ from kvstack.component.net.tls_errors import go_error_text
 
 _BACKLOG: Final = 4096
 _ACCEPT_RETRY_S: Final = 0.1
+_IDLE_S: Final = 1.0  # without a request; a client with less may be about to send one
 _SLICE: Final = 64  # requests handled in one iteration
 
 
@@ -125,10 +128,12 @@ class PortableTransport(HttpTransport):
                 self.on_notice(f"connection refused: limit {limit}: {_peer_of(raw)}")
                 raw.close()
                 continue
+            peer = _peer_of(raw)
             connection = H1Connection(
                 self,
                 listener.limits,
-                partial(self._make_connection, listener, contexts, _peer_of(raw)),
+                partial(self._make_connection, listener, contexts, peer),
+                peer.rpartition(":")[0],
             )
             open_now.add(connection)
             self._connections[connection] = raw
@@ -139,7 +144,11 @@ class PortableTransport(HttpTransport):
                 await until_descriptors_are_left(descriptors, self.on_notice, self._close_silent)
 
     def _close_silent(self) -> bool:
-        """Close the oldest connection that has sent nothing, but not the newest one."""
+        """Close the oldest connection that has sent nothing, but not the newest one.
+
+        Where there is none, close the one that is idle for longest: of the host with idle ones that
+        has most connections.
+        """
         silent = (
             connection
             for connection, raw in self._connections.items()
@@ -147,8 +156,21 @@ class PortableTransport(HttpTransport):
         )
         oldest, newer = next(silent, None), next(silent, None)
         if oldest is None or newer is None:
-            return False
+            return self._close_idle()
         oldest.abort()
+        return True
+
+    def _close_idle(self) -> bool:
+        before_s = time.monotonic() - _IDLE_S
+        counts = Counter(connection.host for connection in self._connections)
+        idle = [
+            connection
+            for connection in self._connections
+            if connection.is_waiting and connection.active_s < before_s
+        ]
+        if not idle:
+            return False
+        min(idle, key=lambda each: (-counts[each.host], each.active_s)).abort()
         return True
 
     async def _open(

@@ -12,6 +12,7 @@ import fcntl
 import struct
 import sys
 import termios
+import time
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
@@ -96,9 +97,14 @@ class H1Connection(asyncio.Protocol):
         owner: Owner,
         limits: ListenerLimits,
         make_connection: Callable[[asyncio.Transport], Connection],
+        host: str,
     ) -> None:
-        """Serve for owner; make_connection describes the connection after its handshake."""
+        """Serve for owner; make_connection describes the connection after its handshake.
+
+        host: of the client.
+        """
         self._owner = owner
+        self.host: Final = host
         self._limits = limits
         self._make_connection = make_connection
         self._loop = asyncio.get_running_loop()
@@ -124,6 +130,7 @@ class H1Connection(asyncio.Protocol):
         self._is_first = True
         self._is_aborted = False
         self.is_silent = True  # the client has sent nothing
+        self.active_s = time.monotonic()  # a request began or ended, or the connection began
         self._stall_timer: asyncio.TimerHandle | None = None
         self._written = 0  # bytes, to the transport
         self._sent_seen = (
@@ -214,6 +221,7 @@ class H1Connection(asyncio.Protocol):
             raise h11.RemoteProtocolError("headers too large", error_status_hint=431)
         self._stop_timer()
         self._is_first = False
+        self.active_s = time.monotonic()
         self._request = request
         self._is_head = request.method == b"HEAD"
         self._has_answer = False
@@ -382,6 +390,7 @@ class H1Connection(asyncio.Protocol):
     def end(self, *, is_whole: bool) -> None:
         """End the answer; if it is not complete, the connection is closed before its end."""
         call, self._call = self._call, 0
+        self.active_s = time.monotonic()
         self._owner.on_answered(call)
         if self._transport is None:
             return
@@ -491,6 +500,13 @@ class H1Connection(asyncio.Protocol):
         """Serve no request after the open one."""
         if not self._call and self._gathered is None and self._h11.their_state is h11.IDLE:
             self._close()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is under way."""
+        is_open = self._transport is not None and not self._is_aborted
+        is_busy = self._call or self._gathered is not None or self._is_upgraded or self._unwritten
+        return is_open and not is_busy
 
     def close(self) -> None:
         """Close after sending what was written."""

@@ -36,7 +36,7 @@ use crate::http::exchange::{asks_for_upgrade, Exchange};
 use crate::http::http1_socket::{HyperIo, SharedSocket};
 use crate::http::refusal::{Refusal, INCOMPLETE};
 use crate::server::call_table::CallTable;
-use crate::server::connection_state::Conn;
+use crate::server::connection_state::{Busy, Conn};
 use crate::server::notices::notice_stall;
 use crate::server::outgoing::{Outgoing, WritesDirectly, SEND_STEP_BYTES};
 use crate::server::supervision::spawn_of_connection;
@@ -113,6 +113,7 @@ async fn serve_requests(
         let socket = socket.clone();
         let busy = Busy::new(&conn);
         conn.requests.set(conn.requests.get() + 1);
+        conn.note_active();
         socket.note_body(request.body().is_end_stream());
         async move {
             let answered = match host_error(&request) {
@@ -271,22 +272,6 @@ async fn close(conn: &Conn, socket: &SharedSocket) {
         Ok::<_, io::Error>(())
     };
     let _ = timeout(LINGER, closing).await; // its result does not matter
-}
-
-/// While there is one, a request is being read or answered.
-struct Busy(Rc<Conn>);
-
-impl Busy {
-    fn new(conn: &Rc<Conn>) -> Self {
-        conn.busy.set(conn.busy.get() + 1);
-        Busy(conn.clone())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get() - 1);
-    }
 }
 
 /// What is wrong with the Host headers of a request; the texts are those of Go's servers.

@@ -16,7 +16,7 @@ use crate::http::body::{comes_whole, read_whole, BodyError, BodyReader, Piece, T
 use crate::http::exchange::Exchange;
 use crate::http::refusal::Refusal;
 use crate::server::call_table::CallTable;
-use crate::server::connection_state::{Conn, Payload};
+use crate::server::connection_state::{Busy, Conn, Payload};
 use crate::server::outgoing::Sent;
 
 /// Headers of HTTP/1.1 that HTTP/2 forbids.
@@ -30,6 +30,7 @@ pub async fn answer(
     request: Request<RecvStream>,
     mut respond: Respond,
 ) {
+    let _busy = Busy::new(&conn); // its body may arrive before there is an exchange
     let (parts, mut body) = request.into_parts();
     let size =
         parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());

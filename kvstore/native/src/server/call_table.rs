@@ -133,6 +133,7 @@ impl CallTable {
     pub fn take_call(&self, id: u64) -> Option<OpenCall> {
         let call = self.calls.borrow_mut().remove(&id)?;
         call.conn.open.borrow_mut().remove(&call.respond.stream_id().as_u32());
+        call.conn.note_active();
         self.forget_deadline(id, call.deadline);
         Some(call)
     }
@@ -141,6 +142,7 @@ impl CallTable {
     pub fn take_stream(&self, id: u64) -> Option<Rc<Outgoing>> {
         let outgoing = self.streams.borrow_mut().remove(&id)?;
         outgoing.conn.open.borrow_mut().remove(&outgoing.http_stream);
+        outgoing.conn.note_active();
         if self.backlogs.lock().remove(&id).is_some_and(|backlog| backlog.window.is_some()) {
             self.backlogs.behind().remove(&id);
         }

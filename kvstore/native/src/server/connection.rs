@@ -125,8 +125,11 @@ async fn serve_to_end(table: Rc<CallTable>, id: u64, arrived: Arrived) {
     };
     match opened {
         Ok(Ok(Protocol::H2(socket, h2))) => {
-            Box::pin(Driver::new(table.clone(), conn, socket.clone(), *h2)).await;
+            Box::pin(Driver::new(table.clone(), conn.clone(), socket.clone(), *h2)).await;
             drop(membership);
+            if conn.is_broken_off.get() {
+                return; // its descriptor is needed now
+            }
             let closing = table.connections.note_closing();
             let _ = timeout(CLOSE_TIMEOUT, poll_fn(|cx| socket.poll_close(cx))).await;
             // A client that has not seen the end yet still sends. Unread bytes would make the kernel
@@ -348,6 +351,7 @@ impl Driver {
                     if let Some(target) = self.conn.take_target(respond.stream_id().as_u32()) {
                         request.extensions_mut().insert(target);
                     }
+                    self.conn.note_active();
                     if let Some(idle) = &mut self.idle {
                         idle.requests += 1;
                     }

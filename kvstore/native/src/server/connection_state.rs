@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tokio::sync::Notify;
@@ -63,9 +63,10 @@ pub struct Conn {
     pub common_name: OnceCell<String>,   // of the client's verified certificate
     pub is_tls: Cell<bool>,
     pub requests: Cell<u64>,            // HTTP/1.1: so far
-    pub busy: Cell<u32>,                // HTTP/1.1: requests being read or answered
+    pub busy: Cell<u32>,                // requests of HTTP being read or answered
     pub open: RefCell<IdMap<u32, u64>>, // HTTP/2 stream → call or stream id
     pub held: Rc<Cell<usize>>,          // unsent bytes of answers
+    pub active_at: Cell<Instant>,       // a request began or ended, or the connection began
     pub stopping: Cell<bool>,
     pub is_closing: Cell<bool>,    // no new request can arrive on it
     pub is_broken_off: Cell<bool>, // it ends at once
@@ -88,6 +89,7 @@ impl Conn {
             busy: Cell::new(0),
             open: RefCell::default(),
             held: Rc::default(),
+            active_at: Cell::new(Instant::now()),
             stopping: Cell::new(false),
             is_closing: Cell::new(false),
             is_broken_off: Cell::new(false),
@@ -96,6 +98,28 @@ impl Conn {
             waker: RefCell::new(None),
             stopped: Notify::new(),
         }
+    }
+
+    /// Note that a request begins or ends.
+    pub fn note_active(&self) {
+        self.active_at.set(Instant::now());
+    }
+
+    /// The address of the client without its port.
+    pub fn host(&self) -> &str {
+        self.peer.rsplit_once(':').map_or(&self.peer, |(host, _)| host)
+    }
+
+    /// Tell whether a connection of a port of HTTP has had no request for so long, and has none.
+    pub fn is_idle_for(&self, time: Duration) -> bool {
+        self.port.web.is_some()
+            && self.info.get().is_some() // after the handshake, which has a timeout of its own
+            && self.busy.get() == 0
+            && self.open.borrow().is_empty()
+            && self.held.get() == 0
+            && !self.is_closing.get()
+            && !self.is_broken_off.get()
+            && self.active_at.get().elapsed() >= time
     }
 
     /// Set the results of the handshake.
@@ -176,5 +200,22 @@ impl Conn {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
+    }
+}
+
+/// While there is one, a request is being read or answered.
+pub struct Busy(Rc<Conn>);
+
+impl Busy {
+    pub fn new(conn: &Rc<Conn>) -> Self {
+        conn.busy.set(conn.busy.get() + 1);
+        Busy(conn.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+        self.0.note_active();
     }
 }

@@ -1,7 +1,11 @@
-//! The open connections of a server: which have sent nothing yet, and which are closing.
+//! The open connections of a server: which have sent nothing yet, which are idle, and which are closing.
+//!
+//! When descriptors run short, those are closed first that have sent nothing, then those of ports of HTTP
+//! that have no request under way: of the host with idle ones that has most connections, the longest idle
+//! first. A client that holds many connections loses its own, not those of others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -13,12 +17,15 @@ use crate::server::descriptors;
 use crate::server::inbox::Inbox;
 
 const SHED_LOG_INTERVAL: Duration = Duration::from_secs(10);
+const IDLE_AFTER: Duration = Duration::from_secs(1); // without a request: its client may be just about to send
+const IDLE_AT_ONCE: usize = 64; // closed at once: to find them takes a look at all
 
 #[derive(Default)]
 pub struct Connections {
     pub open: RefCell<IdMap<u64, Rc<Conn>>>,
     silent: RefCell<BTreeMap<u64, Rc<Conn>>>, // that have sent nothing, in the order of their arrival
     shed: Cell<(u64, Option<Instant>)>,       // closed since the last line of the log, and its time
+    idle_looked_at: Cell<Option<Instant>>,    // in vain
     closing: Cell<usize>,                     // that have ended and are not closed yet
     closed: Notify,
 }
@@ -57,6 +64,25 @@ impl Connections {
         true
     }
 
+    /// Close some of the connections that have no request under way; false if there are none.
+    pub fn close_idle(&self, inbox: &Inbox) -> bool {
+        let is_early = |at: Instant| at.elapsed() < IDLE_AFTER;
+        if self.idle_looked_at.get().is_some_and(is_early) {
+            return false;
+        }
+        let idle = idle_of_one_host(&self.open.borrow());
+        if idle.is_empty() {
+            self.idle_looked_at.set(Some(Instant::now()));
+            return false;
+        }
+        for conn in idle {
+            conn.break_off();
+            descriptors::note_closed();
+            self.note_shed(inbox);
+        }
+        true
+    }
+
     /// Count a connection that was closed for lack of descriptors; there is a line of the log at
     /// intervals.
     fn note_shed(&self, inbox: &Inbox) {
@@ -68,7 +94,7 @@ impl Connections {
         self.shed.set((0, Some(Instant::now())));
         let closed = count + 1;
         inbox.add_notice(format!(
-            "connections closed that had sent nothing, for lack of descriptors: {closed}"
+            "connections closed that had sent nothing, or were idle, for lack of descriptors: {closed}"
         ));
     }
 
@@ -83,6 +109,23 @@ impl Connections {
     pub fn may_send_requests(&self) -> bool {
         self.open.borrow().values().any(|conn| !conn.is_closing.get())
     }
+}
+
+/// Return at most `IDLE_AT_ONCE` idle connections, the longest idle first: of the host that has most
+/// connections among those with idle ones.
+fn idle_of_one_host(open: &IdMap<u64, Rc<Conn>>) -> Vec<Rc<Conn>> {
+    let mut hosts: HashMap<&str, (usize, Vec<&Rc<Conn>>)> = HashMap::new();
+    for conn in open.values() {
+        let (count, idle) = hosts.entry(conn.host()).or_default();
+        *count += 1;
+        if conn.is_idle_for(IDLE_AFTER) {
+            idle.push(conn);
+        }
+    }
+    let with_idle = hosts.into_values().filter(|(_, idle)| !idle.is_empty());
+    let (_, mut idle) = with_idle.max_by_key(|(count, _)| *count).unwrap_or_default();
+    idle.sort_by_key(|conn| conn.active_at.get());
+    idle.into_iter().take(IDLE_AT_ONCE).cloned().collect()
 }
 
 /// A connection that has ended and is not closed yet.

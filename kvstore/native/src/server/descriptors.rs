@@ -8,7 +8,7 @@
 //! A new descriptor gets the lowest free number, so there are enough as long as no number of a connection
 //! lies in the reserve. From then on descriptors are counted, at intervals. While they are short, the
 //! listeners of every server of the process stop accepting, and `announce_shortage` asks all servers to
-//! close connections that have sent nothing.
+//! close connections that have sent nothing, or are idle.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -115,7 +115,7 @@ impl Shortage {
     }
 }
 
-/// Let every server of the process close connections that have sent nothing.
+/// Let every server of the process close connections that have sent nothing, or are idle.
 pub fn announce_shortage() {
     let servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
     for each in servers.iter().filter_map(Weak::upgrade) {

@@ -15,6 +15,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use crate::grpc::routes::Routes;
 use crate::server::call_table::{CallTable, Options};
 use crate::server::connection::Arrived;
+use crate::server::connections::Connections;
 use crate::server::descriptors::Shortage;
 use crate::server::inbox::Inbox;
 use crate::server::listener::{bind, ListenAddress, Listening};
@@ -242,13 +243,13 @@ fn may_have_another(table: &CallTable, port: &Port, peer: &str) -> bool {
     false
 }
 
-/// Return when descriptors are left: connections that have sent nothing are closed, the oldest first, and
-/// where there are none, the end of others is waited for.
+/// Return when descriptors are left: connections that have sent nothing are closed, the oldest first, then
+/// those that are idle; where there are none, the end of others is waited for.
 async fn wait_for_descriptors(table: &CallTable) {
     let mut is_logged = false;
     while descriptors::are_short() {
         yield_now().await; // new connections are silent once their tasks have begun
-        if table.connections.close_oldest_silent(&table.inbox) {
+        if close_some(&table.connections, &table.inbox) {
             yield_now().await; // its task closes it
             continue;
         }
@@ -263,13 +264,19 @@ async fn wait_for_descriptors(table: &CallTable) {
     }
 }
 
-/// Close silent connections when another server of the process runs short of descriptors.
+/// Close connections that are of no use to anybody now; false if there are none.
+fn close_some(connections: &Connections, inbox: &Inbox) -> bool {
+    connections.close_oldest_silent(inbox) || connections.close_idle(inbox)
+}
+
+/// Close silent and idle connections when another server of the process runs short of descriptors.
 async fn give_descriptors_back(table: Rc<CallTable>) {
     let shortage = Shortage::subscribe();
     loop {
         shortage.announced().await;
         for _ in 0..SHED_AT_ONCE {
             if !table.connections.close_oldest_silent(&table.inbox) {
+                table.connections.close_idle(&table.inbox);
                 break;
             }
         }

@@ -1,6 +1,7 @@
 """Requests for certificates: approved, signed, refused, removed."""
 
 import base64
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS
+from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, NODES
 from kvstack.agents.controllers.cluster.certificates.controllers import Approver, Cleaner, Signer
 from kvstack.agents.controllers.cluster.certificates.requests import (
     CLIENT,
@@ -37,6 +38,7 @@ def request(
     dns: str = "",
     signer: str = KUBELET_CLIENT,
     usages: tuple[str, ...] = CLIENT_USAGES,
+    username: str = "system:node:n1",
     **status: Any,
 ) -> Object:
     subject = x509.Name(
@@ -55,7 +57,7 @@ def request(
         "request": base64.b64encode(pem).decode(),
         "signerName": signer,
         "usages": list(usages),
-        "username": "system:node:n1",
+        "username": username,
         "expirationSeconds": 3600,
     }
     meta = {"name": "r", "uid": "u", "creationTimestamp": "2023-11-14T22:13:20Z"}
@@ -86,7 +88,9 @@ def authority() -> SignerOptions:
 APPROVED = [{"type": "Approved", "status": "True"}]
 
 
-def approve(obj: Object, allowed: str) -> tuple[list[str], Any, list[Object]]:
+def approve(
+    obj: Object, allowed: str, nodes: Iterable[Object] = ()
+) -> tuple[list[str], Any, list[Object]]:
     """Return the permissions asked for, what the plan returned, and the conditions written."""
     asked: list[str] = []
 
@@ -97,7 +101,7 @@ def approve(obj: Object, allowed: str) -> tuple[list[str], Any, list[Object]]:
             return {"status": {"allowed": subresource == allowed}}
         return {}
 
-    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
+    view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj], NODES: nodes})
     actions, again = drive(Approver().reconcile("r", view, NOW_S), answer)
     written = [each.obj["status"]["conditions"] for each in actions if isinstance(each, Update)]
     return asked, again, [condition for found in written for condition in found]
@@ -111,6 +115,26 @@ def test_a_kubelet_is_approved() -> None:
     )
     asked, _, [condition] = approve(request(), "selfnodeclient")
     assert asked == ["selfnodeclient"]
+
+
+def node_is(status: str) -> Object:
+    """Return the node of the requests."""
+    conditions = [{"type": "Ready", "status": status}]
+    return {"metadata": {"name": "n1"}, "status": {"conditions": conditions}}
+
+
+def test_a_token_to_join_makes_nobody_a_node_that_is_ready() -> None:
+    """Else it would give the Secrets of that node's pods."""
+    stranger = request(username="system:bootstrap:abcdef")
+    asked, again, written = approve(stranger, "nodeclient", [node_is("True")])
+    assert (asked, written) == ([], [])
+    assert isinstance(again, Again)
+    for nodes in ([node_is("False")], [node_is("Unknown")], []):
+        asked, _, [condition] = approve(stranger, "nodeclient", nodes)
+        assert asked == ["nodeclient"]
+        assert condition["type"] == "Approved"
+    asked, _, [condition] = approve(request(), "selfnodeclient", [node_is("True")])
+    assert asked == ["selfnodeclient"]  # its own renewal
 
 
 def test_who_may_not_waits() -> None:

@@ -70,6 +70,29 @@ def test_a_service_gets_the_addresses_of_ready_nodes() -> None:
     assert told == ["Ensured load balancer"]
 
 
+HOSTILE = (
+    "nowhere", "", "0.0.0.0", "224.0.0.1", "169.254.169.254", "127.0.0.1", "255.255.255.255",
+    "fe80::1%eth0", "192.0.2.1 }", "10.244.0.7",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", HOSTILE)
+def test_a_hostile_node_gives_no_address_and_stops_nothing(address: str) -> None:
+    """What a node says of itself is neither checked by the API nor believed here."""
+    own = {**ONE, "spec": {"podCIDRs": ["10.244.0.0/24", "none"]}}
+    hostile = node("hostile", address)
+    hostile["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    written, _ = given([service()], [own, hostile])
+    assert written == {"web": ["192.0.2.1"]}
+    controller = NodeBalancers()
+    [_, of_nodes] = controller.watches
+    view = view_of({SERVICES: [], NODES: []})
+    younger = {**hostile, "spec": {"podCIDRs": ["192.0.2.0/24", "0.0.0.0/0"]}}
+    younger["metadata"] = {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    assert given([service()], [younger, own])[0] == {"web": ["192.0.2.1"]}
+    assert list(of_nodes.keys(None, hostile, view)) == [] or address == "10.244.0.7"
+
+
 def test_what_is_right_is_not_written() -> None:
     assert given([service(known=("192.0.2.1",))], [ONE]) == ({}, [])
 

@@ -1,5 +1,6 @@
 """Images of a directory: what is found, and how archives are unpacked."""
 
+import errno
 import io
 import json
 import stat
@@ -180,3 +181,48 @@ def test_a_layer_that_leads_out_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(StartError, match="leads out of the image"):
         Images(tmp_path, has_host=False).find("evil:1")
     assert not (tmp_path / "x").exists()
+
+
+MANIFEST = json.dumps([{"Config": "c.json", "Layers": ["layer.tar"]}]).encode()
+LAYER = LAYERS[0]
+NONE: list[dict[str, bytes]] = [
+    {"manifest.json": each}
+    for each in (b"[1]", b"{}", b"7", b'["x"]', b"[" * 100_000, b'[{"Config": 1, "Layers": []}]')
+]
+NONE += [
+    {"manifest.json": b" " * (5 << 20)},
+    {"index.json": b'{"manifests": [null]}'},
+    {"manifest.json": MANIFEST, "c.json": b"[]", "layer.tar": LAYER},
+    {"manifest.json": MANIFEST, "c.json": b"{}", "layer.tar": LAYER[: len(LAYER) // 2]},
+    {"manifest.json": MANIFEST, "c.json": b"{}", "layer.tar": LAYER[:30] + b"x" * 40 + LAYER[70:]},
+]
+
+
+@pytest.mark.parametrize("members", NONE)
+def test_bytes_that_are_no_image_are_refused(tmp_path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(tmp_path / "web:latest.tar", "w") as file:
+        for name, data in members.items():
+            add(file, name, data)
+    with pytest.raises(StartError, match="is no image"):
+        Images(tmp_path, has_host=False).find("web")
+    assert not list((tmp_path / ".unpacked").glob("*"))
+
+
+def test_what_does_not_fit_on_the_disk_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an image would keep a full disk full, of which the store has its space."""
+    with tarfile.open(tmp_path / "web:latest.tar", "w") as file:
+        for name, data in {"manifest.json": MANIFEST, "c.json": b"{}", "layer.tar": LAYER}.items():
+            add(file, name, data)
+
+    def full(_: object, member: tarfile.TarInfo, path: Path, **__: object) -> None:
+        (path / "half").write_bytes(b"x")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", full)
+    with pytest.raises(StartError, match="No space left"):
+        Images(tmp_path, has_host=False).find("web")
+    assert not list((tmp_path / ".unpacked").glob("*"))
+    monkeypatch.undo()
+    assert (Images(tmp_path, has_host=False).find("web").root / "a").read_text() == "old"

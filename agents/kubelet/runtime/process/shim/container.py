@@ -16,6 +16,7 @@ from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.shim import (
     cgroup_view,
+    device_files,
     host_layer,
     mounts,
     privileges,
@@ -38,7 +39,6 @@ from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
     mount,
 )
 
-DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _MOUNTS: Final = "SYS_ADMIN"
 _NULL_DEVICE: Final = os.makedev(1, 3)
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
@@ -270,7 +270,7 @@ def _make_files(spec: LaunchSpec) -> None:
     _move_to_top(stage, root, "proc")
     _make_sys(spec, stage.empty())
     _move_to_top(stage, root, "sys")
-    _make_devices(stage.empty(), spec)
+    device_files.make(stage.empty(), spec)
     _move_to_top(stage, root, "dev")
     for number, each in enumerate(spec.mounts):
         if number in both_ways:
@@ -344,39 +344,6 @@ def _fill_host_layer(upper: str, hidden: Sequence[str], spec: LaunchSpec) -> Non
 def _escaped(path: str) -> str:
     """Return a path as options of an overlay take it: names of images have colons."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
-
-
-def _make_devices(dev: str, spec: LaunchSpec) -> None:
-    shm, first = spec.shm, spec.first_id
-    if spec.is_privileged:
-        mount("/dev", dev, "", MS_BIND | MS_REC)
-        _share_memory(dev, shm)
-        return
-    # A device that is made here can be opened only where the control group says which may be.
-    flags = MS_NOSUID if spec.limits_devices else MS_NOSUID | MS_NODEV
-    mount("tmpfs", dev, "tmpfs", flags, f"mode=755,size=65536k,uid={first},gid={first}")
-    for name in DEVICES:
-        Path(dev, name).touch()
-        mount(f"/dev/{name}", f"{dev}/{name}", "", MS_BIND)
-    for name, kind, options, more in (
-        ("pts", "devpts", f"newinstance,ptmxmode=0666,mode=0620,gid={first + 5}", 0),
-        ("mqueue", "mqueue", "", MS_NODEV),
-    ):
-        os.mkdir(f"{dev}/{name}")
-        mount(kind, f"{dev}/{name}", kind, MS_NOSUID | MS_NOEXEC | more, options)
-    os.mkdir(f"{dev}/shm")
-    _share_memory(dev, shm)
-    os.symlink("pts/ptmx", f"{dev}/ptmx")
-    os.symlink("/proc/self/fd", f"{dev}/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.symlink(f"/proc/self/fd/{number}", f"{dev}/{name}")
-
-
-def _share_memory(dev: str, shm: str) -> None:
-    """Show what the containers of a pod, or all of the node, share in memory."""
-    if os.path.isdir(shm) and os.path.isdir(f"{dev}/shm"):
-        mount(shm, f"{dev}/shm", "", MS_BIND)
-        mounts.set_flags(f"{dev}/shm", _KERNEL_FLAGS)
 
 
 def _cover(root: int, stage: Stage) -> None:

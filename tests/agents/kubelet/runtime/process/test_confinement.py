@@ -27,6 +27,7 @@ from kvstack.agents.kubelet.runtime.process.devices.groups import (
     DeviceGroups,
 )
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
+from kvstack.agents.kubelet.runtime.process.shim import device_files
 from kvstack.agents.kubelet.runtime.runtime import (
     ContainerConfig,
     Mount,
@@ -242,6 +243,48 @@ def test_a_privileged_container_has_all_devices(directory: Path, way: str) -> No
         assert found == ["read", "read own"]
 
     run(directory, story, way)
+
+
+def test_a_privileged_container_has_a_directory_of_devices_of_its_own(directory: Path) -> None:
+    """It may use the machine's devices; by accident it neither removes nor adds any."""
+    before = {each.name for each in Path("/dev").iterdir()}
+    device = block_device()
+    mode = f"{stat.S_IMODE(Path('/dev/zero').stat().st_mode):o}"
+    unique = f"kvstack-test-{os.getpid()}"
+    script = (
+        f"rm /dev/null && echo x > /dev/null && echo gone; echo x > /dev/{unique};"
+        f"rm /dev/{device.name}; ls /dev/pts; ls /dev/shm | wc -l; stat -c %t:%T:%a /dev/zero;"
+        "echo y > /dev/shm/mine; head -c 2 /dev/urandom | wc -c; tty -s; [ -e /dev/mqueue ]"
+        " && readlink /dev/fd"
+    )
+
+    async def story(world: World) -> None:
+        found = await lines(world, "own-dev", script, security=PRIVILEGED)
+        assert found == ["gone", "ptmx", "0", f"1:5:{mode}", "2", "/proc/self/fd"]
+
+    run(directory, story)
+    assert {each.name for each in Path("/dev").iterdir()} == before
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert device.is_block_device()
+
+
+def test_devices_in_directories_and_links_to_them_are_copied(tmp_path: Path) -> None:
+    source, target = tmp_path / "dev", tmp_path / "copy"
+    (source / "net").mkdir(parents=True)
+    target.mkdir()
+    os.mknod(source / "net" / "tun", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    os.chown(source / "net" / "tun", 1, 2)
+    (source / "disk").symlink_to("net/tun")
+    for name in ("pts", "shm", "fd"):
+        (source / name).mkdir()
+        os.mknod(source / name / "0", stat.S_IFCHR, os.makedev(1, 3))
+    (source / "termination-log").touch()
+    device_files.copy(str(source), str(target))
+    found = (target / "net" / "tun").stat()
+    assert (found.st_rdev, found.st_uid, found.st_gid) == (os.makedev(1, 3), 1, 2)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert os.readlink(target / "disk") == "net/tun"
+    assert sorted(each.name for each in target.iterdir()) == ["disk", "net"]
 
 
 @pytest.mark.parametrize("is_on_host", [False, True], ids=["own network", "host's network"])
