@@ -7,7 +7,6 @@ from bench.scenarios import (
     api_pods,
     api_server,
     catch_up,
-    churn,
     clients,
     cluster_fanout,
     cluster_rates,
@@ -26,9 +25,9 @@ from bench.scenarios import (
     security,
     slow_link,
     snapshot,
-    stack,
     watches,
 )
+from bench.scenarios.clusters import churn, forks, stack
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     rates.SCENARIO,
@@ -54,5 +53,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     stack.SCENARIO,
     churn.SCENARIO,
     embedded.SCENARIO,
+    forks.SCENARIO,
     http.SCENARIO,
 )

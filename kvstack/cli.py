@@ -94,6 +94,41 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "kvstack.agents.standalone.bindings_command",
         "Grant the users of `kvstack certs` their roles; once per cluster.",
     ),
+    "fork": Command(
+        "kvstack.clusters.commands.fork_command",
+        "Fork a cluster: a private copy of it, to try changes on.",
+        "[SOURCE] [flags]",
+    ),
+    "open": Command(
+        "kvstack.clusters.commands.open_command",
+        "Open a snapshot, a data directory, a packed file or YAML as a cluster.",
+        "SOURCE [flags]",
+    ),
+    "get": Command(
+        "kvstack.clusters.commands.get_command",
+        "List forks.",
+        "forks [flags]",
+    ),
+    "delete": Command(
+        "kvstack.clusters.commands.delete_command",
+        "Delete forks.",
+        "fork NAME… [flags]",
+    ),
+    "diff": Command(
+        "kvstack.clusters.commands.diff_command",
+        "Compare two clusters, object by object.",
+        "A B [flags]",
+    ),
+    "pack": Command(
+        "kvstack.clusters.commands.pack_command",
+        "Pack a cluster into one file, without its secrets.",
+        "[SOURCE] -o FILE [flags]",
+    ),
+    "completion": Command(
+        "kvstack.completion.completion_command",
+        "Shell completion for bash, zsh and fish.",
+        "bash|zsh|fish",
+    ),
     "envtest": Command(
         "kvstack.agents.standalone.envtest",
         "Write launchers for controller-runtime's envtest.",

@@ -120,7 +120,7 @@ def _cluster(
     *,
     nodes: int = 1,
     without: Iterable[str] = (),
-    rows: "Rows" = (),
+    rows: "Rows | None" = None,
 ) -> "BackgroundCluster":
     from kvstack.agents.standalone.background import BackgroundCluster, Settings
 

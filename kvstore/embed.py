@@ -3,6 +3,8 @@
     with embed.start() as member:                    in memory, no socket
         async with member.store() as store: ...
 
+    embed.start(first_rows=embed.FirstRows(...))     in memory, with another store's rows
+
     member = embed.start("/var/lib/state", client_urls=["http://127.0.0.1:2379"])
     ...
     member.stop()
@@ -27,17 +29,19 @@ from types import TracebackType
 from typing import Final, Self
 
 from kvstack.component.clock import SystemClock
+from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import ClientOptions, Store
 from kvstore.client.channels.embedded import DrainedPort, EmbeddedPort
-from kvstore.config.flags import BY_NAME
+from kvstore.config.flags import BY_NAME, Effect
 from kvstore.config.flags import FlagKind as FlagKind
 from kvstore.config.model import Config
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.errors import KvstoreError
 from kvstore.runtime.driver import Driver
+from kvstore.server.boot.first_rows import FirstRows as FirstRows
 from kvstore.server.boot.state import State, open_disk, open_memory
 from kvstore.server.client_port import check_port
 from kvstore.server.member import Host, Running, run_member
@@ -45,6 +49,7 @@ from kvstore.server.pages.local import PageAnswer as PageAnswer
 
 FLAGS: Final = BY_NAME
 """Of `kvstore`, by name: what `start` takes as flags."""
+FLAGS_WITH_EFFECT: Final = tuple(each for each in BY_NAME.values() if each.effect is Effect.USED)
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 
@@ -58,6 +63,7 @@ def start(
     logger: Logger | None = None,
     timeout_s: float = START_S_MAX,
     on_opened: Callable[[], None] | None = None,
+    first_rows: FirstRows | None = None,
 ) -> "Member":
     """Start a member and return it when it serves; raises the error that prevented the start.
 
@@ -66,8 +72,11 @@ def start(
     at the addresses of the flags. flags: any of `kvstore`'s, such as `--quota-backend-bytes=...`.
     logger: where to log to; None drops what is logged. on_opened: called in the member's thread
     once the data directory is this member's and before it listens; what it raises ends the start.
+    first_rows: what a member in memory begins with; its records are read once, in its thread.
     Raises ConfigError, DataDirError, and KvstoreError if it is not ready after timeout_s.
     """
+    if first_rows is not None and data_dir is not None:
+        raise ConfigError(f"a member begins with given rows in memory alone, not in {data_dir}")
     arguments = [f"--data-dir={data_dir}"] if data_dir is not None else []
     if client_urls:
         addresses = ",".join(client_urls)
@@ -83,6 +92,7 @@ def start(
         has_port=bool(client_urls),
         timeout_s=timeout_s,
         on_opened=on_opened,
+        first_rows=first_rows,
     )
 
 
@@ -99,12 +109,14 @@ class Member:
         has_port: bool,
         timeout_s: float,
         on_opened: Callable[[], None] | None = None,
+        first_rows: FirstRows | None = None,
     ) -> None:
         """Start it and return when it is ready; see `start`."""
         self._config = config
         self._logger = logger
         self._in_memory = in_memory
         self._on_opened = on_opened
+        self._first_rows = first_rows
         self._stores: EmbeddedPort | None = None
         self._ports: list[DrainedPort] = []
         self._host = Host(
@@ -194,7 +206,7 @@ class Member:
             # Here and not in the caller's thread: a write transaction of LMDB belongs to one.
             clock = SystemClock()
             if self._in_memory:
-                state = open_memory(self._config, self._logger)
+                state = open_memory(self._config, self._logger, self._take_first_rows())
             else:
                 state = open_disk(self._config, clock, self._logger)
             self._opened(state)
@@ -205,6 +217,11 @@ class Member:
             if self._stores is not None:
                 self._stores.close()
             self._settled.set()
+
+    def _take_first_rows(self) -> FirstRows | None:
+        """Return them and keep none: a frame that lives as long as the member would hold them."""
+        rows, self._first_rows = self._first_rows, None
+        return rows
 
     def _opened(self, state: State) -> None:
         if self._on_opened is None:

@@ -66,6 +66,7 @@ class Informer:
             fields=fields,
             accept=accept,
             list_accept=list_accept,
+            lighten=self._lighten,
         )
 
     def on_change(self, handler: Handler) -> None:
@@ -112,6 +113,14 @@ class Informer:
             elif kind != "BOOKMARK":
                 self._set(obj)
             self.store.resource_version = obj["metadata"]["resourceVersion"]
+
+    def _lighten(self, obj: Object) -> None:
+        """Drop what is not kept of an object that comes with others, and share the rest."""
+        obj["metadata"].pop("managedFields", None)
+        if self.resource in _SHARING:
+            if self._last is not None:
+                share(obj, self._last)
+            self._last = obj
 
     def _set(self, obj: Object) -> None:
         obj["metadata"].pop("managedFields", None)

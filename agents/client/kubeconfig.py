@@ -1,13 +1,16 @@
 """Kubeconfig files: which server, who asks, and whom to believe.
 
     transport = connect(load("/etc/kubernetes/scheduler.conf"))
+    cluster = Kubeconfigs(paths).cluster("prod", runs_plugins=True)
 
 Read are clusters, users and contexts with certificates and tokens, inline or in files (relative to
-the kubeconfig). Plugins (`exec`, `auth-provider`) are refused by name.
+the kubeconfig). Programs that give credentials (`exec`) are run for people's commands alone; what
+would change who asks, or by which way, and is not supported is refused by name.
 """
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +20,9 @@ import yaml
 from kvstack.agents.client.over_http import Credentials, OverHttp
 from kvstack.component.errors import ConfigError
 
-_PLUGINS: Final = ("exec", "auth-provider", "username")
+_EXEC: Final = "exec"
+_UNSUPPORTED: Final = ("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra")
+_PROXY: Final = "proxy-url"
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -39,14 +44,18 @@ class Cluster:
 
 def load(path: str | Path, context: str = "") -> Cluster:
     """Read a file; context: empty for the current one. Raises KubeconfigError."""
-    path = Path(path)
+    return Kubeconfigs([Path(path)]).cluster(context)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the content of a kubeconfig; raises KubeconfigError."""
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeconfigError(f"{path}: {error}") from error
     if not isinstance(content, dict):
         raise KubeconfigError(f"{path}: it holds no kubeconfig")
-    return _Reader(path, content).cluster(context)
+    return content
 
 
 def connect(cluster: Cluster) -> OverHttp:
@@ -71,63 +80,122 @@ def in_cluster(host: str, port: str) -> Cluster:
     return Cluster(f"https://{address}:{port}", credentials, ca)
 
 
-class _Reader:
-    """Reads the members of one kubeconfig."""
+class Kubeconfigs:
+    """The members of one file or of several: the first that has a name counts."""
 
-    def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        self._path = path
-        self._content = content
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Read the files; raises KubeconfigError."""
+        self._files: Final = [(path, read_file(path)) for path in paths]
 
-    def cluster(self, name: str) -> Cluster:
-        name = name or self._content.get("current-context") or ""
-        context = self._named("contexts", "context", name)
-        cluster = self._named("clusters", "cluster", context.get("cluster", ""))
-        user = self._named("users", "user", context["user"]) if context.get("user") else {}
+    @property
+    def contexts(self) -> list[str]:
+        """The names of all contexts."""
+        names = [
+            str(each.get("name"))
+            for _, content in self._files
+            for each in content.get("contexts") or ()
+            if isinstance(each, dict)
+        ]
+        return list(dict.fromkeys(names))
+
+    @property
+    def current(self) -> str:
+        """The name of the current context; empty: there is none."""
+        return next(
+            (
+                str(content["current-context"])
+                for _, content in self._files
+                if content.get("current-context")
+            ),
+            "",
+        )
+
+    def cluster(self, context: str = "", *, runs_plugins: bool = False) -> Cluster:
+        """Return a context, the current one if it has no name; raises KubeconfigError.
+
+        runs_plugins: whether a program that gives credentials is run.
+        """
+        _, found = self._named("contexts", "context", context or self.current)
+        cluster_name = found.get("cluster", "")
+        at, cluster = self._named("clusters", "cluster", cluster_name)
         server = cluster.get("server")
         if not server:
-            raise self._error(f"cluster {context.get('cluster')!r} names no server")
-        for plugin in _PLUGINS:
-            if user.get(plugin):
-                raise self._error(f"user {context['user']!r}: {plugin} is not supported")
-        credentials = Credentials(
-            user.get("token", ""),
-            self._path_of(user.get("tokenFile", "")) if not user.get("token") else "",
-            self._data(user, "client-certificate"),
-            self._data(user, "client-key"),
-        )
+            raise _error(at, f"cluster {cluster_name!r} names no server")
+        if cluster.get(_PROXY):
+            raise _error(at, f"cluster {cluster_name!r}: {_PROXY} is not supported")
+        ca = _data(at, cluster, "certificate-authority")
         return Cluster(
             server,
-            credentials,
-            self._data(cluster, "certificate-authority"),
+            self._credentials(found.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
+            ca,
             bool(cluster.get("insecure-skip-tls-verify")),
             cluster.get("tls-server-name", ""),
-            context.get("namespace", "default"),
+            found.get("namespace", "default"),
         )
 
-    def _named(self, members: str, member: str, name: str) -> dict[str, Any]:
-        for each in self._content.get(members) or []:
-            if each.get("name") == name:
-                found = each.get(member)
-                return found if isinstance(found, dict) else {}
-        raise self._error(f"there is no {member} {name!r}")
+    def _credentials(
+        self, name: str, cluster: dict[str, Any], ca: bytes, *, runs_plugins: bool
+    ) -> Credentials:
+        if not name:
+            return Credentials()
+        path, user = self._named("users", "user", name)
+        for unsupported in _UNSUPPORTED:
+            if user.get(unsupported):
+                raise _error(path, f"user {name!r}: {unsupported} is not supported")
+        if user.get(_EXEC):
+            if not runs_plugins:
+                raise _error(path, f"user {name!r}: {_EXEC} is not supported")
+            from kvstack.agents.client.exec_plugin import run_plugin
 
-    def _data(self, holder: dict[str, Any], name: str) -> bytes:
-        inline = holder.get(f"{name}-data")
-        if inline:
-            try:
-                return base64.b64decode(inline, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise self._error(f"{name}-data: {error}") from error
-        path = holder.get(name)
-        if not path:
-            return b""
+            told = {"server": cluster["server"], **_about(cluster, ca)}
+            return run_plugin(user[_EXEC], path.parent, told)
+        return Credentials(
+            user.get("token", ""),
+            _path(path, user.get("tokenFile", "")) if not user.get("token") else "",
+            _data(path, user, "client-certificate"),
+            _data(path, user, "client-key"),
+        )
+
+    def _named(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
+        for path, content in self._files:
+            for each in content.get(members) or ():
+                if isinstance(each, dict) and each.get("name") == name:
+                    found = each.get(member)
+                    return path, found if isinstance(found, dict) else {}
+        shown = Path(":".join(str(path) for path, _ in self._files))
+        raise _error(shown, f"there is no {member} {name!r}")
+
+
+def _about(cluster: dict[str, Any], ca: bytes) -> dict[str, Any]:
+    """Return what plugins are told of a cluster besides its server."""
+    about: dict[str, Any] = {}
+    if ca:
+        about["certificate-authority-data"] = base64.b64encode(ca).decode()
+    for name in ("tls-server-name", "insecure-skip-tls-verify"):
+        if cluster.get(name):
+            about[name] = cluster[name]
+    return about
+
+
+def _data(at: Path, holder: dict[str, Any], name: str) -> bytes:
+    inline = holder.get(f"{name}-data")
+    if inline:
         try:
-            return Path(self._path_of(path)).read_bytes()
-        except OSError as error:
-            raise self._error(f"{name}: {error}") from error
+            return base64.b64decode(inline, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise _error(at, f"{name}-data: {error}") from error
+    path = holder.get(name)
+    if not path:
+        return b""
+    try:
+        return Path(_path(at, path)).read_bytes()
+    except OSError as error:
+        raise _error(at, f"{name}: {error}") from error
 
-    def _path_of(self, path: str) -> str:
-        return str(self._path.parent / path) if path else ""
 
-    def _error(self, text: str) -> KubeconfigError:
-        return KubeconfigError(f"{self._path}: {text}")
+def _path(at: Path, path: str) -> str:
+    return str(at.parent / path) if path else ""
+
+
+def _error(at: Path, text: str) -> KubeconfigError:
+    return KubeconfigError(f"{at}: {text}")

@@ -66,8 +66,13 @@ class Reflector:
         fields: str = "",
         accept: str = JSON,
         list_accept: str = JSON,
+        lighten: Callable[[Object], None] | None = None,
     ) -> None:
-        """Follow nothing yet. chance: random numbers from 0 to 1."""
+        """Follow nothing yet.
+
+        chance: random numbers from 0 to 1. lighten: called with each object of a whole as it comes,
+        to drop what the sink will not keep: until the whole is there, all of them are held.
+        """
         self._api = api
         self._resource = resource
         self._sink = sink
@@ -79,6 +84,7 @@ class Reflector:
         self._fields = fields
         self._accept = accept
         self._list_accept = list_accept
+        self._lighten = lighten
         self._resource_version = ""  # empty: begin from the whole
         self._lists = False  # the server sent no initial events when it was last asked
         self._back_off = RetryBackOff(
@@ -136,6 +142,9 @@ class Reflector:
                 continue_token=token,
                 accept=self._list_accept,
             )
+            if self._lighten is not None:
+                for obj in page.items:
+                    self._lighten(obj)
             items += page.items
             token = page.continue_token
             if not token:
@@ -159,6 +168,8 @@ class Reflector:
                         if event.type == "DELETED":
                             objects.pop(key, None)
                         else:
+                            if self._lighten is not None:
+                                self._lighten(event.object)
                             objects[key] = event.object
                     elif (meta.get("annotations") or {}).get(_INITIAL_END) == "true":
                         self._sink.replace(list(objects.values()), meta["resourceVersion"])

@@ -93,5 +93,7 @@ class Options:
     mirrored_addresses_max: int = 1000
     unused_token_s: float = 8760 * 3600.0
     """How long tokens in Secrets are kept that nobody uses."""
+    unread_kinds: frozenset[tuple[str, str]] = frozenset()
+    """Groups and resources of a copied cluster whose objects could not be copied."""
     local_zone: tzinfo = UTC
     """In which schedules are read that name no zone: that of the process."""

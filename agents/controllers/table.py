@@ -48,7 +48,7 @@ CONTROLLERS: Final = (
     Entry("serviceaccount-controller", "cluster.service_accounts:ServiceAccountController", ("serviceaccount",)),
     Entry("root-ca-certificate-publisher-controller", "cluster.root_ca:RootCaPublisher", ("root-ca-cert-publisher", "root-ca-certificate-publisher"), takes=("root_ca",), needs="root_ca"),
     Entry("namespace-controller", "cluster.namespaces:NamespaceController", ("namespace",)),
-    Entry("garbage-collector-controller", "cluster.garbage.collector:GarbageCollector", ("garbagecollector",)),
+    Entry("garbage-collector-controller", "cluster.garbage.collector:GarbageCollector", ("garbagecollector",), takes=("unread_kinds",)),
     Entry("endpoints-controller", "network.endpoints:EndpointsController", ("endpoint", "endpoints")),
     Entry("endpointslice-controller", "network.slices.service_slices:ServiceSlices", ("endpointslice",), takes=("endpoints_per_slice_max",)),
     Entry("endpointslice-mirroring-controller", "network.slices.mirroring:Mirroring", ("endpointslicemirroring", "endpointslice-mirroring"), takes=("mirrored_addresses_max",)),

@@ -2,7 +2,7 @@
 
     Services, EndpointSlices ─► cluster ─► responder ◄── udp_port, tcp_port ◄── pods
                                               │
-                                              └─► forwarder ─► resolvers of the node, stub domains
+                                              └─► forwarding ─► resolvers of the node, stub domains
 
 `cluster` knows names and answers and is pure, `query` and `prepared` are bytes of the wire.
 """

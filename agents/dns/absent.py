@@ -10,8 +10,10 @@ ABSENT: Final = (
         "flags; CoreDNS itself can take over (docs/dns.md)",
     ),
     Absent(
-        "`autopath`: the search path walked on the server's side",
-        "each name of the path is a query; those below the cluster's domain are answered at once",
+        "`autopath` of pods with a `dnsConfig` of their own or the address of their node, of names"
+        " without a dot, and with search domains of each node",
+        "`--autopath` walks the path of all other pods, with the search domains of its own machine;"
+        " these clients ask for each name of their path themselves",
     ),
     Absent("DNS over TLS, HTTPS or QUIC, to clients and to resolvers", "UDP and TCP"),
     Absent(

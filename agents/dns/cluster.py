@@ -175,6 +175,10 @@ class Cluster:
             if not names:
                 self._pods.pop((namespace, each), None)
 
+    def has_service(self, key: Key) -> bool:
+        """Whether there is a Service."""
+        return key in self._services
+
     # What names stand for.
 
     def find(self, labels: Sequence[str], kind: int) -> Resolution:

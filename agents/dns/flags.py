@@ -40,6 +40,7 @@ TABLE: Final = FlagTable(
             ("cluster-domain", TEXT, "cluster.local", LIVE, "domain of Services and pods"),
             ("ttl", INT, "30", LIVE, "TTL of answers in seconds"),
             ("pods", TEXT, INSECURE, LIVE, "names of pod addresses: insecure (any address), verified (of existing pods) or disabled"),
+            ("autopath", BOOL, "false", LIVE, "walk the search path of a pod at its first query"),
             ("endpoint-pod-names", BOOL, "false", LIVE, "name endpoints without hostname after their pods, not their addresses"),
         ),
         *flag_group(

@@ -7,7 +7,7 @@ await server.stop()
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -20,8 +20,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns import cluster as clusters
 from kvstack.agents.dns.clients import PER_SECOND, Clients, Network
 from kvstack.agents.dns.cluster import VERIFIED, Cluster
-from kvstack.agents.dns.forwarder import Forwarder, Forwarding
+from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding
 from kvstack.agents.dns.responder import Responder
+from kvstack.agents.dns.search_paths import SearchPaths
 from kvstack.agents.dns.services import service_key
 from kvstack.agents.dns.sockets import check_host, open_pair
 from kvstack.agents.dns.tcp_port import TcpPort
@@ -49,6 +50,8 @@ class DnsSettings:
     """Whether the nodes of the cluster and their pods may ask, too."""
     per_second: int = PER_SECOND
     """Queries of one client."""
+    searches_of_node: Callable[[], Sequence[str]] | None = None
+    """Domains that nodes search; None: search paths of pods are not walked here."""
 
 
 class DnsServer:
@@ -66,7 +69,9 @@ class DnsServer:
         self.forwarder: Final = (
             None if settings.forwarding is None else Forwarder(settings.forwarding, clock, logger)
         )
-        self.responder: Final = Responder(self.cluster, self.forwarder)
+        searches, domain = settings.searches_of_node, settings.zone.domain
+        self._paths = None if searches is None else SearchPaths(domain, searches)
+        self.responder: Final = Responder(self.cluster, self.forwarder, self._paths)
         self.clients: Final = Clients(settings.clients, settings.per_second)
         self.traffic: Final = Traffic()
         self._handlers: list[tuple[Informer, Handler]] = []
@@ -87,6 +92,8 @@ class DnsServer:
         self._follow(informers.of(NAMESPACES), self._on_namespace)
         if self._settings.zone.pods == VERIFIED:
             self._follow(informers.of(PODS), self._on_pod)
+        if self._paths is not None:
+            self._follow(informers.of(PODS), self._on_search_path)
         if self._settings.nodes_may_ask:
             self._follow(informers.of(NODES), self._on_node)
         self._begin(self._sync(), "DNS: the cluster becomes known")
@@ -166,6 +173,13 @@ class DnsServer:
         self.cluster.drop_pod(meta["namespace"], meta["name"], before)
         self.cluster.put_pod(meta["namespace"], meta["name"], after)
         self.responder.changed(None)
+
+    def _on_search_path(self, old: Object | None, new: Object | None) -> None:
+        if self._paths is not None:
+            if old is not None:
+                self._paths.drop(old)
+            if new is not None:
+                self._paths.put(new)
 
     def _on_node(self, old: Object | None, new: Object | None) -> None:
         if new is not None:

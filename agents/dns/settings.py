@@ -5,12 +5,12 @@ from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.dns.answer_cache import Limits
 from kvstack.agents.dns.clients import Network
 from kvstack.agents.dns.cluster import POD_MODES, Options
-from kvstack.agents.dns.exchange import Resolver
-from kvstack.agents.dns.forwarder import Forwarding
-from kvstack.agents.dns.node_resolvers import RESOLVERS_MAX, NodeResolvers
+from kvstack.agents.dns.forwarding.answer_cache import Limits
+from kvstack.agents.dns.forwarding.exchange import Resolver
+from kvstack.agents.dns.forwarding.forwarder import Forwarding
+from kvstack.agents.dns.forwarding.node_resolvers import RESOLVERS_MAX, NodeResolvers
 from kvstack.agents.dns.query import labels_of, wire_name
 from kvstack.agents.dns.server import DnsSettings
 from kvstack.agents.dns.sockets import check_host
@@ -58,12 +58,14 @@ def read(reader: FlagReader, clock: Clock) -> Settings:
     if zone.pods not in POD_MODES:
         wrong.append(f"--pods {zone.pods}: one of {', '.join(POD_MODES)}")
     own = frozenset(Resolver(each, port) for each in addresses)
+    of_file = NodeResolvers(clock, reader.text("resolv-conf"))
     dns = DnsSettings(
         zone,
-        _forwarding(reader, clock, own),
+        _forwarding(reader, of_file, own),
         _networks(reader.texts("client-ranges"), wrong),
         nodes_may_ask=True,
         per_second=_number(reader, "client-queries-per-second", 1, 1_000_000),
+        searches_of_node=of_file.searches if reader.flag("autopath") else None,
     )
     pages = {
         f"/{name}": address
@@ -115,7 +117,9 @@ def _networks(texts: Iterable[str], wrong: list[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def _forwarding(reader: FlagReader, clock: Clock, own: frozenset[Resolver]) -> Forwarding | None:
+def _forwarding(
+    reader: FlagReader, of_file: NodeResolvers, own: frozenset[Resolver]
+) -> Forwarding | None:
     given = reader.texts("forward")
     stubs: dict[tuple[bytes, ...], list[Resolver]] = {}
     for each in reader.texts("stub-domains"):
@@ -141,9 +145,8 @@ def _forwarding(reader: FlagReader, clock: Clock, own: frozenset[Resolver]) -> F
     at_once = _number(reader, "forward-max", 1, 10_000)
     if given == (NONE,) and not stubs:
         return None
-    from_file = NodeResolvers(clock, reader.text("resolv-conf"))
     return Forwarding(
-        (lambda: tuple(fixed)) if given else from_file,
+        (lambda: tuple(fixed)) if given else of_file,
         tuple((domain, tuple(some)) for domain, some in stubs.items()),
         own,
         at_once,

@@ -119,7 +119,7 @@ class TcpPort:
         self._clients.begin(began_s)
         if not self._clients.admits(host):
             return False
-        answer = self._responder.at_once(data, is_tcp=True)
+        answer = self._responder.at_once(data, host, is_tcp=True)
         if isinstance(answer, Query):
             answer = await self._responder.later(answer, host, is_tcp=True)
         if answer is None:

@@ -64,7 +64,7 @@ class UdpPort:
                 break
             if not admits(sender[0]):
                 continue
-            found = answer_of(data)
+            found = answer_of(data, sender[0])
             if isinstance(found, bytes):
                 self._send(data, found, sender)
                 count += 1

@@ -10,7 +10,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network, ip_address, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -54,11 +54,13 @@ from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_addr
 from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
 from kvstack.agents.kubelet.routes.plan import AUTOMATIC as AUTO_ROUTES
 from kvstack.agents.kubelet.routes.plan import MODES, NONE
+from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LEVELS, LineLogger
 from kvstack.component.net import resolv_conf
+from kvstack.component.net.hosts import of_families
 from kvstack.component.process.command import Work, run_work
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
@@ -75,7 +77,10 @@ _OWN: Final = {
     "config": ("", "configuration file: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration"),
     "config-dir": ("", "directory of *.conf files that override --config"),
     "hostname-override": ("", "name of the node (default: host name)"),
-    "node-ip": ("", "address of the node, and of pods that have none of their own"),
+    "node-ip": (
+        "",
+        "address of the node, and of pods that have none of their own; or one per family: A,B",
+    ),
     "node-labels": ("", "additional labels of the node: a=b,c=d"),
     "root-dir": (
         "/var/lib/kvstack-node",
@@ -158,6 +163,13 @@ def help_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+def flag_meanings() -> dict[str, str]:
+    """Return the flags that have an effect, and what each is for."""
+    return {name: meaning for name, (_, meaning) in _OWN.items()} | {
+        name: ".".join(path) for name, path in FLAGS.items()
+    }
+
+
 def split_flags(
     arguments: Sequence[str],
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
@@ -198,7 +210,8 @@ def _check(own: dict[str, str]) -> None:
         host_root.parse(own[host_root.FLAG])
     except ValueError as error:
         raise FlagError(str(error)) from error
-    if _cluster_range(own) is None and own["network"] not in ("", NONE):
+    _node_ips(own)
+    if not _cluster_ranges(own) and own["network"] not in ("", NONE):
         raise FlagError(f"--network {own['network']}: --cluster-cidr is needed, too")
     if own["network-policy"] not in ("true", "false"):
         raise FlagError(f"--network-policy {own['network-policy']}: true or false")
@@ -209,22 +222,27 @@ def _check(own: dict[str, str]) -> None:
         raise FlagError("--kubeconfig is required: a node without an API server is not supported")
 
 
-def _cluster_range(own: dict[str, str]) -> IPv4Network | None:
-    """Return what --cluster-cidr says, of two families the range of IPv4; FlagError."""
-    found: list[IPv4Network] = []
-    for text in filter(None, map(str.strip, own["cluster-cidr"].split(","))):
-        try:
-            network = ip_network(text)
-        except ValueError as error:
-            raise FlagError(f"--cluster-cidr {text}: {error}") from error
-        if isinstance(network, IPv4Network):
-            found.append(network)
-    return found[0] if found else None
+def _cluster_ranges(own: dict[str, str]) -> tuple[Network, ...]:
+    """Return what --cluster-cidr says: one range of a family at most; FlagError."""
+    try:
+        return of_families(own["cluster-cidr"], ip_network)
+    except ValueError as error:
+        raise FlagError(f"--cluster-cidr {error}") from error
+
+
+def _node_ips(own: dict[str, str]) -> tuple[str, ...]:
+    """Return what --node-ip says, or the address of this machine; FlagError."""
+    try:
+        found = of_families(own["node-ip"], ip_address)
+    except ValueError as error:
+        raise FlagError(f"--node-ip {error}") from error
+    return tuple(map(str, found)) or (own_address(),)
 
 
 def route_options(own: dict[str, str], options: RealNodeOptions) -> RouteOptions | None:
     """Return how pods of other nodes are reached; None: that is left to others."""
-    whole, mode = options.cluster_range, own["network"] or AUTO_ROUTES
+    ranges, mode = options.cluster_ranges, own["network"] or AUTO_ROUTES
+    whole = next((each for each in ranges if isinstance(each, IPv4Network)), None)
     # An engine's pods have networks of their engine's making: that it is ours is to be said.
     is_engines = bool(options.runtime_endpoint)
     is_left = not own["network"] if is_engines else options.network == SHARED
@@ -272,7 +290,8 @@ def node_options(own: dict[str, str], configuration: Object) -> RealNodeOptions:
         configuration=configuration,
         pki=Path(own["cert-dir"]) if own["cert-dir"] else None,
         network=own["pod-network"],
-        cluster_range=_cluster_range(own),
+        cluster_ranges=_cluster_ranges(own),
+        more_ips=kubelet.more_ips,
         enforces_policies=own["network-policy"] == "true",
     )
 
@@ -286,9 +305,10 @@ def _credentials(own: dict[str, str]) -> list[Path]:
 def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptions:
     static = configuration["staticPodPath"]
     logs = Path(configuration["podLogsDir"])
+    ips = _node_ips(own)
     return KubeletOptions(
         (own["hostname-override"] or gethostname()).strip().lower(),
-        own["node-ip"] or own_address(),
+        ips[0],
         Path(own["root-dir"]),
         configuration["port"],
         pods_max(configuration, os.cpu_count() or 1),
@@ -309,6 +329,7 @@ def _kubelet_options(own: dict[str, str], configuration: Object) -> KubeletOptio
         device_plugins=Path(own["root-dir"]) / "device-plugins",
         shutdown=_shutdown_periods(configuration),
         lease_s=configuration["nodeLeaseDurationSeconds"],
+        more_ips=ips[1:],
     )
 
 

@@ -24,9 +24,11 @@ from kvstack.agents.network_policy.enforcer import HOLD_S, Enforcer, NotEnforced
 from kvstack.agents.network_policy.nftables.program import NftWriter, table_of
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.agents.network_policy.own_pods import OwnPods
+from kvstack.agents.network_policy.ranges import FAMILIES
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstack.component.net import nft
+from kvstack.component.net.hosts import has_ipv6
 
 Object: TypeAlias = dict[str, Any]
 
@@ -110,20 +112,20 @@ class Isolation:
         runtime = self._runtime
         if runtime is None or self._has_warned or pod["spec"].get("hostNetwork"):
             return
-        if not runtime.own_address(pod["metadata"]["uid"]):  # the node has no range (yet)
+        if not runtime.own_addresses(pod["metadata"]["uid"]):  # the node has no range (yet)
             self._has_warned = True
             self._logger.warning(NOT_ENFORCED, reason=NO_NETWORK)
 
     def _has_pods(self) -> bool:
         runtime = self._runtime
-        return runtime is not None and any(map(runtime.own_address, runtime.pod_uids()))
+        return runtime is not None and any(map(runtime.own_addresses, runtime.pod_uids()))
 
     def _enforce(self, runtime: ProcessRuntime, informers: Informers) -> None:
         policies, namespaces, pods = (informers.of(each) for each in _READ)
-        table = Table(table_of(runtime.bridge), (4,))  # as the pods' network
+        table = Table(table_of(runtime.bridge), FAMILIES if has_ipv6() else FAMILIES[:1])
         self._enforcer = Enforcer(
             Sources(policies, namespaces, pods),
-            OwnPods(self._node, runtime.own_address),
+            OwnPods(self._node, runtime.own_addresses),
             table,
             NftWriter(table.name),
             self._clock,

@@ -183,7 +183,7 @@ class Kubelet:
             self.prober,
             self._recorder,
             settings,
-            self.options.ip,
+            self.options.ips,
             self.pod_directory,
             self._queue.add,
             RuntimeClasses(self._api).handler,
@@ -225,7 +225,7 @@ class Kubelet:
         runtime = f"{self.runtime.name}://{self.runtime.version}"
         own = node.Self(
             options.name,
-            options.ip,
+            options.ips,
             self.port,
             options.pods_max,
             runtime,
@@ -359,7 +359,8 @@ class Kubelet:
         """Write what changed of what the API holds of a pod's volumes."""
         meta = pod["metadata"]
         status = pod.get("status") or {}
-        addresses = Addresses(self.options.ip, status.get("podIP", ""))
+        pod_ips = tuple(each["ip"] for each in status.get("podIPs") or ())
+        addresses = Addresses(self.options.ips, pod_ips)
         await self._volumes.renew(pod, self.pod_directory(meta["uid"]), addresses)
         now = self.pod_of(meta["uid"])
         if now is not None and self._volumes.is_stale(now):

@@ -59,6 +59,13 @@ class KubeletOptions:
     """Priorities of pods, and seconds in which those of each end with the node; none: they stay."""
     lease_s: int = DURATION_S
     """How long the node counts as alive after its last renewal."""
+    more_ips: tuple[str, ...] = ()
+    """Of the other family."""
+
+    @property
+    def ips(self) -> tuple[str, ...]:
+        """The addresses of the node, one of a family, the first one first."""
+        return (self.ip, *self.more_ips)
 
     def for_pods(self, memory_kib: int) -> NodeSettings:
         """Return what the node adds to each pod; memory_kib: of the machine."""

@@ -39,6 +39,7 @@ from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS
 from kvstack.agents.kubelet.runtime.process import node_lock
 from kvstack.agents.kubelet.runtime.process.images import Images
+from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.options import SHARED, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
@@ -97,8 +98,10 @@ class RealNodeOptions:
     """Of certificates; None: in the root."""
     network: str = SHARED
     """How pods that are processes are connected (`options` of their runtime)."""
-    cluster_range: ipaddress.IPv4Network | None = None
+    cluster_ranges: Sequence[Network] = ()
     """Of the pods of all nodes, to which pods of this one send from their own address."""
+    more_ips: tuple[str, ...] = ()
+    """Of the other family."""
     evictions: EvictionOptions = field(default_factory=EvictionOptions)
     reserved: dict[str, str] = field(default_factory=dict)
     """For the system; as the evictions, where `kubelet` is None."""
@@ -152,6 +155,7 @@ class RealNode:
                 ignores_limits=options.ignores_limits,
                 reserved=options.reserved,
                 keeping=KeepingOptions(evictions=options.evictions),
+                more_ips=options.more_ips,
             ),
             self._isolation.isolate,
         )
@@ -193,9 +197,9 @@ class RealNode:
         settings = ProcessOptions(
             options.root,
             ends_with_node=options.ends_with_node,
-            node_ip=options.ip,
+            node_ips=(options.ip, *options.more_ips),
             network=options.network,
-            cluster_range=options.cluster_range,
+            cluster_ranges=options.cluster_ranges,
             cgroup=cgroup,
             limits=self._enforced(),
             host_root_namespaces=options.host_root_namespaces,
@@ -265,7 +269,10 @@ class RealNode:
         It waits for nobody: somebody has to approve the request, and nobody does by default.
         """
         options = self._options
-        pki, names = options.pki or options.root / "pki", (options.ip, options.name)
+        pki, names = (
+            options.pki or options.root / "pki",
+            (options.ip, *options.more_ips, options.name),
+        )
 
         async def use(_file: Path) -> None:
             self._signed.set()  # a server that runs reads the file at the next handshake
@@ -398,7 +405,8 @@ def _certificate(options: RealNodeOptions, now_s: float) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{options.name}@{int(now_s)}")])
     names: list[x509.GeneralName] = [x509.DNSName(options.name)]
-    names.append(x509.IPAddress(ipaddress.ip_address(options.ip)))
+    ips = map(ipaddress.ip_address, (options.ip, *options.more_ips))
+    names += [x509.IPAddress(each) for each in ips]
     cert = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -24,5 +24,4 @@ ABSENT: Final = (
         "it is no pod: allow port 53 without `to`, or its address by `ipBlock`",
     ),
     Absent("pods with a container engine", "its plugins (CNI) enforce policies, or nobody does"),
-    Absent("IPv6", "pods of nodes of processes have IPv4 alone"),
 )

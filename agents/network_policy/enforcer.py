@@ -84,7 +84,7 @@ class Enforcer:
         self._handlers: list[tuple[Informer, Handler]] = []
         self._wakes = asyncio.Event()
         self._rounds = asyncio.Condition()
-        self._written: dict[str, str] = {}  # uid → address
+        self._written: dict[str, tuple[str, ...]] = {}  # uid → addresses
         self._needs_all = True
         self._closing = asyncio.Event()
         self._problem = "they are not known yet"
@@ -123,7 +123,7 @@ class Enforcer:
         It is not waited for in a namespace without policies. Raises NotEnforcedError.
         """
         uid = self._own.put(pod)
-        if not uid or not self._own.address(uid):
+        if not uid or not self._own.addresses(uid):
             return
         self._own.sweep()  # its address may have been another's
         self._touched[self._sources.pods][key_of(pod)] = None
@@ -144,8 +144,8 @@ class Enforcer:
             raise NotEnforcedError(text) from error
 
     def _is_written(self, uid: str) -> bool:
-        address = self._own.address(uid)
-        return not address or self._written.get(uid) == address
+        addresses = tuple(self._own.addresses(uid))
+        return not addresses or self._written.get(uid) == addresses
 
     def _is_selected(self, namespace: str, labels: dict[str, str]) -> bool:
         policies = self._sources.policies.store.in_namespace(namespace)
@@ -206,7 +206,7 @@ class Enforcer:
             if self._clock.monotonic_s() - since_s > _SLICE_S:
                 await asyncio.sleep(0)
                 since_s = self._clock.monotonic_s()
-        held = {uid: self._own.address(uid) for uid in self._cluster.own_uids()}
+        held = {uid: tuple(self._own.addresses(uid)) for uid in self._cluster.own_uids()}
         try:
             # In a thread as a whole: it may be long, and nobody else changes the cluster.
             if self._needs_all or self._cluster.has_changes:
@@ -275,8 +275,7 @@ class Enforcer:
         facts = facts_of(pod)
         if facts.addresses or is_ended(pod) or pod["spec"].get("hostNetwork"):
             return facts
-        address = self._own.address(uid_of(pod))
-        return facts._replace(addresses=(address,)) if address else facts
+        return facts._replace(addresses=tuple(self._own.addresses(uid_of(pod))))
 
     def _is_in_api(self, key: str, uid: str) -> bool:
         pod = self._sources.pods.store.get(key)

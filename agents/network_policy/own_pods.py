@@ -4,7 +4,7 @@ A pod is known from when its kubelet holds it back before its start, or from the
 its sandbox's: a pod that was deleted by force is isolated as long as something of it may still run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.network_policy.cluster import OwnPod
@@ -24,12 +24,12 @@ class _PodIdentity(NamedTuple):
 class OwnPods:
     """The pods of one node."""
 
-    def __init__(self, node: str, address_of: Callable[[str], str]) -> None:
-        """address_of: of the sandbox of a pod, by uid; empty: there is none with an own network."""
+    def __init__(self, node: str, addresses_of: Callable[[str], Sequence[str]]) -> None:
+        """addresses_of: of the sandbox of a pod, by uid; none: it has no network of its own."""
         self._node = node
-        self._address_of = address_of
+        self._addresses_of = addresses_of
         self._known: dict[str, _PodIdentity] = {}
-        self._addresses: dict[str, str] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}
         self.changed: dict[str, None] = {}
         """Uids of pods that are to be looked at."""
 
@@ -47,7 +47,7 @@ class OwnPods:
     def sweep(self) -> None:
         """Note the pods whose sandbox has come, changed or gone since they were looked at."""
         for uid in self._known:
-            if self._address_of(uid) != self._addresses.get(uid, ""):
+            if tuple(self._addresses_of(uid)) != self._addresses.get(uid, ()):
                 self.changed[uid] = None
 
     def touch_all(self) -> None:
@@ -59,18 +59,18 @@ class OwnPods:
 
         is_in_api: whether the API has a pod, by `namespace/name` and uid.
         """
-        known, address = self._known.get(uid), self._address_of(uid)
-        if known is None or not address:
+        known, addresses = self._known.get(uid), tuple(self._addresses_of(uid))
+        if known is None or not addresses:
             self._addresses.pop(uid, None)
             if known is not None and not is_in_api(f"{known.namespace}/{known.name}", uid):
                 del self._known[uid]
             return None
-        self._addresses[uid] = address
-        return OwnPod(known.namespace, known.labels, (address,))
+        self._addresses[uid] = addresses
+        return OwnPod(known.namespace, known.labels, addresses)
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod's sandbox; empty: it has none."""
-        return self._address_of(uid)
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses of a pod's sandbox; none: it has none."""
+        return self._addresses_of(uid)
 
 
 def uid_of(pod: Object) -> str:

@@ -6,9 +6,10 @@ from kvstack.agents.process.absent import Absent
 
 ABSENT: Final = (
     Absent(
-        "the modes `iptables` (upstream's default) and `ipvs`",
-        "they end the start; an empty mode is nftables where the process may write it, else"
-        " `userspace`, which serves node ports and addresses of the machine, and no cluster IP",
+        "the mode `ipvs`",
+        "it ends the start; an empty mode (upstream's is `iptables`) is the first that works of"
+        " `nftables`, `iptables` and `userspace`, which serves node ports and addresses of the"
+        " machine, and no cluster IP",
     ),
     Absent(
         "settings of conntrack (`conntrack-max-per-core` and others), `oom-score-adj`",
@@ -20,5 +21,9 @@ ABSENT: Final = (
         " profiles",
         "they are not served",
     ),
-    Absent("the client's address without nftables", "endpoints see the node's"),
+    Absent("in mode `userspace`: the client's address", "endpoints see the node's"),
+    Absent(
+        "in mode `iptables`: counts of dropped packets (`nfacct`), several ranges of pods a family",
+        "packets are not counted; several ranges end the start",
+    ),
 )

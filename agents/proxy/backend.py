@@ -1,5 +1,6 @@
 """What makes true what is served: the interface of the modes."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
@@ -16,6 +17,11 @@ class Backend(Protocol):
     def mode(self) -> str:
         """As `/proxyMode` tells it."""
         ...
+
+    @property
+    def rule_counts(self) -> Mapping[str, int]:
+        """How many rules each table has of the proxy's, where that is counted."""
+        return {}
 
     async def write(self, changes: Changes, view: ClusterView) -> None:
         """Make changes true, after all was written once; raises BackendError."""

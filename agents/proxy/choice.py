@@ -11,6 +11,7 @@ policy is Local has a second list, of endpoints on this node.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from kvstack.agents.proxy.endpoints import Endpoint
@@ -68,6 +69,24 @@ class Served:
     def on_this_node(self) -> tuple[Endpoint, ...]:
         """Those that may meet themselves as clients."""
         return tuple(dict.fromkeys(e for e in (*self.cluster, *self.local) if e.is_local))
+
+    @property
+    def has_bypass(self) -> bool:
+        """Whether pods and the node itself reach external addresses although their policy is Local.
+
+        They reach endpoints on any node then.
+        """
+        return self.port.is_external_local and bool(self.cluster)
+
+    def allowed_sources(self, node_ip: str) -> tuple[str, ...]:
+        """Return from where a load balancer's addresses may be reached, if not from everywhere.
+
+        These addresses are among them where the node's is: as such the node itself may arrive.
+        """
+        ranges = self.port.source_ranges
+        if node_ip and any(ip_address(node_ip) in ip_network(each) for each in ranges):
+            return (*ranges, *self.port.balancer_ips)
+        return ranges
 
     def _verdict(self, *, is_local: bool) -> Verdict:
         if not self.has_any:

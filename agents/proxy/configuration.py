@@ -19,7 +19,7 @@ Object: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"
-MODES: Final = ("", "nftables", "userspace")
+MODES: Final = ("", "nftables", "iptables", "userspace")
 KEYWORDS: Final = ("primary", "localhost", "all")
 
 DEFAULTS: Final[Object] = {
@@ -31,6 +31,13 @@ DEFAULTS: Final[Object] = {
     "detectLocalMode": "ClusterCIDR",
     "healthzBindAddress": "0.0.0.0:10256",
     "hostnameOverride": "",
+    "iptables": {
+        "localhostNodePorts": True,
+        "masqueradeAll": False,
+        "masqueradeBit": 14,
+        "minSyncPeriod": "1s",
+        "syncPeriod": "30s",
+    },
     "metricsBindAddress": "127.0.0.1:10249",
     "mode": "",
     "nftables": {
@@ -56,13 +63,6 @@ WITHOUT_EFFECT: Final[Object] = {
     },
     "enableProfiling": False,
     "featureGates": {},
-    "iptables": {
-        "localhostNodePorts": True,
-        "masqueradeAll": False,
-        "masqueradeBit": 14,
-        "minSyncPeriod": "1s",
-        "syncPeriod": "30s",
-    },
     "ipvs": {
         "excludeCIDRs": [],
         "minSyncPeriod": "0s",
@@ -81,7 +81,16 @@ WITHOUT_EFFECT: Final[Object] = {
     "windowsRunAsService": False,
 }
 """Fields that are taken and have no meaning here; the log says which were given."""
+SECTIONS: Final = ("nftables", "iptables")
 _DURATIONS: Final = ("minSyncPeriod", "syncPeriod")
+_UNSET_IF_EMPTY: Final = frozenset(
+    (
+        *("bindAddress", "detectLocalMode", "healthzBindAddress", "metricsBindAddress"),
+        *_DURATIONS,
+    )
+)
+"""Fields that have their default where a file says they are empty: kubeadm writes such files."""
+_EMPTY: Final = ("", "0s", 0)
 _LOCAL_MODES: Final = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 _BIT_MAX: Final = 31
 
@@ -101,7 +110,7 @@ def _take(said: Mapping[str, Any], found: Object, place: str) -> None:
     """Put what is said over defaults; place: the field that these are members of, with a dot."""
     ignored = WITHOUT_EFFECT.get(place[:-1], {}) if place else WITHOUT_EFFECT
     for name, value in said.items():
-        if value is None:
+        if value is None or (name in _UNSET_IF_EMPTY and value in _EMPTY):
             continue
         known = found.get(name)
         if isinstance(known, dict) and isinstance(value, dict):
@@ -142,27 +151,36 @@ def with_path(found: Object, path: tuple[str, ...], value: object) -> None:
 def checked(found: Object) -> Object:
     """Return a configuration that can be meant."""
     mode = found["mode"]
-    if mode in ("iptables", "ipvs"):
-        raise ConfigError(f'mode: "{mode}": nftables is what this proxy writes; leave it empty')
+    if mode == "ipvs":
+        text = (
+            "kube-proxy deprecates it, too: nftables or iptables take its place; or leave it empty"
+        )
+        raise ConfigError(f'mode: "{mode}": {text}')
     if mode not in MODES:
-        raise ConfigError(f'mode: "{mode}": must be nftables, userspace or blank')
-    for name in _DURATIONS:
-        try:
-            period_ns = parse(str(found["nftables"][name]))
-        except DurationError as error:
-            raise ConfigError(f"nftables.{name}: {error}") from error
-        if period_ns < 0 or (name == "syncPeriod" and not period_ns):
-            raise ConfigError(f"nftables.{name}: must be greater than 0")
-    if seconds(found, "minSyncPeriod") > seconds(found, "syncPeriod"):
-        raise ConfigError("nftables.minSyncPeriod: must not be longer than syncPeriod")
-    if not 0 <= found["nftables"]["masqueradeBit"] <= _BIT_MAX:
-        raise ConfigError(f"nftables.masqueradeBit: from 0 to {_BIT_MAX}")
+        raise ConfigError(f'mode: "{mode}": must be nftables, iptables, userspace or blank')
+    for section in SECTIONS:
+        _check_section(section, found[section])
     if found["detectLocalMode"] not in _LOCAL_MODES:
         told = ", ".join(_LOCAL_MODES)
         raise ConfigError(f'detectLocalMode: "{found["detectLocalMode"]}": one of {told}')
     _check_ranges("clusterCIDR", filter(None, found["clusterCIDR"].split(",")), ())
     _check_ranges("nodePortAddresses", found["nodePortAddresses"], KEYWORDS)
     return found
+
+
+def _check_section(section: str, found: Object) -> None:
+    """Check the settings of rules of one mode."""
+    for name in _DURATIONS:
+        try:
+            period_ns = parse(str(found[name]))
+        except DurationError as error:
+            raise ConfigError(f"{section}.{name}: {error}") from error
+        if period_ns < 0 or (name == "syncPeriod" and not period_ns):
+            raise ConfigError(f"{section}.{name}: must be greater than 0")
+    if seconds(found, "minSyncPeriod") > seconds(found, "syncPeriod"):
+        raise ConfigError(f"{section}.minSyncPeriod: must not be longer than syncPeriod")
+    if not 0 <= found["masqueradeBit"] <= _BIT_MAX:
+        raise ConfigError(f"{section}.masqueradeBit: from 0 to {_BIT_MAX}")
 
 
 def _check_ranges(field: str, texts: Any, keywords: tuple[str, ...]) -> None:  # noqa: ANN401
@@ -176,6 +194,12 @@ def _check_ranges(field: str, texts: Any, keywords: tuple[str, ...]) -> None:  #
             raise ConfigError(f'{field}: "{text}": must be a valid CIDR{more}') from error
 
 
-def seconds(found: Object, name: str) -> float:
-    """Return one of the periods."""
-    return parse(str(found["nftables"][name])) / 1e9
+def section_of(found: Object, mode: str) -> Object:
+    """Return the settings of rules of a mode; what writes none syncs as nftables does."""
+    section: Object = found["iptables" if mode == "iptables" else "nftables"]
+    return section
+
+
+def seconds(section: Object, name: str) -> float:
+    """Return one of the periods of a section."""
+    return parse(str(section[name])) / 1e9

@@ -2,11 +2,13 @@
 
     stale(flows, frontends)     pure: which of them
     delete_stale(4, frontends)  asks the kernel, and deletes them; returns how many; raises OSError
+    await forget_flows(served, view, logger)     of ports that have changed, in all modes of rules
 
 A UDP flow goes on as its first packet went: to an endpoint that is gone, or untranslated because
 there was none yet. It is deleted, so that its next packet is looked at again. TCP ends by itself.
 """
 
+import asyncio
 import os
 import socket
 import struct
@@ -17,6 +19,7 @@ from typing import Final, NamedTuple
 from kvstack.agents.proxy.choice import Served
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.services import Family
+from kvstack.component.logger import Logger
 from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
 
 _NETFILTER: Final = 12
@@ -96,6 +99,18 @@ def delete_stale(family: Family, where: Frontends) -> int:
                 continue  # it ended by itself
             count += 1
     return count
+
+
+async def forget_flows(served: Iterable[Served], view: ClusterView, logger: Logger) -> None:
+    """Delete the flows that lead astray to ports that have changed."""
+    where = frontends(served, view)
+    try:
+        count = await asyncio.to_thread(delete_stale, view.family, where)
+    except OSError as error:
+        logger.warning("flows of UDP to old endpoints were kept", reason=str(error))
+        return
+    if count:
+        logger.debug("flows of UDP to old endpoints were deleted", count=count)
 
 
 def _flows(it: socket.socket, kind: int) -> Iterator[Flow]:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from kvstack.agents.process.flag_rows import CLIENT
-from kvstack.agents.proxy.configuration import DEFAULTS
+from kvstack.agents.proxy.configuration import DEFAULTS, SECTIONS
 from kvstack.component.flags.component_flags import GLOBAL, LOGS, SHORT
 from kvstack.component.flags.flag_table import (
     BOOL,
@@ -21,6 +21,8 @@ from kvstack.component.flags.flag_table import (
     flag_group,
 )
 
+RULES: Final = "*"
+"""Stands for the section of each mode that writes rules."""
 FIELDS: Final[dict[str, tuple[Kind, tuple[str, ...], str]]] = {
     "bind-address": (IP, ("bindAddress",), "the node's address, if it is no 0.0.0.0 or ::"),
     "bind-address-hard-fail": (BOOL, ("bindAddressHardFail",), "end if a page cannot be served"),
@@ -28,15 +30,16 @@ FIELDS: Final[dict[str, tuple[Kind, tuple[str, ...], str]]] = {
     "detect-local-mode": (TEXT, ("detectLocalMode",), "how pods are known: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix"),
     "healthz-bind-address": (TEXT, ("healthzBindAddress",), "where /healthz and /livez are; empty: nowhere"),
     "hostname-override": (TEXT, ("hostnameOverride",), "name of the node"),
-    "masquerade-all": (BOOL, ("nftables", "masqueradeAll"), "hide all clients of cluster IPs behind the node's address"),
-    "iptables-masquerade-bit": (INT, ("nftables", "masqueradeBit"), "bit of the mark of packets that get the node's address"),
-    "iptables-sync-period": (DURATION, ("nftables", "syncPeriod"), "longest time between two tries"),
-    "iptables-min-sync-period": (DURATION, ("nftables", "minSyncPeriod"), "shortest time between two writes"),
+    "iptables-localhost-nodeports": (BOOL, ("iptables", "localhostNodePorts"), "serve node ports on 127.0.0.0/8, too, in mode iptables"),
+    "masquerade-all": (BOOL, (RULES, "masqueradeAll"), "hide all clients of cluster IPs behind the node's address"),
+    "iptables-masquerade-bit": (INT, (RULES, "masqueradeBit"), "bit of the mark of packets that get the node's address"),
+    "iptables-sync-period": (DURATION, (RULES, "syncPeriod"), "longest time between two tries"),
+    "iptables-min-sync-period": (DURATION, (RULES, "minSyncPeriod"), "shortest time between two writes"),
     "metrics-bind-address": (TEXT, ("metricsBindAddress",), "where /metrics, /proxyMode and /configz are; empty: nowhere"),
-    "nodeport-addresses": (LIST, ("nodePortAddresses",), "where node ports are served: ranges, primary (the default), localhost or all"),
+    "nodeport-addresses": (LIST, ("nodePortAddresses",), "where node ports are served: ranges, primary, localhost or all; empty: primary, in mode iptables all"),
     "pod-bridge-interface": (TEXT, ("detectLocal", "bridgeInterface"), "bridge of the pods"),
     "pod-interface-name-prefix": (TEXT, ("detectLocal", "interfaceNamePrefix"), "prefix of the names of pods' interfaces"),
-    "proxy-mode": (TEXT, ("mode",), "nftables, userspace (node ports alone), or empty: nftables where it can be written"),
+    "proxy-mode": (TEXT, ("mode",), "nftables, iptables, userspace (node ports alone), or empty: the first that works here"),
 }  # fmt: skip
 """Flag → its type, the field that it stands for, help."""
 _OWN: Final = flag_group(
@@ -57,7 +60,6 @@ _IGNORED: Final = (
     ("conntrack-udp-timeout-stream", DURATION, "0s"),
     ("feature-gates", MAP, ""),
     ("healthz-port", INT, "10256"),
-    ("iptables-localhost-nodeports", BOOL, "true"),
     ("ipvs-exclude-cidrs", LIST, ""),
     ("ipvs-min-sync-period", DURATION, "0s"),
     ("ipvs-scheduler", TEXT, ""),
@@ -76,9 +78,16 @@ _IGNORED: Final = (
 )
 
 
+def paths_of(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the fields of a path."""
+    if path[0] != RULES:
+        return [path]
+    return [(section, *path[1:]) for section in SECTIONS]
+
+
 def _default(path: tuple[str, ...]) -> str:
     found: Any = DEFAULTS
-    for name in path:
+    for name in paths_of(path)[0]:
         found = found[name]
     if isinstance(found, bool):
         return str(found).lower()

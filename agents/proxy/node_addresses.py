@@ -32,6 +32,14 @@ def node_port_ips(wanted: Sequence[str], node_ip: str, family: Family) -> tuple[
     return tuple(sorted({each for each in found if ip_address(each).version == family}))
 
 
+def has_loopback(wanted: Sequence[str]) -> bool:
+    """Whether loopback addresses of IPv4 are among those that may serve node ports."""
+    ranges = [ip_network(each, strict=False) for each in wanted if "/" in each]
+    loopback = ip_network("127.0.0.0/8")
+    is_named = any(each.version == 4 and each.overlaps(loopback) for each in ranges)
+    return is_named or not {"all", "localhost"}.isdisjoint(wanted)
+
+
 def own_addresses(family: Family) -> list[str]:
     """Return all addresses of this network namespace; raises OSError."""
     if family == 4:

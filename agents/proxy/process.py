@@ -30,7 +30,7 @@ from kvstack.agents.proxy.configuration import (
     with_path,
     without_effect,
 )
-from kvstack.agents.proxy.flags import FIELDS, TABLE
+from kvstack.agents.proxy.flags import FIELDS, TABLE, paths_of
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
@@ -98,7 +98,8 @@ def read_settings(given: CommandLine) -> Settings:
         found = read_configuration({})
         for name, (_, path, _) in FIELDS.items():
             if reader.is_given(name):
-                with_path(found, path, given[name])
+                for field in paths_of(path):
+                    with_path(found, field, given[name])
         checked(found)
         idle = reader.without_effect
     return Settings(

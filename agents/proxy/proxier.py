@@ -74,6 +74,9 @@ class Counts:
     partial: dict[Family, Histogram] = field(default_factory=dict)
     """Seconds of each time that what had changed was."""
     failures: dict[Family, int] = field(default_factory=dict)
+    """To write all."""
+    partial_failures: dict[Family, int] = field(default_factory=dict)
+    """To write what had changed."""
     service_changes: int = 0
     endpoint_changes: int = 0
 
@@ -96,7 +99,8 @@ class Proxier:
         self.health: Final = Health(tuple(backends), options.period_s, clock.now_s)
         self._sources = sources
         self._options = options
-        self._backends = dict(backends)
+        self.backends: Final = dict(backends)
+        """What makes it true, by family."""
         self._clock = clock
         self._logger = logger
         here = Here(options.node)
@@ -118,7 +122,7 @@ class Proxier:
     @property
     def mode(self) -> str:
         """How traffic is led."""
-        return next(iter(self._backends.values())).mode
+        return next(iter(self.backends.values())).mode
 
     async def start(self) -> None:
         """Serve all there is; what cannot be written yet is tried again by `run`."""
@@ -154,7 +158,7 @@ class Proxier:
                 informer.forget(handler)
         self._follows = False
         await self._checks.close()
-        for backend in self._backends.values():
+        for backend in self.backends.values():
             await backend.close()
 
     async def _wait(self) -> None:
@@ -164,7 +168,7 @@ class Proxier:
             wait_s = max(0.0, _STALE_S - self._options.min_gap_s)
             await self._woken(wait_s)
         if not self._wakes.is_set():
-            for backend in self._backends.values():
+            for backend in self.backends.values():
                 await backend.tidy()
         if self._needs_all:
             await self._woken(self._back_off.next_s(_SYNC))
@@ -175,7 +179,7 @@ class Proxier:
     async def _look(self) -> None:
         """Let all be written if it is time for that, or if it is gone."""
         is_due = self._clock.monotonic_s() - self._written_all_s >= _FULL_EVERY_S
-        for family, backend in self._backends.items():
+        for family, backend in self.backends.items():
             if is_due and self._views[family].count < _LARGE:
                 self._needs_all.add(family)
             elif not await backend.is_there():
@@ -192,7 +196,7 @@ class Proxier:
 
     async def _sync(self) -> None:
         """Make true what is served now."""
-        for family, backend in self._backends.items():
+        for family, backend in self.backends.items():
             view = self._views[family]
             changes = view.take_changes()
             self._tell_refused(view)
@@ -205,7 +209,8 @@ class Proxier:
                     await backend.write(changes, view)
             except BackendError as error:
                 self._needs_all.add(family)
-                self.counts.failures[family] = self.counts.failures.get(family, 0) + 1
+                failures = self.counts.failures if is_full else self.counts.partial_failures
+                failures[family] = failures.get(family, 0) + 1
                 self._logger.error("Services are not served as they should", reason=str(error))
                 continue
             finally:
@@ -260,7 +265,7 @@ class Proxier:
         ranges = tuple(
             cidr for each in informer.store for cidr in (each.get("spec") or {}).get("cidrs") or ()
         )
-        for family, backend in self._backends.items():
+        for family, backend in self.backends.items():
             if backend.use_service_ranges(ranges):
                 self._needs_all.add(family)
                 self._wake()

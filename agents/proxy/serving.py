@@ -7,6 +7,7 @@ await serving.stop()
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from random import SystemRandom
 from typing import Any, Final, TypeAlias
@@ -17,17 +18,15 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.series_recorder import SeriesRecorder
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.proxy import modes
 from kvstack.agents.proxy.backend import Backend
-from kvstack.agents.proxy.configuration import seconds
-from kvstack.agents.proxy.nftables import program
-from kvstack.agents.proxy.nftables.backend import MODE as NFTABLES
-from kvstack.agents.proxy.nftables.backend import NftBackend, machine_lock
-from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
-from kvstack.agents.proxy.nftables.ruleset import Ruleset
-from kvstack.agents.proxy.node_addresses import node_port_ips
+from kvstack.agents.proxy.configuration import DEFAULTS, seconds, section_of
+from kvstack.agents.proxy.machine_lock import machine_lock
+from kvstack.agents.proxy.node_addresses import has_loopback, node_port_ips
 from kvstack.agents.proxy.pages import HealthPages, MetricsPages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
-from kvstack.agents.proxy.services import HEADLESS, PROXY_NAME, Family, PortName
+from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
+from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.component.errors import ComponentError, ConfigError
@@ -46,14 +45,19 @@ _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 
 
 def clean_up() -> None:
-    """Take the tables away that a proxy has left; raises ConfigError."""
-    problem = program.problem()
-    if problem:
-        raise ConfigError(problem)
-    for family in _FAMILIES:
+    """Take the rules away that a proxy has left, of all modes; raises ConfigError."""
+    installed = [
+        (mode, family)
+        for mode in modes.WITH_RULES
+        for family in _FAMILIES
+        if modes.is_installed(mode, family)
+    ]
+    if not installed:
+        raise ConfigError("neither the program nft nor iptables is installed")
+    for mode, family in installed:
         try:
-            program.apply(Ruleset(Layout(family)).delete)
-        except program.NftError as error:
+            modes.remove_rules(mode, family)
+        except modes.RULES_ERRORS as error:
             raise ConfigError(str(error)) from error
 
 
@@ -95,8 +99,9 @@ class Serving:
             nodes,
             self._follow(SERVICE_CIDRS),
         )
+        section = section_of(self._told, next(iter(backends.values())).mode)
         options = ProxierOptions(
-            self._node, seconds(self._told, "minSyncPeriod"), seconds(self._told, "syncPeriod")
+            self._node, seconds(section, "minSyncPeriod"), seconds(section, "syncPeriod")
         )
         proxier = Proxier(
             sources,
@@ -186,26 +191,56 @@ class Serving:
     def _backends(self, node: Object) -> dict[Family, Backend]:
         """Return what serves each family that the node has; raises ConfigError."""
         ips = self._node_ips(node)
-        mode = self._told["mode"]
-        problem = "it was asked for" if mode == USERSPACE else program.problem()
-        if not problem:
-            try:
-                self._running.enter_context(machine_lock(takes_over=True))
-            except OSError as error:
-                raise ConfigError(f"the rules cannot be locked: {error}") from error
-            return {family: self._tables(family, ip, node) for family, ip in ips.items()}
-        if mode == NFTABLES:
-            raise ConfigError(f"mode nftables: {problem}")
-        self._logger.warning(
-            "no cluster IP is served, but node ports are: no rules are written", reason=problem
-        )
+        asked = self._told["mode"]
+        mode, problem = modes.available(asked, next(iter(ips)))
+        if asked and mode != asked:
+            raise ConfigError(f"mode {problem}")
+        if mode == USERSPACE:
+            self._remove_all_rules()
+            self._logger.warning(
+                "no cluster IP is served, but node ports are: no rules are written",
+                reason=problem or "it was asked for",
+            )
+            return {
+                family: UserspaceBackend(
+                    tuple(dict.fromkeys((ip, _LOOPBACK[family]))), self._logger
+                )
+                for family, ip in ips.items()
+            }
+        if problem:
+            self._logger.warning("a better mode cannot be had", mode=mode, reason=problem)
+        for section in modes.WITH_RULES:
+            if section != mode and self._told[section] != DEFAULTS[section]:
+                self._logger.warning("settings have no effect", section=section, mode=mode)
+        try:
+            self._running.enter_context(machine_lock(takes_over=True))
+        except OSError as error:
+            raise ConfigError(f"the rules cannot be locked: {error}") from error
         return {
-            family: UserspaceBackend(tuple(dict.fromkeys((ip, _LOOPBACK[family]))), self._logger)
+            family: modes.backend(
+                mode, self._rule_settings(mode, family, ip, node), self._logger, leaves_rules=True
+            )
             for family, ip in ips.items()
+            if self._can_be_served(mode, family, ips)
         }
 
-    def _tables(self, family: Family, node_ip: str, node: Object) -> Backend:
-        rules, detect = self._told["nftables"], self._told["detectLocal"]
+    def _can_be_served(self, mode: str, family: Family, ips: Mapping[Family, str]) -> bool:
+        """Whether the rules of a family can be written; of the node's first one it is known."""
+        problem = "" if family == next(iter(ips)) else modes.problem_of(mode, family)
+        if problem:
+            self._logger.error("a family is not served", family=FAMILIES[family], reason=problem)
+        return not problem
+
+    def _remove_all_rules(self) -> None:
+        """Take away what another mode has left, which would lead astray, if it can be done."""
+        try:
+            with machine_lock(takes_over=True):
+                clean_up()
+        except (ConfigError, OSError) as error:
+            self._logger.info("rules of other modes are left as they are", reason=str(error))
+
+    def _rule_settings(self, mode: str, family: Family, node_ip: str, node: Object) -> RuleSettings:
+        rules, detect = section_of(self._told, mode), self._told["detectLocal"]
         how = self._told["detectLocalMode"]
         cidrs = _ranges(node) if how == "NodeCIDR" else self._told["clusterCIDR"].split(",")
         by_range = how in ("NodeCIDR", "ClusterCIDR")
@@ -214,19 +249,27 @@ class Serving:
             detect["bridgeInterface"] if how == "BridgeInterface" else "",
             detect["interfaceNamePrefix"] if how == "InterfaceNamePrefix" else "",
         )
+        if mode == modes.IPTABLES and len(local.of(family)) > 1:
+            text = (
+                f"clusterCIDR: {', '.join(local.of(family))}: mode iptables takes one of a family"
+            )
+            raise ConfigError(text)
+        where = self._told["nodePortAddresses"] or (["all"] if mode == modes.IPTABLES else [])
         try:
-            places = node_port_ips(self._told["nodePortAddresses"], node_ip, family)
+            addresses = node_port_ips(where, node_ip, family)
         except OSError as error:
             raise ConfigError(f"addresses of this machine: {error}") from error
-        layout = Layout(
+        return RuleSettings(
             family,
             rules["masqueradeBit"],
             rules["masqueradeAll"],
             local,
-            places,
+            addresses,
             node_ip=node_ip,
+            serves_loopback=mode == modes.IPTABLES
+            and rules["localhostNodePorts"]
+            and has_loopback(where),
         )
-        return NftBackend(layout, self._logger, leaves_rules=True)
 
     def _node_ips(self, node: Object) -> dict[Family, str]:
         """Return the families that are served, and the node's address in each."""

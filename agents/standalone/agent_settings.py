@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from ipaddress import IPv4Network, IPv6Network
+from collections.abc import Sequence
+from ipaddress import IPv4Network, ip_address, ip_network
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from kvstack.agents.standalone.parts import (
     NETWORK_POLICY,
     NODE,
 )
-from kvstack.agents.standalone.pod_range import NONE, PREFIX, parse, taken
+from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, taken
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
     kubernetes_dir,
@@ -23,35 +24,39 @@ from kvstack.agents.standalone.stack_settings import (
     secrets_of,
 )
 from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.net.hosts import LOOPBACK, of_families, own_address
 
 if TYPE_CHECKING:
     from kvstack.agents.controllers.options import Options as ControllerOptions
     from kvstack.agents.kubelet.real_node import RealNodeOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
     from kvstack.agents.standalone.local_dns import LocalDnsOptions
+    from kvstack.agents.standalone.rootless.outside import Outside
 
 
 def agent_options(
     own: StackOptions,
-    pods: IPv4Network | None = None,
-    services: IPv4Network | IPv6Network | None = None,
+    pods: Sequence[Network] = (),
+    services: Sequence[Network] = (),
     server: str = "",
+    outside: "Outside | None" = None,
 ) -> "AgentOptions":
     """Return the settings of the agents, once the certificates are there.
 
-    pods: the range of their addresses; None: they share their node's. services: of theirs; None:
-    names are left to others. server: URL for joining machines; empty: none may join.
+    pods: the ranges of their addresses, one of a family at most; none: they share their node's.
+    services: of theirs; none: names are left to others. server: URL for joining machines; empty:
+    none may join. outside: of the user namespace that this process is in; None: it is in none.
     """
-    from kvstack.agents.kubelet.real_node import own_address
     from kvstack.agents.kubelet.routes.node_routes import RouteOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
 
-    ip = own.node_ip or own_address()
-    dns = _dns_options(own, ip, pods, services)
+    ips = node_ips(own, pods, services)
+    dns = _dns_options(own, ips, pods, services)
     cluster_dns = own.cluster_dns or (dns.service_ip if dns else "")
-    node = _node_options(own, ip, pods, cluster_dns)
+    node = _node_options(own, ips, pods, cluster_dns)
     controllers = _controller_options(own, pods, services)
+    routed = next((each for each in pods if isinstance(each, IPv4Network)), None)
     facts = None
     if server and JOINING not in own.without:
         from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
@@ -61,7 +66,7 @@ def agent_options(
             controllers.root_ca.encode(),
             node.cluster_domain,
             "" if cluster_dns == NONE else cluster_dns,
-            *(str(each) if each else "" for each in (pods, services)),
+            *(",".join(map(str, each)) for each in (pods, services)),
         )
     return AgentOptions(
         own.without,
@@ -71,13 +76,30 @@ def agent_options(
         node=node,
         dns=dns,
         facts=facts,
-        routes=RouteOptions(node.name, pods, own.network) if pods else None,
-        proxy=LocalProxyOptions(node.name, ip, (str(pods),) if pods else ()),
+        routes=RouteOptions(node.name, routed, own.network) if routed else None,
+        proxy=LocalProxyOptions(node.name, ips, tuple(map(str, pods))),
+        outside=outside,
     )
 
 
+def node_ips(
+    own: StackOptions, pods: Sequence[Network], services: Sequence[Network]
+) -> tuple[str, ...]:
+    """Return the addresses of the node, one of a family, that of the first family first.
+
+    Families are those of pods and Services; one that the machine has no address of towards others
+    is left out, unless it is the only one.
+    """
+    if own.node_ip:
+        return tuple(map(str, of_families(own.node_ip, ip_address)))
+    families = dict.fromkeys(each.version for each in (*services, *pods)) or (4,)
+    found = [own_address(each) for each in families]
+    outside = tuple(each for each in found if not ip_address(each).is_loopback)
+    return outside or tuple(found[:1])
+
+
 def _controller_options(
-    own: StackOptions, pods: IPv4Network | None, services: IPv4Network | IPv6Network | None
+    own: StackOptions, pods: Sequence[Network], services: Sequence[Network]
 ) -> "ControllerOptions":
     from kvstack.agents.controllers.options import SIGNERS, NodeRanges, Options, SignerOptions
 
@@ -86,7 +108,8 @@ def _controller_options(
     signer = SignerOptions(authority, (pki / "ca.key").read_bytes())
     ranges = None
     if pods:
-        ranges = NodeRanges((pods,), (PREFIX,), (services,) if services else ())
+        masks = tuple(PREFIXES[each.version] for each in pods)
+        ranges = NodeRanges(tuple(pods), masks, tuple(services))
     return Options(
         root_ca=authority.decode(),
         service_account_key=(pki / "sa.key").read_bytes(),
@@ -98,9 +121,9 @@ def _controller_options(
 
 def _dns_options(
     own: StackOptions,
-    ip: str,
-    pods: IPv4Network | None,
-    services: IPv4Network | IPv6Network | None,
+    ips: Sequence[str],
+    pods: Sequence[Network],
+    services: Sequence[Network],
 ) -> "LocalDnsOptions | None":
     """Return the settings of the DNS that pods of this machine have; None: they have others."""
     runs_pods = os.geteuid() == 0 and NODE not in own.without
@@ -112,15 +135,22 @@ def _dns_options(
 
     return LocalDnsOptions(
         gethostname().lower(),
-        ip,
-        cluster_ip(services),
+        _of_family(ips, services[0].version),
+        cluster_ip(services[0]),
         has_bridge=_pod_network(own, pods) != SHARED,
-        ranges=(pods,) if pods else (),
+        ranges=(*map(ip_network, ips), *pods),
+        walks=own.dns_walks,
     )
 
 
+def _of_family(ips: Sequence[str], family: int) -> str:
+    """Return the node's address of a family, or the loopback's."""
+    own = (each for each in ips if ip_address(each).version == family)
+    return next(own, LOOPBACK[family])
+
+
 def _node_options(
-    own: StackOptions, ip: str, pods: IPv4Network | None, cluster_dns: str
+    own: StackOptions, ips: Sequence[str], pods: Sequence[Network], cluster_dns: str
 ) -> "RealNodeOptions":
     """Return the settings of the node of this machine; cluster_dns: empty or `none`: none."""
     from kvstack.agents.kubelet.node import node
@@ -132,8 +162,8 @@ def _node_options(
     return RealNodeOptions(
         gethostname().lower(),
         str(pki_dir(own.data_dir) / "ca.crt"),
-        ip,
-        ip,
+        ips[0],
+        ips[0],
         root=root,
         labels={} if LOCAL_PATH in own.without else {node.LOCAL_PATH: "true"},
         has_host_image=own.has_host_image,
@@ -143,7 +173,8 @@ def _node_options(
         ignores_limits=own.ignores_limits,
         port_may_differ=True,
         network=_pod_network(own, pods),
-        cluster_range=pods,
+        cluster_ranges=pods,
+        more_ips=tuple(ips[1:]),
         cluster_dns=() if cluster_dns in ("", NONE) else (cluster_dns,),
         evictions=storage.evictions,
         reserved=storage.reserved,
@@ -151,7 +182,7 @@ def _node_options(
     )
 
 
-def _pod_network(own: StackOptions, pods: IPv4Network | None) -> str:
+def _pod_network(own: StackOptions, pods: Sequence[Network]) -> str:
     """Return which network pods have: others may give this node its range later."""
     from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 
@@ -160,11 +191,12 @@ def _pod_network(own: StackOptions, pods: IPv4Network | None) -> str:
     return BRIDGE if pods else SHARED
 
 
-def pod_range(
-    own: StackOptions, log: LineLogger
-) -> contextlib.AbstractContextManager[IPv4Network | None]:
-    """Hold the range of the cluster's pods; None: there is none, or others give it to nodes."""
+def pod_ranges(
+    own: StackOptions, services: Sequence[Network], log: LineLogger
+) -> contextlib.AbstractContextManager[tuple[Network, ...]]:
+    """Hold the ranges of the cluster's pods; none: they have none, or others give it to nodes."""
     if own.without.isdisjoint((NODE, CONTROLLERS)):
-        return taken(own.cluster_range, kubernetes_dir(own.data_dir) / "node", log)
+        families = [each.version for each in services]
+        return taken(own.cluster_range, families, kubernetes_dir(own.data_dir) / "node", log)
     # Pods run elsewhere, or others give this node its part: nothing is looked for on this machine.
-    return contextlib.nullcontext(parse(own.cluster_range) if own.cluster_range else None)
+    return contextlib.nullcontext(parse(own.cluster_range) if own.cluster_range else ())

@@ -7,45 +7,41 @@ Its store is in memory; its API server listens on a free port of the loopback wi
 at once. Certificates that are in the directory already are used, so that who starts many makes them
 once (`make_authorities`).
 
-`rows` is a snapshot of all objects; a cluster that is given one begins with them. They keep their
-names, uids and contents; resourceVersions are the new store's. Events, which end by themselves, are
-left behind.
+`rows` is a snapshot of all objects; a cluster that is given one begins with them: the same objects,
+uids, resourceVersions and current revision. Events, which end by themselves, are left behind.
 """
 
 import asyncio
-import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from kvstack.agents.kubelet.hollow.nodes import named
-from kvstack.agents.standalone.agent_settings import agent_options
-from kvstack.agents.standalone.parts import NODE
+from kvstack.agents.standalone.memory_cluster import (
+    FirstRows,
+    MemoryCluster,
+    memory_stack,
+    pki_of,
+)
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
-    kubernetes_dir,
     pki_dir,
     server_url,
     stack_options,
 )
-from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
-from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ComponentError
 from kvstack.component.flags.command_line import CommandLine, Value
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.logger import Logger
 from kvstore.client import Store
-from kvstore.client.values import Put, prefix_end
+from kvstore.client.values import KeyValue, prefix_end
 
-Rows: TypeAlias = Sequence[tuple[bytes, bytes]]
+Rows: TypeAlias = FirstRows
 
 START_S_MAX: Final = 60.0
-STOP_S: Final = 5.0
-PUTS_MAX: Final = 100  # of one transaction; the store's own limit is 128
 
 _OBJECTS: Final = b"/registry/"
 _OWN: Final = (
@@ -60,7 +56,7 @@ class Settings(NamedTuple):
 
     nodes: int = 1
     without: frozenset[str] = frozenset()
-    rows: Rows = ()
+    rows: Rows | None = None
     """What there is at the start: of another cluster's `rows`."""
     flags: Mapping[str, Value] = {}
     """Of the API server, by name, over those that suit a test."""
@@ -70,7 +66,7 @@ def make_authorities(directory: Path, logger: Logger | None = None) -> None:
     """Make certificates and keys in a directory, for any number of clusters to be copied to."""
     own = _stack(directory, Settings())
     options = stack_options(own, CommandLine(TABLE))
-    _pki(own, options, logger or _quiet()).ensure()
+    pki_of(own, options, server_url(options), logger or _quiet()).ensure()
 
 
 class BackgroundCluster:
@@ -161,60 +157,25 @@ class BackgroundCluster:
             self._settled.set()
 
     async def _serve(self) -> None:
-        from kvstack.agents.standalone.local_agents import LocalAgents
-        from kvstack.agents.standalone.store_pages import add_store_pages
-        from kvstack.apiserver.server.assembly import ApiServer
-        from kvstore import embed
-
-        own = self._own
-        pki = pki_dir(own.data_dir)
-        if self._authorities is not None and not pki.exists():
-            shutil.copytree(pki_dir(self._authorities), pki)
-        options = stack_options(own, CommandLine(TABLE, dict(self._settings.flags)))
-        await asyncio.to_thread(_pki(own, options, self._logger).ensure)
-        options = replace(options, serving=replace(options.serving, port=0))
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        member = await asyncio.to_thread(embed.start, logger=self._logger)
-        try:
-            async with member.store() as store:
-                await _write(store, self._settings.rows)
-                server = ApiServer(store, options, self._logger)
-                add_store_pages(server.site.pages, member.page)
-                await server.start()
-                try:
-                    await server.ready()
-                    async with LocalAgents(server, agent_options(own), self._logger):
-                        self.url = f"https://127.0.0.1:{server.port}"
-                        self._write_kubeconfig(own, options)
-                        self._store = store
-                        self._settled.set()
-                        await self._stop.wait()
-                        self._store = None
-                finally:
-                    await server.stop(STOP_S)
-        finally:
-            await asyncio.to_thread(member.stop)
-
-    def _write_kubeconfig(self, own: StackOptions, options: Options) -> None:
-        Pki(pki_dir(own.data_dir), own.kubeconfig, options, self.url, self._logger).ensure()
+        cluster = MemoryCluster(
+            self._own,
+            stack_options(self._own, CommandLine(TABLE, dict(self._settings.flags))),
+            self._logger,
+            authorities=self._authorities,
+            first_rows=self._settings.rows,
+        )
+        async with cluster:
+            self.url = cluster.url
+            self._store = cluster.store
+            self._settled.set()
+            await self._stop.wait()
+            self._store = None
 
 
 def _stack(directory: Path, settings: Settings) -> StackOptions:
-    return StackOptions(
-        directory,
-        (),
-        kubernetes_dir(directory) / "admin.conf",
-        "warn",
-        (),
-        has_peers=False,
-        without=settings.without | {NODE},  # tests run no processes of pods
-        hollow_nodes=named(settings.nodes),
-    )
-
-
-def _pki(own: StackOptions, options: Options, logger: Logger) -> Pki:
-    return Pki(pki_dir(own.data_dir), own.kubeconfig, options, server_url(options), logger)
+    return memory_stack(directory, nodes=named(settings.nodes), without=settings.without)
 
 
 def _quiet() -> LineLogger:
@@ -222,14 +183,10 @@ def _quiet() -> LineLogger:
 
 
 async def _read(store: Store) -> Rows:
-    rows: list[tuple[bytes, bytes]] = []
+    rows: list[KeyValue] = []
+    revision = 0
     async for page in store.pages(_OBJECTS, prefix_end(_OBJECTS)):
-        rows += [
-            (kv.key, kv.value) for kv in page.kvs if not kv.lease and not kv.key.startswith(_OWN)
-        ]
-    return rows
-
-
-async def _write(store: Store, rows: Rows) -> None:
-    for first in range(0, len(rows), PUTS_MAX):
-        await store.txn((), [Put(key, value) for key, value in rows[first : first + PUTS_MAX]])
+        revision = revision or page.revision
+        rows += [kv for kv in page.kvs if not kv.lease and not kv.key.startswith(_OWN)]
+    rows.sort(key=lambda kv: kv.mod_revision)
+    return FirstRows(rows, revision, readable_from=revision)

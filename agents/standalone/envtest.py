@@ -31,6 +31,11 @@ COMMAND: Final = "kvstack envtest"
 _SERVE: Final = "serve"
 _NODES: Final = 1
 _AGENTS: Final = (CONTROLLERS, SCHEDULER, NODES)
+FLAGS: Final = {
+    "agents": f"parts that run beside the API server, of: {', '.join(_AGENTS)} (default: none)",
+    "kubectl": "kubectl for the tests (default: the one in PATH)",
+}
+"""What each is for."""
 _KUBECTL_MISSING: Final = """\
 #!/bin/sh
 echo "there was no kubectl when these launchers were made: kvstack envtest DIR --kubectl FILE" >&2
@@ -89,13 +94,13 @@ def _parser() -> ArgumentParser:
         type=_agents,
         default=[],
         metavar="PARTS",
-        help=f"parts that run beside the API server, of: {', '.join(_AGENTS)} (default: none)",
+        help=FLAGS["agents"],
     )
     parser.add_argument(
         "--kubectl",
         default=shutil.which("kubectl"),
         metavar="FILE",
-        help="kubectl for the tests (default: the one in PATH)",
+        help=FLAGS["kubectl"],
     )
     return parser
 

@@ -33,6 +33,7 @@ from kvstack.agents.standalone.local_metrics import LocalMetrics, MetricsOptions
 from kvstack.agents.standalone.local_path.directories import VOLUMES, Directories
 from kvstack.agents.standalone.local_path.provisioner import LocalNode, LocalPathProvisioner
 from kvstack.agents.standalone.own_usage import HollowUsage, of_real_node
+from kvstack.agents.standalone.pages.scheduling import add_scheduling_page
 from kvstack.agents.standalone.parts import (
     CONTROLLERS,
     DNS,
@@ -44,7 +45,6 @@ from kvstack.agents.standalone.parts import (
     PROXY,
     SCHEDULER,
 )
-from kvstack.agents.standalone.scheduling_page import add_scheduling_page
 from kvstack.apimachinery.attributes import (
     AUTHENTICATED,
     PRIVILEGED,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
     from kvstack.agents.standalone.local_dns import LocalDnsOptions
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
+    from kvstack.agents.standalone.rootless.outside import Outside
 
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
@@ -93,6 +94,12 @@ class AgentOptions:
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
     """What machines are told that join; None: they are told nothing."""
+    outside: "Outside | None" = None
+    """The process outside of the user namespace that this one is in; None: it is in none."""
+    found_nodes: tuple[str, ...] = ()
+    """Nodes of a copied cluster, which are run without processes."""
+    adopts_nodes: bool = True
+    """Whether nodes that others made with the label of hollow nodes are run, too."""
 
 
 class LocalAgents:
@@ -134,6 +141,9 @@ class LocalAgents:
             await self._start_proxy(running, informers, self._proxy_options)
         if self._options.node is not None and NODE not in self._options.without:
             await self._start_node(running, informers, self._options.node)
+        if self._options.outside is not None and self._options.node is not None:
+            own = self._options.node.name, self._options.node.ip
+            await self._publish(running, informers, self._options.outside, own)
         if self._options.facts is not None:
             self._start_telling(running, self._options.facts)
         if METRICS not in self._options.without:
@@ -227,7 +237,8 @@ class LocalAgents:
 
     async def _start_nodes(self, stack: AsyncExitStack, informers: Informers) -> None:
         api = self.api(User(_KUBELETS, groups=(PRIVILEGED,)), "kvstack-hollow-nodes")
-        options = HollowOptions(self._options.hollow_nodes)
+        given = self._options
+        options = HollowOptions(given.hollow_nodes, given.adopts_nodes, given.found_nodes)
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
@@ -276,6 +287,19 @@ class LocalAgents:
             return
         self._own_nodes.append(of_real_node(node, self._clock))
         self._logger.info("the node is ready", name=options.name)
+
+    async def _publish(
+        self,
+        stack: AsyncExitStack,
+        informers: Informers,
+        outside: "Outside",
+        node: tuple[str, str],
+    ) -> None:
+        from kvstack.agents.standalone.rootless.published import PublishedPorts
+
+        ports = PublishedPorts(outside, informers, node, self._logger)
+        stack.push_async_callback(ports.stop)
+        await ports.start()
 
     async def _start_metrics(self, stack: AsyncExitStack, informers: Informers) -> None:
         metrics = LocalMetrics(

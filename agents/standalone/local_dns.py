@@ -10,7 +10,7 @@ Nothing else is listened on. The cluster's nodes and pods may ask, nobody else.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 from kvstack.agents.client.api import Api
@@ -20,9 +20,9 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Network
 from kvstack.agents.dns.cluster import Options
-from kvstack.agents.dns.exchange import Resolver
-from kvstack.agents.dns.forwarder import Forwarding
-from kvstack.agents.dns.node_resolvers import NodeResolvers
+from kvstack.agents.dns.forwarding.exchange import Resolver
+from kvstack.agents.dns.forwarding.forwarder import Forwarding
+from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
 from kvstack.component.errors import ConfigError
@@ -46,6 +46,8 @@ class LocalDnsOptions:
     """Whether pods of this node have networks of their own."""
     ranges: Sequence[Network] = ()
     """Of all pods."""
+    walks: bool = False
+    """Whether search paths of pods are walked."""
 
 
 class LocalDns:
@@ -59,12 +61,13 @@ class LocalDns:
         self._clock = clock
         self._logger = logger
         self._options = options
-        own = ip_network(options.address)
+        own, of_node = ip_network(options.address), NodeResolvers(clock)
         settings = DnsSettings(
             Options(DOMAIN),
-            Forwarding(NodeResolvers(clock), own=frozenset((Resolver(options.service_ip),))),
-            (ip_network("127.0.0.0/8"), own, *options.ranges),
+            Forwarding(of_node, own=frozenset((Resolver(options.service_ip),))),
+            (ip_network("127.0.0.0/8"), ip_network("::1"), own, *options.ranges),
             nodes_may_ask=True,
+            searches_of_node=of_node.searches if options.walks else None,
         )
         self._server = DnsServer(informers, settings, clock, logger)
         self._objects = KubeDns(api, informers, options.node, options.service_ip, logger)
@@ -94,7 +97,8 @@ class LocalDns:
         await self._server.stop()
 
     def _on_node(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None and new["metadata"]["name"] == self._options.node and _range_of(new):
+        is_own = new is not None and new["metadata"]["name"] == self._options.node
+        if is_own and self._range_of(new or {}):
             self._range.set()
 
     async def _listen(self) -> None:
@@ -102,10 +106,10 @@ class LocalDns:
         address = self._options.address
         if self._options.has_bridge:
             node = self._informers.of(NODES).store.get(self._options.node)
-            found = _range_of(node or {})
+            found = self._range_of(node or {})
             if found is None:
                 return  # the node is gone again
-            address = str(found[1])
+            address = str(found[1])  # the bridge's
         port = await self._bind(address)
         if port:
             self._objects.answers_at(Endpoint(address, port))
@@ -122,10 +126,8 @@ class LocalDns:
                 return bound
         return 0
 
-
-def _range_of(node: Object) -> IPv4Network | None:
-    """Return the range that a node's pods have their addresses from."""
-    for each in node.get("spec", {}).get("podCIDRs") or ():
-        if ":" not in each:
-            return IPv4Network(each)
-    return None
+    def _range_of(self, node: Object) -> Network | None:
+        """Return the range of a node's pods that is of the family of the Service."""
+        family = ip_address(self._options.service_ip).version
+        every = map(ip_network, (node.get("spec") or {}).get("podCIDRs") or ())
+        return next((each for each in every if each.version == family), None)

@@ -16,7 +16,7 @@ from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.answers import MetricsApi, answered
-from kvstack.agents.metrics.collector import Collector, CollectorOptions
+from kvstack.agents.metrics.collector import Collector, CollectorOptions, UnreadableError
 from kvstack.agents.metrics.documents import MetricsGroup
 from kvstack.agents.metrics.history_api import HISTORY_GROUP, HistoryApi
 from kvstack.agents.metrics.readings import Reading
@@ -26,6 +26,7 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.aggregation.in_process import ServedVersion
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.server.assembly import ApiServer
+from kvstack.apiserver.webhooks.outbound import CLOSED, NODE
 from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
@@ -116,6 +117,8 @@ class LocalMetrics:
             found = own(name)
             if found is not None:
                 return await found
+        if not self._server.outbound.may_ask(NODE, name, "what it and its pods use"):
+            raise UnreadableError(CLOSED)
         if self._others is None:
             self._others = self._kubelets()
         return await self._others(node)

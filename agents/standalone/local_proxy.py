@@ -1,8 +1,8 @@
 """The proxy of `kvstack up`, on the informers that the process has anyway.
 
-By nftables where this process may write it and no other proxy of the machine does; else by
-listeners of this process, which serve node ports alone. Its rules go when the cluster stops, unless
-pods go on.
+By nftables or iptables where this process may write them and no other proxy of the machine does;
+else by listeners of this process, which serve node ports alone. Its rules go when the cluster
+stops, unless pods go on.
 """
 
 import asyncio
@@ -16,12 +16,13 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
+from kvstack.component.net.hosts import LOOPBACK
 
 if TYPE_CHECKING:
     from kvstack.agents.proxy.backend import Backend
+    from kvstack.agents.proxy.services import Family
 
 _MIN_GAP_S: Final = 0.05
-_LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class LocalProxyOptions:
     """What the proxy knows of its node."""
 
     node: str
-    ip: str
+    ips: tuple[str, ...]
+    """One of a family; node ports are served there."""
     pod_ranges: tuple[str, ...] = ()
     """Of the cluster's pods; none: they share the node's address."""
     leaves_rules: bool = False
@@ -56,8 +58,8 @@ class LocalProxy:
         of = self._informers.of
         self._proxier = Proxier(
             Sources(of(SERVICES), of(ENDPOINT_SLICES), of(NODES), of(SERVICE_CIDRS)),
-            ProxierOptions(self._options.node, _MIN_GAP_S, health_host=self._options.ip),
-            {4: await asyncio.to_thread(self._backend)},
+            ProxierOptions(self._options.node, _MIN_GAP_S, health_host=self._options.ips[0]),
+            await asyncio.to_thread(self._backends),
             self._clock,
             self._logger,
         )
@@ -81,33 +83,54 @@ class LocalProxy:
             self._logger.error("Services are served no more", error=repr(error))
             raise
 
-    def _backend(self) -> "Backend":
-        from kvstack.agents.proxy.nftables import program
+    def _backends(self) -> "dict[Family, Backend]":
+        """Return what serves each family that pods or the node have, the first one first."""
+        from kvstack.agents.proxy import modes
+        from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 
-        problem = program.problem()
-        if not problem:
+        families = self._families()
+        mode, problem = modes.available("", next(iter(families)))
+        if mode in modes.WITH_RULES:
             try:
-                return self._tables()
+                return self._with_rules(mode, families)
             except (ConfigError, OSError) as error:
                 problem = str(error)
         self._logger.warning(
             "no cluster IP is served, but node ports are: no rules can be written", reason=problem
         )
-        from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+        return {
+            family: UserspaceBackend(tuple(dict.fromkeys((*ips, LOOPBACK[family]))), self._logger)
+            for family, ips in families.items()
+        }
 
-        places = tuple(dict.fromkeys((self._options.ip, _LOOPBACK)))
-        return UserspaceBackend(places, self._logger)
+    def _families(self) -> "dict[Family, tuple[str, ...]]":
+        """Return the families, each with the node's address of it, if it has one."""
+        found: dict[Family, tuple[str, ...]] = {}
+        for text in (*self._options.ips, *self._options.pod_ranges):
+            found.setdefault(6 if ":" in text else 4, ())
+        for ip in self._options.ips:
+            found[6 if ":" in ip else 4] = (ip,)
+        return found
 
-    def _tables(self) -> "Backend":
-        from kvstack.agents.proxy.nftables.backend import NftBackend, machine_lock
-        from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
+    def _with_rules(
+        self, mode: str, families: "dict[Family, tuple[str, ...]]"
+    ) -> "dict[Family, Backend]":
+        from kvstack.agents.proxy import modes
+        from kvstack.agents.proxy.machine_lock import machine_lock
+        from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 
         leaves = self._options.leaves_rules
         self._held.enter_context(machine_lock(takes_over=leaves))
-        layout = Layout(
-            4,
-            local=LocalTraffic(self._options.pod_ranges),
-            node_ips=(self._options.ip,),
-            node_ip=self._options.ip,
-        )
-        return NftBackend(layout, self._logger, leaves_rules=leaves)
+        found: dict[Family, Backend] = {}
+        for family, ips in families.items():
+            if found and (problem := modes.problem_of(mode, family)):
+                self._logger.warning("a family is not served", family=family, reason=problem)
+                continue
+            settings = RuleSettings(
+                family,
+                local=LocalTraffic(self._options.pod_ranges),
+                node_ips=ips,
+                node_ip=next(iter(ips), ""),
+            )
+            found[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
+        return found

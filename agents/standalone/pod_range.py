@@ -1,56 +1,103 @@
-"""From which range the pods of `kvstack up` have their addresses, if this machine lets them."""
+"""From which ranges the pods of `kvstack up` have their addresses, if this machine lets them.
+
+One of IPv4, one of IPv6, or both: as the flag says, else one of each family that Services have.
+"""
 
 import contextlib
+import hashlib
 import os
-from collections.abc import Iterator
-from ipaddress import IPv4Network
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
+from kvstack.component.net.hosts import has_ipv6, of_families
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 NONE: Final = "none"
-PREFIX: Final = 24
-"""Of the part that a node is given."""
+PREFIXES: Final = {4: 24, 6: 64}
+"""Of the part that a node is given, by family."""
+_BLOCK_BITS_MAX: Final = 16
+"""As node IPAM takes it: 65,536 nodes."""
+_UNIQUE_LOCAL_BITS: Final = 40
+_UNIQUE_LOCAL_PREFIX: Final = 48
 
 
-def parse(text: str) -> IPv4Network | None:
-    """Return a range that a flag asks for (`none`: None); ValueError."""
+def parse(text: str) -> tuple[Network, ...]:
+    """Return the ranges that a flag asks for (`none`: none); ValueError."""
     if text == NONE:
-        return None
-    found = IPv4Network(text)
-    if found.prefixlen > PREFIX:
-        raise ValueError(f"{text}: a node is given a /{PREFIX} of it")
+        return ()
+    found = of_families(text, ip_network)
+    for each in found:
+        prefix = PREFIXES[each.version]
+        if each.prefixlen > prefix:
+            raise ValueError(f"{each}: a node is given a /{prefix} of it")
+        if prefix - each.prefixlen > _BLOCK_BITS_MAX:
+            raise ValueError(f"{each}: /{prefix - _BLOCK_BITS_MAX} is the largest")
     return found
 
 
 @contextlib.contextmanager
-def taken(wanted: str, directory: Path, logger: Logger) -> Iterator[IPv4Network | None]:
-    """Hold a range; None: pods share the node's address.
+def taken(
+    wanted: str, families: Sequence[int], directory: Path, logger: Logger
+) -> Iterator[tuple[Network, ...]]:
+    """Hold ranges; none: pods share the node's address.
 
-    wanted: as a flag says it; empty: one that is free. directory: where it is remembered.
+    wanted: as a flag says it; empty: those that are free, one of each of the families. directory:
+    where that of IPv4 is remembered.
     """
     if wanted == NONE or os.geteuid() != 0:
-        yield parse(wanted) if wanted else None  # of nodes elsewhere: none is made here
+        yield parse(wanted) if wanted else ()  # of nodes elsewhere: none is made here
         return
-    from kvstack.agents.kubelet.runtime.process.network import cluster_range
     from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network
 
     problem = probe_network()
     if problem:
         logger.warning("pods share the node's address: no networks can be made", reason=problem)
-        yield None
+        yield ()
     elif wanted:
-        yield parse(wanted)
+        yield _possible(parse(wanted), logger)
     else:
-        try:
-            found = cluster_range.take(directory)
-        except (ConfigError, OSError) as error:
-            logger.warning("pods share the node's address", reason=str(error))
-            yield None
-            return
-        try:
-            yield found.network
-        finally:
-            found.give_back()
+        with _free(families, directory, logger) as found:
+            yield _possible(found, logger)
+
+
+@contextlib.contextmanager
+def _free(
+    families: Sequence[int], directory: Path, logger: Logger
+) -> Iterator[tuple[Network, ...]]:
+    """Hold a range of each family that nobody on this machine uses."""
+    from kvstack.agents.kubelet.runtime.process.network import cluster_range
+
+    with contextlib.ExitStack() as stack:
+        found: list[Network] = []
+        for family in families:
+            if family == 6:
+                found.append(unique_local(directory))
+                continue
+            try:
+                held = cluster_range.take(directory)
+            except (ConfigError, OSError) as error:
+                logger.warning("pods share the node's address", reason=str(error))
+                continue
+            stack.callback(held.give_back)
+            found.append(held.network)
+        yield tuple(found)
+
+
+def unique_local(directory: Path) -> IPv6Network:
+    """Return the range of IPv6 of a data directory: unique local addresses (RFC 4193)."""
+    digest = hashlib.sha256(str(directory.absolute()).encode()).digest()
+    number = 0xFD << _UNIQUE_LOCAL_BITS | int.from_bytes(digest[: _UNIQUE_LOCAL_BITS // 8], "big")
+    return IPv6Network((number << (128 - _UNIQUE_LOCAL_PREFIX), _UNIQUE_LOCAL_PREFIX))
+
+
+def _possible(ranges: tuple[Network, ...], logger: Logger) -> tuple[Network, ...]:
+    """Return those of families that this machine has."""
+    found = tuple(each for each in ranges if each.version == 4 or has_ipv6())
+    if len(found) < len(ranges):
+        logger.warning("pods have no addresses of IPv6: this machine has none")
+    return found

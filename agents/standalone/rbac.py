@@ -11,7 +11,7 @@ kubeadm:cluster-admins has the rights that its binding gives.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvstack.agents.standalone.store_pages import MONITORED_PATHS
+from kvstack.agents.standalone.pages.store import MONITORED_PATHS
 from kvstack.apimachinery.attributes import CLUSTER_ADMINS
 from kvstack.apiserver.server.certs.pki import KUBELET_CLIENT
 

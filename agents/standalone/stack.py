@@ -16,14 +16,16 @@ All flags of both may be given.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from kvstack.agents.standalone.agent_settings import agent_options, pod_range
+from kvstack.agents.standalone.agent_settings import agent_options, pod_ranges
 from kvstack.agents.standalone.api_for_pods import address_for_pods
 from kvstack.agents.standalone.doctor import machine
 from kvstack.agents.standalone.parts import (
@@ -31,6 +33,7 @@ from kvstack.agents.standalone.parts import (
     NODE,
     PROXY,
 )
+from kvstack.agents.standalone.pod_range import Network
 from kvstack.agents.standalone.stack_settings import (
     ABOUT,
     COMMAND,
@@ -52,9 +55,12 @@ from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.net.hosts import join_host_port
 from kvstack.component.process.command import Command, Work, read_flags, run_work
 
 if TYPE_CHECKING:
+    from kvstack.agents.standalone.rootless.entry import NamespaceEntry
+    from kvstack.agents.standalone.rootless.outside import Outside
     from kvstack.apiserver.server.assembly import ApiServer
     from kvstore.embed import Member
 
@@ -72,32 +78,94 @@ def _prepare(arguments: Sequence[str]) -> Work | None:
 
     def prepare(given: CommandLine) -> Work:
         options = stack_options(own, given)
+        entered = _enter(own)
 
         async def work(log: LineLogger) -> None:
             announce(options, log)
-            await _serve_pods_too(own, options, log)
+            if entered is None:
+                await _serve_pods_too(own, options, log)
+                return
+            if entered.problem:
+                log.warning("no node runs pods here", reason=entered.problem)
+            for each in entered.limits:
+                log.warning("what a node without root lacks", consequence=each)
+            async with _passed_on(entered.outside, own, options, log):
+                await _serve_pods_too(own, options, log, entered.outside)
 
         return Work(work, own.log_level, options.without_effect)
 
     return read_flags(Command(COMMAND, ABOUT, TABLE), rest, prepare)
 
 
-async def _serve_pods_too(own: StackOptions, options: Options, log: LineLogger) -> None:
+def _enter(own: StackOptions) -> "NamespaceEntry | None":
+    """Enter a user namespace, if this process is to have a node and is not root; ConfigError."""
+    if os.geteuid() == 0 or NODE in own.without or not own.may_be_rootless:
+        return None
+    from kvstack.agents.standalone.rootless.entry import enter
+    from kvstack.agents.standalone.rootless.outside import OutsideError
+
+    try:
+        own.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = own.data_dir.absolute() / "run"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return enter(directory)
+    except (OSError, OutsideError) as error:
+        raise ConfigError(f"a node without root: {error}; --rootless=false does without") from error
+
+
+@contextlib.asynccontextmanager
+async def _passed_on(
+    outside: "Outside | None", own: StackOptions, options: Options, log: LineLogger
+) -> AsyncIterator[None]:
+    """Pass on what is connected with outside: the API server, and the store if it has a port."""
+    if outside is None:
+        yield
+        return
+    from kvstack.agents.standalone.rootless.outside import OutsideError
+    from kvstack.agents.standalone.rootless.published import passed_on
+
+    urls = map(urlsplit, own.client_urls)
+    addresses = [
+        (options.serving.bind_address, options.serving.port),
+        *((each.hostname, each.port) for each in urls if each.hostname and each.port),
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(outside.close)
+        for each in addresses:
+            try:
+                await stack.enter_async_context(passed_on(outside, each, log))
+            except OutsideError as error:
+                text = f"cannot listen on {join_host_port(*each)}: {error}"
+                raise ConfigError(text) from error
+        yield
+
+
+async def _serve_pods_too(
+    own: StackOptions, options: Options, log: LineLogger, outside: "Outside | None" = None
+) -> None:
     """Serve, and be reached by pods, unless the flags say where else they reach the server."""
     serving = options.serving
     is_hidden = ip_address(serving.bind_address).is_loopback and not serving.advertise_address
     if not is_hidden or not own.without.isdisjoint((NODE, PROXY)):
-        await _serve(own, options, log)
+        await _serve(own, options, log, outside)
         return
-    with address_for_pods(own.data_dir, serving.port, log) as address:
+    family = service_ranges(options)[0].version
+    with address_for_pods(own.data_dir, serving.port, log, family) as address:
         if address:
             serving = dataclasses.replace(
                 serving, also_bind_addresses=(address,), advertise_address=address
             )
-        await _serve(own, dataclasses.replace(options, serving=serving), log)
+        await _serve(own, dataclasses.replace(options, serving=serving), log, outside)
 
 
-async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
+def service_ranges(options: Options) -> tuple[Network, ...]:
+    """Return the ranges of Services, that of the first family first."""
+    return tuple(ip_network(each.cidr) for each in options.service_ranges)
+
+
+async def _serve(
+    own: StackOptions, options: Options, log: LineLogger, outside: "Outside | None"
+) -> None:
     # A member takes its turns in a thread of its own.
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -133,8 +201,8 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
     try:
         making.result()
         access.restrict()
-        services = ip_network(options.service_ranges[0].cidr)
-        with pod_range(own, log) as pods:
+        services = service_ranges(options)
+        with pod_ranges(own, services, log) as pods:
             async with member.store() as store:
                 await serve_store(
                     store,
@@ -145,7 +213,9 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
                     ended=asyncio.to_thread(member.wait),
                     renew=renew,
                     beside=lambda server: LocalAgents(
-                        server, agent_options(own, pods, services, announced_url(options)), log
+                        server,
+                        agent_options(own, pods, services, announced_url(options), outside),
+                        log,
                     ),
                 )
     finally:
@@ -153,7 +223,7 @@ async def _serve(own: StackOptions, options: Options, log: LineLogger) -> None:
 
 
 def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None:
-    from kvstack.agents.standalone.store_pages import add_store_pages
+    from kvstack.agents.standalone.pages.store import add_store_pages
 
     pages = server.site.pages
     add_store_pages(pages, member.page)
@@ -161,7 +231,7 @@ def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None
     for each in (directory, directory / "etcd"):
         server.certificates.add(each)
     if DASHBOARD not in own.without:
-        from kvstack.agents.standalone.dashboard_pages import add_dashboard
+        from kvstack.agents.standalone.pages.dashboard import add_dashboard
 
         add_dashboard(pages)
 

@@ -7,6 +7,7 @@ Flags of `kvstore` are passed on as they are.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -49,7 +50,7 @@ from kvstack.component.flags.command_line import (
     Value,
 )
 from kvstack.component.line_log.line_logger import LEVELS
-from kvstack.component.net.hosts import join_host_port
+from kvstack.component.net.hosts import join_host_port, of_families
 from kvstore import embed
 
 COMMAND: Final = "kvstack up"
@@ -69,9 +70,11 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
                                 (default 0), or their names, comma-separated
   --controllers LIST            controllers to run, as for kube-controller-manager
                                 (default {controllers})
-  --node-ip IP                  address of the node and its pods (default: this machine's)
-  --cluster-cidr RANGE          range of pod addresses; none: pods share the node's address
-                                (default: the first range from 10.244.0.0/16 on that is free)
+  --node-ip IP                  address of the node and its pods, or one per family: A,B
+                                (default: those of this machine)
+  --cluster-cidr RANGE          range of pod addresses, or one per family: A,B; none: pods share the
+                                node's address (default, for each family of the Services: the first
+                                free range from 10.244.0.0/16 on; a range of fd00::/8)
   --network MODE                how pods of other nodes are reached: host-gw (their node is a
                                 gateway), vxlan (a tunnel), none, or auto: host-gw where the node is
                                 on a network of this machine, else vxlan (default auto)
@@ -82,8 +85,11 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
   --local-storage-limit SIZE    disk space for all pods together, as 20Gi or 50% (default: all but
                                 10 % of the disk and the store's reserve)
   --ignore-limits BOOL          accept pods whose limits cannot be enforced (default false)
+  --rootless BOOL               without root, run a node in a user namespace (default true)
   --cluster-dns IP              DNS server of pods; none: the node's
                                 (default: the tenth address of the service range, if dns runs)
+  --dns-autopath BOOL           walk the search path of a pod at its first query, in DNS
+                                (default false; docs/dns.md)
   --without PARTS               parts not to run, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
@@ -100,10 +106,12 @@ _OWN: Final = {
     "node-ip": "",
     "cluster-cidr": "",
     "cluster-dns": "",
+    "dns-autopath": "false",
     "network": AUTOMATIC,
     "image-dir": "",
     "host-image": "true",
     "host-root-namespaces": "",
+    "rootless": "true",
     "ignore-limits": "false",
     "local-storage-limit": "",
 }
@@ -116,7 +124,16 @@ _RBAC: Final = {
     NETWORK_POLICY: network_policy_access.OBJECTS,
 }
 """Roles and bindings of the parts that may be left out."""
-_BOOLEANS: Final = ("host-image", "ignore-limits")
+_BOOLEANS: Final = ("host-image", "ignore-limits", "rootless", "dns-autopath")
+
+
+class StoreFlag(NamedTuple):
+    """A flag of `kvstore` that is passed on to it."""
+
+    name: str
+    about: str
+    is_bool: bool
+    choices: tuple[str, ...]
 
 
 class StackOptions(NamedTuple):
@@ -147,6 +164,25 @@ class StackOptions(NamedTuple):
     """An address, `none`, or empty: where the part of this process is found."""
     network: str = AUTOMATIC
     """How pods of other nodes are reached: one of `routes.plan.MODES`."""
+    may_be_rootless: bool = True
+    """Whether who is not root has a node, in a user namespace."""
+    dns_walks: bool = False
+    """Whether DNS walks the search paths of pods."""
+
+
+def own_flags() -> dict[str, str]:
+    """Return the flags of this command alone, and how ABOUT begins to say what each is for."""
+    told = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
+    return {name: told[name] for name in _OWN}
+
+
+def store_flags() -> list[StoreFlag]:
+    """Return the flags of `kvstore` that `split_own` passes on and that have an effect."""
+    return [
+        StoreFlag(flag.name, flag.help, flag.kind is embed.FlagKind.BOOL, flag.choices)
+        for flag in embed.FLAGS_WITH_EFFECT
+        if flag.name not in {*BY_NAME, *_OWN}
+    ]
 
 
 def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
@@ -219,6 +255,10 @@ def _stack_options(
                 f"--cluster-cidr {found['cluster-cidr']}: nothing uses it with --without "
                 f"{CONTROLLERS},{NODE}"
             )
+    try:
+        of_families(found["node-ip"], ip_address)
+    except ValueError as error:
+        raise UsageError(f"--node-ip {error}") from error
     if found["cluster-dns"] not in ("", NONE):
         try:
             ip_address(found["cluster-dns"])
@@ -248,6 +288,8 @@ def _stack_options(
         found["local-storage-limit"],
         found["cluster-dns"],
         found["network"],
+        found["rootless"] == "true",
+        found["dns-autopath"] == "true",
     )
 
 

@@ -57,9 +57,16 @@ class AvailabilityKeeper:
     """Keeps the condition of every APIService."""
 
     def __init__(
-        self, registry: Registry, backends: Backends, services: Services, logger: Logger
+        self,
+        registry: Registry,
+        backends: Backends,
+        services: Services,
+        logger: Logger,
+        *,
+        looks_at_others: bool = True,
     ) -> None:
-        """Look by the given means."""
+        """Look by the given means; looks_at_others: else their conditions stay as they are."""
+        self._looks_at_others: Final = looks_at_others
         self._registry: Final = registry
         self._backends: Final = backends
         self._services: Final = services
@@ -178,6 +185,8 @@ class AvailabilityKeeper:
         if obj is None:
             return True
         remote = remote_of(obj)
+        if remote is not None and not self._looks_at_others:
+            return True
         finding = _LOCAL if remote is None else await self.find(remote)
         before = self._found.get(name)
         if not finding.is_available and (before is None or before.is_available):

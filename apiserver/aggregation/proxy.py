@@ -1,6 +1,6 @@
 """Passes requests on to aggregated API servers, and their answers back.
 
-    proxy = AggregationProxy(remotes, backends, here)
+    proxy = AggregationProxy(remotes, backends, here, outbound)
     if proxy.takes(path): await proxy.serve(context)
 
 The client has been authenticated and permitted before. What it says of itself is replaced: tokens
@@ -26,6 +26,7 @@ from kvstack.apiserver.http.answers import NO_SNIFF, Reply
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.routing import Route
 from kvstack.apiserver.streams.carrying import carry
+from kvstack.apiserver.webhooks.outbound import API_SERVER, CLOSED, Outbound
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.hop_by_hop import HOP_BY_HOP
 from kvstack.component.http.serving.request import Request
@@ -46,8 +47,11 @@ _OF_ONE_HOP: Final = frozenset(
 class AggregationProxy:
     """Serves what others serve."""
 
-    def __init__(self, remotes: Remotes, backends: Backends, here: ServedHere) -> None:
+    def __init__(
+        self, remotes: Remotes, backends: Backends, here: ServedHere, outbound: Outbound
+    ) -> None:
         """Pass on to these; here: what agents of this process serve."""
+        self._outbound: Final = outbound
         self._remotes: Final = remotes
         self._backends: Final = backends
         self._here: Final = here
@@ -70,12 +74,16 @@ class AggregationProxy:
 
     async def pass_to(self, remote: Remote | None, context: RequestContext) -> None:
         """Answer with what a server answers; None: it is not there any more."""
-        reply = context.reply
+        reply, request = context.reply, context.request
+        name = "" if remote is None else remote.name
+        if not self._outbound.may_ask(API_SERVER, name, f"{request.method} {request.target}"):
+            reply.send_text(503, f"{name} was not asked: {CLOSED}\n", NO_SNIFF)
+            return
         if remote is None or not remote.is_available:
             reply.send_text(503, _UNAVAILABLE, NO_SNIFF)
             return
         try:
-            if context.request.may_upgrade:
+            if request.may_upgrade:
                 await self._upgrade(remote, context)
             else:
                 await self._pass_on(remote, context)

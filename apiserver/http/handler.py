@@ -22,7 +22,7 @@ from kvstack.apimachinery.objects.request_info import RequestInfo
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.value_limit import TooManyValuesError, check_json
 from kvstack.apimachinery.schema.resource import APPLY_PATCH
-from kvstack.apiserver.http import past, tables
+from kvstack.apiserver.http import past, read_only, tables
 from kvstack.apiserver.http.answers import NO_SNIFF, STREAM_BYTES, Reply
 from kvstack.apiserver.http.auditing import (
     Auditing,
@@ -400,6 +400,8 @@ class Api:
         assert endpoint is not None, "pages are served elsewhere"
         if endpoint.deprecation:
             reply.warnings.append(endpoint.deprecation)
+        if self.env.settings.is_read_only and not read_only.lets_pass(route):
+            raise status.failure(405, "MethodNotAllowed", read_only.REFUSAL)
         is_custom = endpoint.row.is_custom
         media_type = ""
         if verb == "patch":

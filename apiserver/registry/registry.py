@@ -53,8 +53,13 @@ class Registry:
         *,
         root: str = ROOT,
         transformers: Transformers | None = None,
+        keeps_times: bool = True,
     ) -> None:
-        """Make a collection for each prefix of keys that the rows name; nothing is read yet."""
+        """Make a collection for each prefix of keys that the rows name; nothing is read yet.
+
+        keeps_times: whether it is written down when revisions were.
+        """
+        self._keeps_times: Final = keeps_times
         self.store: Final = store
         self._table: Final = table
         self.clock: Final = clock
@@ -72,7 +77,7 @@ class Registry:
         self.times: Final = TimeIndex(store, self.watch_cache, clock, logger)
         self._by_resource: dict[GroupResource, Collection] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        for prefix, sharing in _by_prefix(rows).items():
+        for prefix, sharing in by_prefix(rows).items():
             hub = _hub(sharing)
             collection = _collection(table, hub, sharing, prefix)
             self._set_transformer(collection)
@@ -96,7 +101,7 @@ class Registry:
         hub = _hub(rows)
         assert hub.storage is not None, "resources that join are stored"
         resource = GroupResource(hub.group, hub.name)
-        make = partial(_codec, self._table, hub, rows)
+        make = partial(codec_of, self._table, rows)
         known = self._by_resource.get(resource)
         if known is None or known.is_namespaced != hub.is_namespaced:
             known = Collection(resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced)
@@ -127,10 +132,9 @@ class Registry:
 
     async def __aenter__(self) -> Self:
         """Begin to read; `watch_cache.is_loaded` says when everything is there."""
-        self._tasks = [
-            asyncio.create_task(self.watch_cache.run(), name="watch cache"),
-            asyncio.create_task(self.times.run(), name="registry times"),
-        ]
+        self._tasks = [asyncio.create_task(self.watch_cache.run(), name="watch cache")]
+        if self._keeps_times:
+            self._tasks.append(asyncio.create_task(self.times.run(), name="registry times"))
         return self
 
     async def __aexit__(
@@ -146,7 +150,8 @@ class Registry:
             await asyncio.wait(self._tasks)
 
 
-def _by_prefix(rows: Iterable[Resource]) -> dict[str, list[Resource]]:
+def by_prefix(rows: Iterable[Resource]) -> dict[str, list[Resource]]:
+    """Return the rows that are stored by the prefix of their keys."""
     found: dict[str, list[Resource]] = {}
     for each in rows:
         if each.storage is not None:
@@ -165,11 +170,13 @@ def _hub(rows: list[Resource]) -> Resource:
 
 def _collection(table: Table, hub: Resource, rows: list[Resource], prefix: str) -> Collection:
     resource = GroupResource(hub.group, hub.name)
-    make = partial(_codec, table, hub, rows)
+    make = partial(codec_of, table, rows)
     return Collection(resource, prefix, make, is_namespaced=hub.is_namespaced)
 
 
-def _codec(table: Table, hub: Resource, rows: list[Resource]) -> Codec:
+def codec_of(table: Table, rows: list[Resource]) -> Codec:
+    """Return the codec of the rows of one prefix."""
+    hub = _hub(rows)
     storage = hub.storage
     assert storage is not None, "rows without a store were left out"
     strategy = strategy_of_row(hub) or _NO_HOOKS

@@ -5,6 +5,7 @@ Those that are told as changes are not kept: most are never asked for again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
@@ -15,6 +16,8 @@ from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.window import Change as StoredChange
 
 PARSED_MAX: Final = 4096
+TOLD_MAX: Final = 500
+"""Changes that a subscriber is told in one call: each is parsed, and a start has all objects."""
 
 
 class Change:
@@ -81,7 +84,8 @@ class View:
         """Have a function called after each batch of changes is in the watch cache.
 
         field: one that selectors may name; an object whose field is empty counts as absent, and is
-        not parsed. It is called at once with all objects that are there. It may not fail or wait.
+        not parsed. It is called at once with all objects that are there, with many changes several
+        times, and may not fail or wait.
         """
         collection = self._find(resource)
         if collection is None:
@@ -98,15 +102,19 @@ class View:
             before = previous if is_seen(previous) else None
             return None if now is None and before is None else Change(now, before)
 
-        def tell(changes: Sequence[StoredChange]) -> None:
-            found = [change_of(each.record, each.previous) for each in changes]
+        def tell_some(pairs: Iterable[tuple[Record | None, Record | None]]) -> None:
+            found = [change_of(record, previous) for record, previous in pairs]
             if seen := [each for each in found if each is not None]:
                 callback(seen)
 
+        def tell(changes: Sequence[StoredChange]) -> None:
+            for at in range(0, len(changes), TOLD_MAX):
+                tell_some((each.record, each.previous) for each in changes[at : at + TOLD_MAX])
+
         collection.listeners.append(tell)
-        there = [change_of(each, None) for each in collection.between()]
-        if seen := [each for each in there if each is not None]:
-            callback(seen)
+        there = collection.between()
+        while some := [(each, None) for each in islice(there, TOLD_MAX)]:
+            tell_some(some)
 
     def _object(self, record: Record) -> Obj | None:
         """Return the object of a record; None if it cannot be read."""

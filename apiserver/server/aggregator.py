@@ -1,6 +1,6 @@
 """The aggregator: API servers behind this one, put together with its pages.
 
-aggregator = Aggregator(site, registry, services, certificate, logger)
+aggregator = Aggregator(site, registry, services, certificate, outbound, logger)
 aggregator.follow();  await aggregator.begin();  await aggregator.end()
 """
 
@@ -17,6 +17,7 @@ from kvstack.apiserver.http.pages.openapi_pages import Merge
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.registry.registry import Registry
+from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.component.logger import Logger
 
@@ -32,18 +33,23 @@ class Aggregator:
         registry: Registry,
         services: Services,
         certificate: ProxyCertificate,
+        outbound: Outbound,
         logger: Logger,
     ) -> None:
-        """Add what others serve to a site."""
+        """Add what others serve to a site, if they may be asked."""
+        self._outbound: Final = outbound
         self._site: Final = site
         self._remotes: Final = Remotes(registry.view)
         self._backends: Final = Backends(services, certificate)
         self.here: Final = ServedHere(self._remotes)
         """What agents of this process serve."""
-        self._proxy: Final = AggregationProxy(self._remotes, self._backends, self.here)
-        self._keeper: Final = AvailabilityKeeper(registry, self._backends, services, logger)
+        self._proxy: Final = AggregationProxy(self._remotes, self._backends, self.here, outbound)
+        self._keeper: Final = AvailabilityKeeper(
+            registry, self._backends, services, logger, looks_at_others=outbound.is_open
+        )
         self._discovery: Final = RemoteDiscovery(self._remotes, self._backends, logger)
-        self._remotes.on_change.append(self._discovery.remotes_changed)
+        if outbound.is_open:  # else what others serve is not even told of
+            self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
         self.here.on_change.append(self._forget)
         site.api.delegates = self._proxy
@@ -60,7 +66,8 @@ class Aggregator:
     async def begin(self) -> None:
         """Begin to look after the servers."""
         await self._keeper.begin()
-        await self._discovery.begin()
+        if self._outbound.is_open:
+            await self._discovery.begin()
 
     def look_again(self) -> None:
         """Look at all servers now."""

@@ -55,6 +55,7 @@ from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.environment import Environment, Settings
 from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from kvstack.apiserver.webhooks.client import WebhookClient
+from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ComponentError, ConfigError
@@ -115,10 +116,13 @@ class ApiServer:
             logger,
             root=options.store.root,
             transformers=self.encryption,
+            keeps_times=not options.is_read_only,
         )
         self.security: Final = self._security()
         services = Services(self.registry.view)
-        self.webhooks: Final = WebhookClient(services)
+        self.outbound: Final = Outbound(self._clock.unix_ms, is_open=options.asks_others)
+        """Whether webhooks, aggregated servers and nodes are asked, and what was not asked."""
+        self.webhooks: Final = WebhookClient(services, self.outbound)
         admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
         self.env: Final = Environment(
             self.registry,
@@ -145,7 +149,7 @@ class ApiServer:
         self._tell_metrics(admissions, conversions)
         self.definitions: Final = self._definitions(conversions)
         self.aggregator: Final = Aggregator(
-            self.site, self.registry, services, options.proxy_certificate, logger
+            self.site, self.registry, services, options.proxy_certificate, self.outbound, logger
         )
         self.local: Final = LocalPort(self.site, self.security.authenticators.local_tokens)
         self._certificate = ServingCertificate(
@@ -216,7 +220,7 @@ class ApiServer:
             flow_control=self.flow_control,
             auditing=self.audit.auditing,
             request_timeout_ns=int(serving.request_timeout_s * SECOND_NS),
-            streams=Kubelets(self._options.kubelets),
+            streams=Kubelets(self._options.kubelets, self.outbound),
         )
         if serving.cors_origins or serving.transport_security:
             site.api.browsers = BrowserRules(serving.cors_origins, serving.transport_security)
@@ -420,6 +424,7 @@ def _settings(options: Options) -> Settings:
         kubelet_addresses=options.kubelet_addresses,
         proxies_to_loopback=options.proxies_to_loopback,
         min_request_timeout_s=options.min_watch_s,
+        is_read_only=options.is_read_only,
     )
 
 

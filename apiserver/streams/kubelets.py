@@ -1,6 +1,6 @@
 """Connects clients with kubelets, and with what `proxy` leads to.
 
-    kubelets = Kubelets(KubeletTls(cert_file, key_file, ca_file))
+    kubelets = Kubelets(KubeletTls(cert_file, key_file, ca_file), outbound)
     await kubelets.serve(connecting, request, reply)
 
 A log is an answer that is passed on, or sent as messages to a client that asks for a WebSocket.
@@ -21,6 +21,7 @@ from kvstack.apiserver.streams.kubelet_tls import KubeletTls
 from kvstack.apiserver.streams.proxies import Proxies
 from kvstack.apiserver.streams.translating import RefusedError
 from kvstack.apiserver.verbs.results import Connecting, Proxying
+from kvstack.apiserver.webhooks.outbound import CLOSED, NODE, Outbound
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.serving.request import Request
 from kvstack.component.http.streamed_answer import StreamedAnswer
@@ -34,8 +35,9 @@ _TEXT_BYTES_MAX: Final = 1 << 20
 class Kubelets:
     """Opens streams to kubelets."""
 
-    def __init__(self, tls: KubeletTls) -> None:
+    def __init__(self, tls: KubeletTls, outbound: Outbound) -> None:
         """Read no files yet."""
+        self._outbound: Final = outbound
         self._backends = Backends(tls)
         self._proxies = Proxies(self._backends)
 
@@ -43,6 +45,10 @@ class Kubelets:
         self, connecting: Connecting | Proxying, request: Request, reply: Reply
     ) -> None:
         """Answer with a stream; raises ApiError."""
+        about = f"{request.method} {request.target}"
+        if not self._outbound.may_ask(NODE, connecting.host, about):
+            host = connecting.host or "the node"
+            raise status.service_unavailable(f"{host} was not asked: {CLOSED}")
         if isinstance(connecting, Proxying):
             await self._proxies.serve(connecting, request, reply)
         elif not connecting.host:

@@ -36,6 +36,8 @@ class Settings:
     cluster is on one machine, they are there."""
     min_request_timeout_s: int = 1800
     """A watch without a time of its own lasts this long, or up to twice as long."""
+    is_read_only: bool = False
+    """Whether nothing is written."""
 
 
 @dataclass(slots=True)

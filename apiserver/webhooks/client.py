@@ -1,6 +1,6 @@
 """The HTTP client of webhooks: a POST of JSON, and its answer.
 
-    client = WebhookClient(services)
+    client = WebhookClient(services, outbound)
     body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
 
 Connections are kept; one that the webhook closed meanwhile is replaced. Answers have a time and a
@@ -20,6 +20,7 @@ from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.addresses import addresses_in_cluster
 from kvstack.apiserver.webhooks.client_config import ClientConfig
+from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.component.http.answers import AnswerError, HttpAnswer, TooLongError
 from kvstack.component.http.client import HttpClient
@@ -72,8 +73,12 @@ class Answer:
 class WebhookClient:
     """Calls webhooks; belongs to one event loop."""
 
-    def __init__(self, services: Services) -> None:
-        """Find Services by the given means; nothing is dialled yet."""
+    def __init__(self, services: Services, outbound: Outbound) -> None:
+        """Find Services by the given means; nothing is dialled yet.
+
+        outbound: whether anything may be called, which callers ask first.
+        """
+        self.outbound: Final = outbound
         self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
         self._services: Final = services
         self._http: Final = HttpClient(partial(addresses_in_cluster, services))

@@ -14,6 +14,12 @@ NOTES = {
     "up": "`make run` is this command. See [first ten minutes](../first-ten-minutes.md).",
     "apiserver": "See [moving from etcd and Kubernetes](../moving.md).",
     "envtest": "See [testing](../testing.md).",
+    "delete": "See [forks](../fork.md).",
+    "diff": "See [forks](../fork.md#diff-what-is-different).",
+    "fork": "See [forks](../fork.md).",
+    "get": "See [forks](../fork.md).",
+    "open": "See [forks](../fork.md#open-looking-into-a-file).",
+    "pack": "See [forks](../fork.md#pack-a-cluster-in-a-file).",
     "kubelet": "See [running a cluster](../running-a-cluster.md).",
 }
 

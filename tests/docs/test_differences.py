@@ -21,6 +21,7 @@ from kvstack.agents.standalone.joining.absent import ABSENT as OF_JOINING
 from kvstack.apimachinery.objects.text.value_limit import VALUES_MAX
 from kvstack.apiserver.http.limits.unsent import CROWDED_SHARE, UNSENT_BYTES_ALL, USER_SHARE
 from kvstack.apiserver.server.settings.flags import FLAGS as API_SERVER_FLAGS
+from kvstack.clusters.absent import ABSENT as OF_FORKS
 from kvstack.component.flags.flag_table import Effect, Flag
 from kvstack.component.http.serving.listeners import ListenerLimits
 from tests.agents.stories.differences import DIFFERENCES as STORIES
@@ -83,6 +84,7 @@ def document() -> str:
             _proxy(),
             _policies(),
             _dns(),
+            _forks(),
             _flags(),
             _store(),
         )
@@ -185,6 +187,11 @@ def _policies() -> str:
 
 def _proxy() -> str:
     return _lacking("Proxy", "What kube-proxy does and `kvstack proxy` does not.", OF_THE_PROXY)
+
+
+def _forks() -> str:
+    text = "What forks, packs and comparisons of clusters do not do."
+    return _lacking("Forks", text, OF_FORKS)
 
 
 def _dns() -> str:

@@ -32,11 +32,14 @@ COMPOSE: Final = "tests/agents/topology/test_docker.py"
 PAGES: Final = {
     "dashboard.md": "tests/agents/dashboard/test_page.py",
     "dns.md": "tests/agents/standalone/test_dns.py",
+    "fork.md": "tests/clusters/commands/test_story.py",
+    "ipv6.md": "tests/agents/standalone/test_dual_stack.py",
     "local-path.md": "tests/agents/standalone/test_local_path.py",
     "network-policies.md": "tests/agents/standalone/test_network_policies.py",
     "resource-metrics.md": "tests/agents/metrics/test_top.py",
     "several-nodes.md": SEVERAL,
     "services.md": "tests/agents/standalone/test_services.py",
+    "without-root.md": "tests/agents/standalone/rootless/test_rootless.py",
 }
 """Pages whose commands one test runs."""
 ELSEWHERE: Final = {

@@ -73,6 +73,7 @@ SCENARIOS = [
     ("api-pods", no_kvload, ALONE),
     ("stack", nothing, ALONE),
     ("churn", nothing, ALONE),
+    ("forks", nothing, ALONE),
 ]
 AT_EVERY_COMMIT = {"cluster-rates", "clients", "stack"}
 """One of each kind that does without kvload, which takes a minute to build."""

@@ -12,6 +12,7 @@ import pytest
 
 from kvstack.component.errors import ConfigError
 from kvstore import embed
+from kvstore.client.values import KeyValue
 from kvstore.errors import DataDirError, KvstoreError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -96,3 +97,30 @@ def test_a_program_that_forgets_to_stop_still_ends() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "up\n"
+
+
+def test_a_member_in_memory_begins_with_the_rows_of_another_store() -> None:
+    rows = [KeyValue(b"a", b"1", 3, 5, 2, 0), KeyValue(b"b", b"2", 7, 7, 1, 9)]
+    first_rows = embed.FirstRows(rows, revision=11, readable_from=11, leases={9: 3600})
+    with (
+        embed.start(client_urls=ANY_PORT, first_rows=first_rows) as member,
+        _client(member) as client,
+    ):
+        answer = client.range(b"a", b"z")
+        assert answer.header.revision == 11
+        assert [(kv.key, kv.create_revision, kv.mod_revision, kv.version) for kv in answer.kvs] == [
+            (b"a", 3, 5, 2),
+            (b"b", 7, 7, 1),
+        ]
+        assert client.put(b"a", b"3") == 12
+        assert client.range(b"a", b"").kvs[0].version == 3
+        client.call(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=9))
+        assert not client.range(b"b", b"").kvs
+
+
+def test_rows_that_cannot_be_end_the_start(tmp_path: Path) -> None:
+    torn = embed.FirstRows([KeyValue(b"a", b"1", 6, 5, 2, 0)], 11, 11)
+    with pytest.raises(DataDirError, match="key b'a' was made at 6 and changed at 5"):
+        embed.start(first_rows=torn)
+    with pytest.raises(ConfigError, match="begins with given rows in memory alone"):
+        embed.start(tmp_path, first_rows=torn)

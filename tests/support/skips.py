@@ -134,6 +134,7 @@ ALLOWED: Final = (
     Allowed(".*h2load.*|.*load generator.*|.*cargo.*", _always),
     Allowed("the program nft is not installed|addresses are translated by nft", _without("nft")),
     Allowed("docker is not installed", _without("docker")),
+    Allowed("needs the shell .*", lambda: not all(map(shutil.which, ("bash", "zsh", "fish")))),
     Allowed("needs systemd-analyze", _without("systemd-analyze")),
     Allowed("(needs|there is no) chromium.*", _without("chromium")),
     Allowed("the openssl command is needed to make certificates", _without("openssl")),

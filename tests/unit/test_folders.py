@@ -13,6 +13,8 @@ _FOLDERS: Final = (
     "bench",
     "kvstack/apimachinery",
     "kvstack/cel",
+    "kvstack/clusters",
+    "kvstack/completion",
     "kvstack/component",
     "kvstore",
     "packaging",
@@ -48,6 +50,8 @@ _MIRRORED: Final = {
     "tests/component": "kvstack/component",
     "tests/apimachinery": "kvstack/apimachinery",
     "tests/cel": "kvstack/cel",
+    "tests/clusters": "kvstack/clusters",
+    "tests/completion": "kvstack/completion",
     "tests/apiserver": "apiserver",
     "tests/agents": "agents",
 }
@@ -69,6 +73,7 @@ _SUITES: Final = frozenset(
         "tests/apiserver/stories",
         "tests/apiserver/support",
         "tests/apiserver/swap",
+        "tests/clusters/support",
     )
 )
 """Of no package: what the README of their folder says of them."""

@@ -1,8 +1,8 @@
 """Which containers are connected, in files: each call of the plugin is a process of its own.
 
 with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     nobody else changes them
-    known.all()["3f…"].address
-    known.add("3f…", Attachment("10.244.1.2", ()))
+    known.all()["3f…"].addresses
+    known.add("3f…", Attachment(("10.244.1.2",)))
 """
 
 import fcntl
@@ -25,7 +25,7 @@ _SUFFIX: Final = ".json"
 class Attachment:
     """What a container has."""
 
-    address: str
+    addresses: tuple[str, ...]
     ports: tuple[Port, ...] = ()
     """Of the node, that lead to it."""
 
@@ -60,7 +60,9 @@ class Attachments:
         for file in self._directory.glob(f"*{_SUFFIX}"):
             record = json.loads(file.read_text())
             ports = tuple(Port(**each) for each in record["ports"])
-            found[file.name.removesuffix(_SUFFIX)] = Attachment(record["address"], ports)
+            # Plugins before this one kept one address.
+            addresses = tuple(record.get("addresses") or (record["address"],))
+            found[file.name.removesuffix(_SUFFIX)] = Attachment(addresses, ports)
         return found
 
     def add(self, container: str, attachment: Attachment) -> None:

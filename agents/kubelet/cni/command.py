@@ -11,18 +11,20 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from ipaddress import IPv4Network
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.cni.plugin import TYPE, VERSIONS, CniError, answer
-from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
+from kvstack.agents.kubelet.runtime.process.network.netlink import Network
+from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, is_part
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
+from kvstack.component.net.hosts import of_families
 
 Object: TypeAlias = dict[str, Any]
 
@@ -38,7 +40,7 @@ _INPUT_BYTES_MAX: Final = 1 << 20
 _GROUP: Final = "Install"
 _TEXTS: Final = (
     ("bin-dir", "/opt/cni/bin", "directory of CNI plugins"),
-    ("cluster-cidr", "", "range of the pods of all nodes"),
+    ("cluster-cidr", "", "range of the pods of all nodes; or one per family: A,B"),
     ("conf-dir", "/etc/cni/net.d", "directory of CNI configurations"),
     ("kubeconfig", "", "kubeconfig used to read the node's range (spec.podCIDR)"),
     ("node-name", "", "name of this node (default: host name)"),
@@ -106,12 +108,12 @@ def _given(data: bytes) -> Object:
     return found
 
 
-def configuration_of(subnet: str, cluster_range: str) -> Object:
-    """Return the list of plugins that engines read."""
+def configuration_of(subnets: str, cluster_ranges: str) -> Object:
+    """Return the list of plugins that engines read; ranges of two families with a comma between."""
     plugin = {
         "type": TYPE,
-        "subnet": subnet,
-        "clusterCIDR": cluster_range,
+        "subnet": subnets,
+        "clusterCIDR": cluster_ranges,
         "capabilities": {"portMappings": True},
     }
     return {"cniVersion": VERSIONS[0], "name": TYPE, "plugins": [plugin]}
@@ -121,20 +123,35 @@ def _install(reader: FlagReader) -> None:
     """Write the program, then the configuration: engines are ready once they see it."""
     name = (reader.text("node-name") or gethostname()).strip().lower()
     try:
-        whole = IPv4Network(reader.text("cluster-cidr"))
+        ranges = of_families(reader.text("cluster-cidr"), ip_network)
     except ValueError as error:
         raise UsageError(f"--cluster-cidr: {error}") from error
-    subnet = asyncio.run(_range_of(reader.text("kubeconfig"), name))
-    if not IPv4Network(subnet).subnet_of(whole):
-        raise ConfigError(f"the range {subnet} of the node {name} is not in {whole}")
+    if not ranges:
+        raise UsageError("--cluster-cidr is missing")
+    given = asyncio.run(_ranges_of(reader.text("kubeconfig"), name))
+    subnets = [each for each in map(ip_network, given) if each.version in _versions(ranges)]
+    for subnet in subnets:
+        if not any(is_part(subnet, whole) for whole in ranges):
+            whole = reader.text("cluster-cidr")
+            raise ConfigError(f"the range {subnet} of the node {name} is not in {whole}")
+    if not subnets:
+        raise ConfigError(f"the node {name} has no range of a family of --cluster-cidr")
     program = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -m kvstack cni "$@"\n'
-    content = json.dumps(configuration_of(subnet, str(whole)), indent=2)
+    content = json.dumps(configuration_of(_joined(subnets), _joined(ranges)), indent=2)
     _write(Path(reader.text("bin-dir")) / TYPE, program, 0o755)
     _write(Path(reader.text("conf-dir")) / _FILE, f"{content}\n", 0o644)
 
 
-async def _range_of(kubeconfig: str, name: str) -> str:
-    """Return the range of IPv4 that a node has; ConfigError, ApiError, UnreachableError."""
+def _versions(ranges: Iterable[Network]) -> set[int]:
+    return {each.version for each in ranges}
+
+
+def _joined(ranges: Iterable[Network]) -> str:
+    return ",".join(map(str, ranges))
+
+
+async def _ranges_of(kubeconfig: str, name: str) -> list[str]:
+    """Return the ranges that a node has; ConfigError, ApiError, UnreachableError."""
     from kvstack.agents.client.api import Api, Options
     from kvstack.agents.client.built_in import NODES
     from kvstack.agents.client.kubeconfig import connect
@@ -145,10 +162,9 @@ async def _range_of(kubeconfig: str, name: str) -> str:
         node = await api.get(NODES, "", name)
     finally:
         await api.close()
-    for each in node["spec"].get("podCIDRs") or ():
-        if ":" not in each:
-            return str(each)
-    raise ConfigError(f"the node {name} has no range of IPv4 for pods yet (spec.podCIDRs)")
+    if not (found := node["spec"].get("podCIDRs")):
+        raise ConfigError(f"the node {name} has no range for pods yet (spec.podCIDRs)")
+    return list(found)
 
 
 def _write(path: Path, text: str, mode: int) -> None:

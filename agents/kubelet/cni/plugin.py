@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.cni.attachments import NAME, Attachment, Attachments
+from kvstack.agents.kubelet.runtime.process.network import translator
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
+from kvstack.agents.kubelet.runtime.process.network.netlink import Network as IpNetwork
 from kvstack.agents.kubelet.runtime.process.network.pod_network import (
     INTERFACE,
     PodNetwork,
     hardware_address,
+    is_part,
     pair_name,
 )
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Port, StartError
+from kvstack.component.net.hosts import of_families
 
 Object: TypeAlias = dict[str, Any]
 
@@ -50,9 +54,9 @@ class Network:
 
     name: str
     version: str
-    subnet: ipaddress.IPv4Network
-    """Of this node's pods."""
-    cluster_range: ipaddress.IPv4Network
+    subnets: tuple[IpNetwork, ...]
+    """Of this node's pods, one of a family at most."""
+    cluster_ranges: tuple[IpNetwork, ...]
     ports: tuple[Port, ...]
     """Of the node, that are to lead to the container."""
     valid: frozenset[str] | None
@@ -89,25 +93,31 @@ def _read(given: Object) -> Network:
         raise CniError(_WRONG_VERSION, text)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CniError(_BAD_CONFIGURATION, f"name is {name!r}")
-    subnet, whole = _range(given, "subnet"), _range(given, "clusterCIDR")
-    if not subnet.subnet_of(whole):
-        raise CniError(_BAD_CONFIGURATION, f"subnet {subnet} is not in clusterCIDR {whole}")
+    subnets, ranges = _ranges(given, "subnet"), _ranges(given, "clusterCIDR")
+    for subnet in subnets:
+        if not any(is_part(subnet, whole) for whole in ranges):
+            text = f"subnet {subnet} is not in clusterCIDR {given['clusterCIDR']}"
+            raise CniError(_BAD_CONFIGURATION, text)
     valid = given.get(_VALID)
     return Network(
         name,
         version,
-        subnet,
-        whole,
+        subnets,
+        ranges,
         tuple(map(_port, (given.get("runtimeConfig") or {}).get("portMappings") or ())),
         None if valid is None else frozenset(str(each.get("containerID")) for each in valid),
     )
 
 
-def _range(given: Object, key: str) -> ipaddress.IPv4Network:
+def _ranges(given: Object, key: str) -> tuple[IpNetwork, ...]:
+    """Return a range, or one of each family with a comma between; CniError."""
     try:
-        return ipaddress.IPv4Network(given.get(key, ""))
+        found = of_families(str(given.get(key, "")), ipaddress.ip_network)
     except ValueError as error:
         raise CniError(_BAD_CONFIGURATION, f"{key}: {error}") from error
+    if not found:
+        raise CniError(_BAD_CONFIGURATION, f"{key} is missing")
+    return found
 
 
 def _port(given: Object) -> Port:
@@ -115,7 +125,7 @@ def _port(given: Object) -> Port:
     protocol, host_ip = str(given.get("protocol", "tcp")).upper(), given.get("hostIP") or ""
     numbers = given.get("containerPort"), given.get("hostPort")
     try:
-        is_address = not host_ip or bool(ipaddress.IPv4Address(host_ip))
+        is_address = not host_ip or bool(ipaddress.ip_address(host_ip))
     except ValueError:
         is_address = False
     is_good = all(isinstance(each, int) and 0 < each < 1 << 16 for each in numbers)
@@ -136,10 +146,10 @@ def _container(environment: Mapping[str, str]) -> str:
 
 def _pod_network(network: Network, known: Attachments, state: Path) -> PodNetwork:
     """Return the node's network with all that is connected."""
-    found = PodNetwork(f"cni:{network.name}", state, network.cluster_range)
-    found.use_ranges([str(network.subnet)])
+    found = PodNetwork(f"cni:{network.name}", state, network.cluster_ranges)
+    found.use_ranges([str(each) for each in network.subnets])
     for container, each in known.all().items():
-        found.keep(container, each.address, each.ports)
+        found.keep(container, each.addresses, each.ports)
     return found
 
 
@@ -149,22 +159,24 @@ def _add(
     container, path = _container(environment), environment.get("CNI_NETNS", "")
     if container in known.all():
         raise CniError(_BAD_ENVIRONMENT, f"the container {container} is connected already")
+    if network.ports and not translator.program():
+        raise CniError(_IO, f"portMappings: {translator.NEITHER}")
     pods = _pod_network(network, known, state)
     namespace, own = _opened(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with Netlink() as outside, _inside(namespace, own) as inside:
             inside.set_up("lo")
-            address = pods.connect(container, namespace, network.ports, outside, inside)
+            addresses = pods.connect(container, namespace, network.ports, outside, inside)
         try:
-            known.add(container, Attachment(address, network.ports))
+            known.add(container, Attachment(addresses, network.ports))
         except OSError:
             pods.disconnect(container)
             raise
     finally:
         os.close(namespace)
         os.close(own)
-    gateway = str(network.subnet[1])
-    mac = hardware_address(address).hex(":")
+    mac = hardware_address(addresses[0]).hex(":")
+    ways = [pods.way_of(each) for each in addresses]
     return {
         "cniVersion": network.version,
         "interfaces": [
@@ -173,13 +185,10 @@ def _add(
             {"name": INTERFACE, "mac": mac, "sandbox": path},
         ],
         "ips": [
-            {
-                "address": f"{address}/{network.subnet.prefixlen}",
-                "gateway": gateway,
-                "interface": 2,
-            }
+            {"address": str(each.interface), "gateway": str(each.gateway), "interface": 2}
+            for each in ways
         ],
-        "routes": [{"dst": "0.0.0.0/0", "gw": gateway}],
+        "routes": [{"dst": each.everywhere, "gw": str(each.gateway)} for each in ways],
         "dns": {},
     }
 

@@ -54,20 +54,36 @@ class HollowOptions:
     """Those that are made at the start."""
     adopts: bool = True
     """Whether nodes that others made with the label are run too."""
+    found: Sequence[str] = ()
+    """Nodes of a copied cluster: what their objects say stays as it is, and so do the pods that had
+    begun on them, until they are deleted."""
     lease_every_s: float = 10.0
 
 
 class _Node:
     """A node that is run here."""
 
-    __slots__ = ("ip", "is_told", "number", "runtime", "uid")
+    __slots__ = ("ip", "is_found", "is_told", "keeps_status", "number", "runtime", "uid")
 
-    def __init__(self, number: int, uid: str, ip: str, runtime: HollowRuntime) -> None:
+    def __init__(
+        self,
+        number: int,
+        uid: str,
+        ip: str,
+        runtime: HollowRuntime,
+        *,
+        is_found: bool,
+        keeps_status: bool,
+    ) -> None:
         self.number = number
         self.uid = uid
         self.ip = ip
         self.runtime = runtime
-        self.is_told = False
+        self.is_found = is_found
+        """Whether it is a node of a copied cluster."""
+        self.keeps_status = keeps_status
+        """Whether its object says already what the node is."""
+        self.is_told = keeps_status
         """Whether its status was written."""
 
 
@@ -102,6 +118,7 @@ class HollowNodes:
         self._clock = clock
         self._logger = logger
         self._options = options
+        self._found: Final = frozenset(options.found)
         self._own: Final = {name: number for number, name in enumerate(options.names, start=1)}
         self._last_number = len(self._own)
         self._nodes: dict[str, _Node] = {}
@@ -178,7 +195,7 @@ class HollowNodes:
             return
         name = new["metadata"]["name"]
         node = self._nodes.get(name)
-        if node is None and (name in self._own or (self._options.adopts and nodes.is_hollow(new))):
+        if node is None and self._is_run(new, name):
             self._adopt(new)
             return
         if node is None:
@@ -188,6 +205,13 @@ class HollowNodes:
         if node.is_told and nodes.is_given_up(new):
             node.is_told = False
             self._queue.add((_NODE, name))
+
+    def _is_run(self, node: Object, name: str) -> bool:
+        return (
+            name in self._own
+            or name in self._found
+            or (self._options.adopts and nodes.is_hollow(node))
+        )
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         pod = new or old
@@ -230,9 +254,13 @@ class HollowNodes:
         if own is None:
             self._last_number += 1
         number = own or self._last_number
+        is_found = name in self._found
+        keeps_status = is_found and nodes.has_conditions(obj)
         ip = nodes.address(number, is_own=own is not None)
+        if keeps_status:
+            ip = nodes.internal_ip(obj) or ip
         runtime = HollowRuntime(_range(number, obj), self._clock, name)
-        node = _Node(number, meta["uid"], ip, runtime)
+        node = _Node(number, meta["uid"], ip, runtime, is_found=is_found, keeps_status=keeps_status)
         self._nodes[name] = node
         self._leases.keep(obj)
         self._queue.add((_NODE, name))
@@ -309,7 +337,11 @@ class HollowNodes:
             return
         if node.is_told:
             return
-        status = nodes.status(node.ip, self._clock.now_s())
+        now_s = self._clock.now_s()
+        if node.keeps_status:
+            status: Object = {"conditions": nodes.conditions(now_s)}
+        else:
+            status = nodes.status(node.ip, now_s)
         await self._patch_status(NODES.path("", name, "status"), node.uid, status)
         node.is_told = True
         if name in self._own and self._untold:
@@ -331,6 +363,8 @@ class HollowNodes:
         if pod is None or node is None:
             return
         memory = self._remember(key, pod, node)
+        if node.is_found and memory.running_since_s is None and pods.has_begun(pod):
+            return
         running_s = None
         if memory.running_since_s is not None:
             running_s = self._clock.monotonic_s() - memory.running_since_s

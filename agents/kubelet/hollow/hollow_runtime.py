@@ -120,10 +120,10 @@ class HollowRuntime:
         pod = self._pods.get(uid)
         return () if pod is None else pod.containers
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod; empty: it has none of its own."""
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the address of a pod; none: it has none of its own."""
         pod = self._pods.get(uid)
-        return "" if pod is None else pod.address or ""
+        return (pod.address,) if pod is not None and pod.address else ()
 
     def has_sandbox(self, uid: str) -> bool:
         """Whether a pod has a sandbox."""

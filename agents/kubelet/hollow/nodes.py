@@ -93,27 +93,43 @@ def address(number: int, *, is_own: bool) -> str:
     return str(_LOOPBACK + number + (_OWN_OFFSET if is_own else _ADOPTED_OFFSET))
 
 
+def has_conditions(node: Object) -> bool:
+    """Whether somebody has said how a node is."""
+    return bool((node.get("status") or {}).get("conditions"))
+
+
+def internal_ip(node: Object) -> str:
+    """Return the address that a node says it has; empty: none."""
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(each["address"]) for each in addresses if each["type"] == "InternalIP"), "")
+
+
 def status(node_ip: str, now_s: float) -> Object:
     """Return the status of a ready node."""
-    now = time_text(now_s)
     return {
         "capacity": CAPACITY,
         "allocatable": CAPACITY,
         "addresses": [{"type": "InternalIP", "address": node_ip}],
-        "conditions": [
-            {
-                "type": type_,
-                "status": value,
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-            }
-            for type_, value, reason, message in _CONDITIONS
-        ],
+        "conditions": conditions(now_s),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
         "nodeInfo": _INFO,
     }
+
+
+def conditions(now_s: float) -> list[Object]:
+    """Return the conditions of a ready node."""
+    now = time_text(now_s)
+    return [
+        {
+            "type": type_,
+            "status": value,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for type_, value, reason, message in _CONDITIONS
+    ]
 
 
 def is_given_up(node: Object) -> bool:

@@ -84,6 +84,12 @@ def next_step(pod: Object, running_s: float | None, *, told_ready: bool | None) 
     return None if wanted == told else SetReady(wanted)
 
 
+def has_begun(pod: Object) -> bool:
+    """Whether somebody acts for a pod already, and it is not to go."""
+    status = pod.get("status") or {}
+    return bool(status.get("startTime")) and not pod["metadata"].get("deletionTimestamp")
+
+
 def wants_ready(pod: Object) -> bool:
     """Whether a pod that runs is to be ready."""
     return _annotation(pod, _READY) != "false" and not is_crashing(pod)

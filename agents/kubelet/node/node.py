@@ -67,7 +67,7 @@ class Self:
     """What a node says of itself besides its machine."""
 
     name: str
-    ip: str
+    ips: tuple[str, ...]
     port: int
     pods_max: int
     runtime: str
@@ -289,7 +289,7 @@ def status(
         "capacity": capacity(machine, own.pods_max),
         "allocatable": allocatable(machine, own.pods_max, own.reserved, own.evictions),
         "addresses": [
-            {"type": "InternalIP", "address": own.ip},
+            *({"type": "InternalIP", "address": each} for each in own.ips),
             {"type": "Hostname", "address": own.name},
         ],
         "conditions": list(conditions),

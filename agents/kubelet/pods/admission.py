@@ -19,6 +19,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     qos_of,
     requests_of,
 )
+from kvstack.agents.kubelet.runtime.runtime import ID
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.node_rules import selects, untolerated
@@ -26,6 +27,7 @@ from kvstack.apimachinery.objects.node_rules import selects, untolerated
 Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]
 
+_IDS: Final = ("runAsUser", "runAsGroup", "fsGroup")
 REASON: Final = "PodFeatureUnsupported"
 NODE_AFFINITY: Final = "NodeAffinity"
 OUT_OF: Final = "OutOf"
@@ -314,7 +316,7 @@ def _unsupported(
 ) -> Iterator[str]:
     """Give what this node cannot do of what a pod asks for."""
     spec = pod["spec"]
-    for name in ("runtimeClassName", "dnsConfig"):
+    for name in ("runtimeClassName", "dnsConfig", "hostPID"):
         if spec.get(name) and unsupported(name):
             yield f"spec.{name}"
     if spec.get("hostUsers") is False and unsupported("hostUsers"):
@@ -340,11 +342,22 @@ def _unsupported(
                 yield f"{prefix}volumeMounts.recursiveReadOnly"
 
 
+def _of_ids(context: Object, unsupported: Callable[[str], bool], prefix: str) -> Iterator[str]:
+    """Give the ids that a pod asks for and that are nobody on a node without root."""
+    for name in _IDS:
+        if (number := context.get(name)) is not None and unsupported(f"{ID}{number}"):
+            yield f"{prefix}{name}: {number} (a node without root, whose user has no such id)"
+    for number in context.get("supplementalGroups") or ():
+        if unsupported(f"{ID}{number}"):
+            yield f"{prefix}supplementalGroups: {number}"
+
+
 def _of_security(context: Object, unsupported: Callable[[str], bool], prefix: str) -> Iterator[str]:
     for name in _SECURITY:
         given = context.get(name)
         if given and given != _DEFAULTS.get(name) and unsupported(name):
             yield f"{prefix}{name}"
+    yield from _of_ids(context, unsupported, prefix)
     profile = (context.get("seccompProfile") or {}).get("type")
     if profile in ("Localhost", "RuntimeDefault") and unsupported(profile):
         yield f"{prefix}seccompProfile: {profile}"

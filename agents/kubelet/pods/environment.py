@@ -58,10 +58,10 @@ def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[
 
 
 class Addresses(NamedTuple):
-    """Where a pod is."""
+    """Where a pod is: of each the first is the address that has a name of its own in the API."""
 
-    host: str
-    pod: str
+    hosts: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 def variables(
@@ -270,8 +270,10 @@ def field_value(pod: Object, path: str, addresses: Addresses) -> str:
         "metadata.uid": meta["uid"],
         "spec.nodeName": spec.get("nodeName", ""),
         "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        **dict.fromkeys(("status.hostIP", "status.hostIPs"), addresses.host),
-        **dict.fromkeys(("status.podIP", "status.podIPs"), addresses.pod),
+        "status.hostIP": next(iter(addresses.hosts), ""),
+        "status.hostIPs": ",".join(addresses.hosts),
+        "status.podIP": next(iter(addresses.pods), ""),
+        "status.podIPs": ",".join(addresses.pods),
     }
     if path not in known:
         raise ConfigurationError(f"unsupported fieldPath: {path}")

@@ -37,7 +37,7 @@ _MODE: Final = 0o644
 FROM_API: Final = ("configMap", "secret", "downwardAPI", "projected")
 """Volumes whose contents come from the API."""
 _CHANGING: Final = ("metadata.labels", "metadata.annotations")
-_NOWHERE: Final = Addresses("", "")
+_NOWHERE: Final = Addresses()
 
 
 def contents(

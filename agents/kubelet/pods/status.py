@@ -16,6 +16,7 @@ from kvstack.agents.kubelet.pods.container_statuses import (
     regular_statuses,
     shorten_messages,
 )
+from kvstack.agents.kubelet.pods.environment import Addresses
 from kvstack.agents.kubelet.pods.sandboxes import qos_of
 from kvstack.agents.kubelet.pods.worker import Memory, begins_again, newest
 from kvstack.agents.kubelet.runtime.runtime import Container
@@ -29,16 +30,15 @@ def status_of(
     pod: Object,
     containers: Sequence[Container],
     memory: Memory,
-    host_ip: str,
+    addresses: Addresses,
     runtime: str,
     now_s: float,
     *,
-    pod_ip: str = "",
     is_over: bool = False,
 ) -> Object:
     """Return the status of a pod that was admitted; is_over: nothing runs, and nothing will.
 
-    pod_ip: of the pod; empty: it has none yet, or it had one and is over.
+    addresses: without any of the pod: it has none yet, or it had some and is over.
     """
     old = pod.get("status") or {}
     seen = Seen(pod, _history(containers), memory, runtime)
@@ -51,13 +51,16 @@ def status_of(
         "phase": phase,
         "observedGeneration": pod["metadata"].get("generation", 1),
         "startTime": old.get("startTime") or now,
-        "hostIP": host_ip,
-        "hostIPs": [{"ip": host_ip}],
+        "hostIP": addresses.hosts[0],
+        "hostIPs": [{"ip": each} for each in addresses.hosts],
         "conditions": conditions_of(pod, phase, inits, regular, memory, now),
         "containerStatuses": sorted(regular, key=lambda each: each["name"]),
     }
-    if address := pod_ip or old.get("podIP", ""):
-        found |= {"podIP": address, "podIPs": [{"ip": address}]}
+    if addresses.pods:
+        pod_ips = [{"ip": each} for each in addresses.pods]
+        found |= {"podIP": addresses.pods[0], "podIPs": pod_ips}
+    elif old.get("podIP"):
+        found |= {"podIP": old["podIP"], "podIPs": old.get("podIPs") or [{"ip": old["podIP"]}]}
     if inits:
         found["initContainerStatuses"] = inits
     if ephemeral := ephemeral_statuses(seen):

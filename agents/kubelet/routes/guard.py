@@ -10,8 +10,9 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from kvstack.agents.kubelet.routes.kernel import PORT, TUNNEL
-from kvstack.agents.kubelet.runtime.process.network import translation
+from kvstack.agents.kubelet.runtime.process.network import nft_rules, translator
 from kvstack.agents.kubelet.runtime.process.network.translation import TranslationError
+from kvstack.component.net import nft
 
 TABLE: Final = "kvstack-tunnel"
 
@@ -46,12 +47,12 @@ def rules(own: IPv4Network, cluster_range: IPv4Network, nodes: Iterable[IPv4Addr
 
 def apply(text: str) -> None:
     """Put the table in place; TranslationError."""
-    if not translation.is_available():
+    if not nft.is_installed():
         raise TranslationError("the tunnel to other nodes needs the program nft")
-    translation.apply(text)
+    translator.run_nft(text)
 
 
 def remove() -> None:
     """Take the table away if it is there; TranslationError."""
-    if translation.is_available():
-        translation.remove(TABLE)
+    if nft.is_installed():
+        translator.run_nft(nft_rules.removal(TABLE, 4))

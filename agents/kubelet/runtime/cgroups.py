@@ -52,7 +52,11 @@ class Cgroups:
         except OSError:
             self.is_usable = False
             return
-        self.is_usable = all(self._has(path, each) for each in _NEEDED)
+        # Those that another user made are there, and nothing can be made in them.
+        directories = self._directories(path)
+        self.is_usable = all(self._has(path, each) for each in _NEEDED) and all(
+            os.access(each, os.W_OK) for each in directories
+        )
 
     def make(self, path: str, limits: Limits) -> list[str]:
         """Make a group; return the files to which its processes write themselves. OSError."""

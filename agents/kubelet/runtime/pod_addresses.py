@@ -3,8 +3,10 @@
 They are given in turn, so that one that was given back rests as long as possible.
 """
 
-from ipaddress import IPv4Network
-from typing import Final
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, TypeAlias
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class NoAddressError(Exception):
@@ -14,7 +16,7 @@ class NoAddressError(Exception):
 class PodAddresses:
     """The addresses of one range; its first and last, which name no host, are not given."""
 
-    def __init__(self, network: IPv4Network) -> None:
+    def __init__(self, network: Network) -> None:
         """Give nothing yet."""
         self.network: Final = network
         self._last = 0

@@ -18,6 +18,10 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+ID: Final = "id "
+"""Begins a field of pods that is an id of a user or group: `unsupported(f"{ID}1000")`."""
+
+
 class StartError(Exception):
     """A container could not be started."""
 
@@ -342,8 +346,8 @@ class Runtime(Protocol):
         """Return the containers of a pod, oldest first."""
         ...
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod; empty: it has none of its own."""
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses of a pod, one of a family; none: it has none of its own."""
         ...
 
     @property

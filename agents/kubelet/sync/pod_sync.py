@@ -128,7 +128,7 @@ class Tools(NamedTuple):
     prober: Prober
     recorder: EventRecorder
     settings: NodeSettings
-    node_ip: str
+    node_ips: tuple[str, ...]
     directory: Callable[[str], Path]
     """Of a pod, by its uid."""
     again: Callable[[str], None]
@@ -196,10 +196,9 @@ class PodSync:
             pod,
             containers,
             record.memory,
-            tools.node_ip,
+            Addresses(tools.node_ips, self._pod_ips(pod) if record.memory.has_sandbox else ()),
             tools.runtime.name,
             tools.clock.now_s(),
-            pod_ip=self._pod_ip(pod) if record.memory.has_sandbox else "",
             is_over=record.is_over,
         )
 
@@ -238,11 +237,15 @@ class PodSync:
             if isinstance(done, BaseException) and not isinstance(done, asyncio.CancelledError):
                 raise done
 
-    def _pod_ip(self, pod: Object) -> str:
+    def _pod_ips(self, pod: Object) -> tuple[str, ...]:
         if pod["spec"].get("hostNetwork"):
-            return self._tools.node_ip
-        own = self._tools.runtime.address(pod["metadata"]["uid"])
-        return own or ("" if self._tools.runtime.has_network else self._tools.node_ip)
+            return self._tools.node_ips
+        own = self._tools.runtime.addresses(pod["metadata"]["uid"])
+        return tuple(own) or (() if self._tools.runtime.has_network else self._tools.node_ips)
+
+    def _pod_ip(self, pod: Object) -> str:
+        """Return the first address of a pod; empty: it has none."""
+        return next(iter(self._pod_ips(pod)), "")
 
     # Ends.
 
@@ -309,7 +312,7 @@ class PodSync:
         # Volumes first; once more when a sandbox has brought the address that they may tell.
         prepared = await self._prepare(pod, record, directory)
         handler = await self._make_sandbox(pod, record)
-        if self._pod_ip(pod) != prepared.addresses.pod:
+        if self._pod_ips(pod) != prepared.addresses.pods:
             prepared = await self._prepare(pod, record, directory)
         for spec, attempt in plan.starts:
             if record.ending.is_set():
@@ -343,7 +346,7 @@ class PodSync:
     async def _prepare(self, pod: Object, record: PodRecord, directory: Path) -> "_Prepared":
         """Set up the volumes of a pod."""
         tools = self._tools
-        addresses = Addresses(tools.node_ip, self._pod_ip(pod))
+        addresses = Addresses(tools.node_ips, self._pod_ips(pod))
         objects = await tools.volumes.objects(pod)
         try:
             volumes = await tools.volumes.set_up(pod, directory, addresses, objects)

@@ -77,7 +77,7 @@ class Preparation:
         devices = devices._replace(files=[*devices.files, *block_devices])
         if all(posixpath.normpath(each.target) != "/etc/hosts" for each in mounts):
             domain = self._settings.names.cluster_domain
-            mounts.append(directories.write_hosts(directory, pod, addresses.pod, domain))
+            mounts.append(directories.write_hosts(directory, pod, addresses.pods, domain))
         default = self._settings.seccomp_default
         return ContainerConfig(
             sandbox_of(pod, self._settings, handler),

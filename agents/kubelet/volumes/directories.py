@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
@@ -378,7 +378,9 @@ def _outside(sub_path: str, error: OSError) -> OSError | ConfigurationError:
     return error
 
 
-def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str) -> Mount:
+def write_hosts(
+    directory: Path, pod: Object, addresses: Sequence[str], cluster_domain: str
+) -> Mount:
     """Write a pod's /etc/hosts; return what containers mount of it."""
     spec = pod["spec"]
     if spec.get("hostNetwork"):
@@ -386,7 +388,7 @@ def write_hosts(directory: Path, pod: Object, address: str, cluster_domain: str)
     else:
         name, behind = hostname(pod), domain(pod, cluster_domain)
         full = f"{name}.{behind}\t" if behind else ""
-        lines = [_HOSTS, f"{address}\t{full}{name}\n"]
+        lines = [_HOSTS, *(f"{each}\t{full}{name}\n" for each in addresses)]
     aliases = spec.get("hostAliases") or ()
     if aliases:
         lines.append("\n# Entries added by HostAliases.\n")

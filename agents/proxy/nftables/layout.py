@@ -1,15 +1,16 @@
 """What the table of a family has whatever the Services are: base chains, jumps, sets and maps.
 
-    layout = Layout(4, masquerade_bit=14, local=LocalTraffic(cidrs=("10.244.0.0/16",)))
+    layout = Layout(RuleSettings(4, local=LocalTraffic(cidrs=("10.244.0.0/16",))))
     layout.base_chains, layout.chains, layout.sets
 
 Names, types and priorities are kube-proxy's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
+from kvstack.agents.proxy.rule_settings import RuleSettings
 from kvstack.agents.proxy.services import Family
 
 CLUSTER_IPS: Final = "cluster-ips"
@@ -27,57 +28,44 @@ CANARY: Final = "nat-prerouting"
 _NEW: Final = "ct state new"
 
 
-class LocalTraffic(NamedTuple):
-    """How traffic of this node's pods is told from other traffic; all empty: it is not."""
-
-    cidrs: tuple[str, ...] = ()
-    bridge: str = ""
-    interface_prefix: str = ""
-
-    def is_local(self, family: Family) -> str:
-        """Return the match of what pods of this node send; empty: unknown."""
-        ranges = self.of(family)
-        if ranges:
-            return f"{ip(family)} saddr {_set(ranges)}"
-        interface = self.bridge or (f"{self.interface_prefix}*" if self.interface_prefix else "")
-        return f'iifname "{interface}"' if interface else ""
-
-    def is_not_local(self, family: Family) -> str:
-        """Return the match of what others send; empty: unknown."""
-        ranges = self.of(family)
-        if ranges:
-            return f"{ip(family)} saddr != {_set(ranges)}"
-        interface = self.bridge or (f"{self.interface_prefix}*" if self.interface_prefix else "")
-        return f'iifname != "{interface}"' if interface else ""
-
-    def of(self, family: Family) -> tuple[str, ...]:
-        """Return the ranges of a family."""
-        return tuple(each for each in self.cidrs if (":" in each) == (family == 6))
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The fixed part of a table."""
 
-    family: Family
-    masquerade_bit: int = 14
-    masquerades_all: bool = False
-    local: LocalTraffic = field(default_factory=LocalTraffic)
-    node_ips: tuple[str, ...] | None = ()
-    """Where node ports are served; None: on every local address but loopback."""
-    service_ranges: tuple[str, ...] = ()
-    """Of cluster IPs: what is sent to one that is not given out is dropped."""
-    node_ip: str = ""
+    settings: RuleSettings
+
+    @property
+    def family(self) -> Family:
+        """Of its addresses."""
+        return self.settings.family
 
     @property
     def mark(self) -> str:
         """The bit of packets that leave with the node's address."""
-        return f"{1 << self.masquerade_bit:#010x}"
+        return f"{self.settings.mark:#010x}"
 
     @property
     def set_mark(self) -> str:
         """The statement that gives a packet the bit."""
         return f"mark set mark or {self.mark}"
+
+    @property
+    def from_pods(self) -> str:
+        """The match of what pods of this node send; empty: unknown."""
+        return self._source("", "")
+
+    @property
+    def from_others(self) -> str:
+        """The match of what others send; empty: unknown."""
+        return self._source("!= ", "!= ")
+
+    def _source(self, of_address: str, of_interface: str) -> str:
+        local = self.settings.local
+        ranges = local.of(self.family)
+        if ranges:
+            return f"{ip(self.family)} saddr {of_address}{_set(ranges)}"
+        interface = local.bridge or (f"{local.interface_prefix}*" if local.interface_prefix else "")
+        return f'iifname {of_interface}"{interface}"' if interface else ""
 
     @property
     def base_chains(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
@@ -103,9 +91,9 @@ class Layout:
         x, where = ip(self.family), self._node_port_match
         target = f"{x} daddr . meta l4proto . th dport vmap"
         unallocated: tuple[str, ...] = ()
-        if self.service_ranges:
+        if self.settings.service_ranges:
             unallocated = (
-                f"{x} daddr {_set(self.service_ranges)} drop"
+                f"{x} daddr {_set(self.settings.service_ranges)} drop"
                 ' comment "Drop traffic to unallocated ClusterIPs"',
             )
         return {
@@ -147,26 +135,26 @@ class Layout:
             NO_ENDPOINT_NODE_PORTS: by_port,
             FIREWALL_IPS: whole,
         }
-        if self.node_ips is not None:
+        if self.settings.node_ips is not None:
             found[NODE_PORT_IPS] = f"set {{ type {a} ; }}"
         return found
 
     @property
     def _local_match(self) -> str:
-        return "" if self.node_ips is not None else "fib daddr type local "
+        return "" if self.settings.node_ips is not None else "fib daddr type local "
 
     @property
     def _node_port_match(self) -> str:
         x = ip(self.family)
-        if self.node_ips is not None:
+        if self.settings.node_ips is not None:
             return f"{x} daddr @{NODE_PORT_IPS}"
         return f"{x} daddr != {'127.0.0.0/8' if self.family == 4 else '::1'}"
 
     def _masquerade_cluster_ips(self) -> tuple[str, ...]:
         to = f"{ip(self.family)} daddr @{CLUSTER_IPS}"
-        if self.masquerades_all:
+        if self.settings.masquerades_all:
             return (f'{to} {self.set_mark} comment "masquerade all clusterIP traffic"',)
-        others = self.local.is_not_local(self.family)
+        others = self.from_others
         if not others:
             return ()
         return (

@@ -6,9 +6,8 @@ A chain of one endpoint jumps nowhere: it translates. With session affinity each
 chain and a set of the clients that are to come back.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from kvstack.agents.proxy.choice import Served, Verdict
@@ -74,8 +73,7 @@ class _Writer:
 
     def write(self) -> PortRules:
         port, served = self._port, self._served
-        cluster = served.cluster if port.uses_cluster else ()
-        for prefix, endpoints in (("service", cluster), ("local", served.local)):
+        for prefix, endpoints in (("service", served.cluster), ("local", served.local)):
             if endpoints:
                 self._found.chains[f"{prefix}-{self._base}"] = self._to(endpoints)
         if port.affinity_s:
@@ -110,16 +108,9 @@ class _Writer:
         else:
             self._add(NO_ENDPOINTS, where, _refusal(served.internal))
 
-    def _outside(self, addresses: Iterable[str]) -> list[str]:
-        """Return the addresses without cluster IPs, which are those of other Services."""
-        ranges = [ip_network(each) for each in self._layout.service_ranges]
-        return [
-            each for each in addresses if not any(ip_address(each) in range_ for range_ in ranges)
-        ]
-
     def _serve_external(self) -> None:
         served, port = self._served, self._port
-        addresses = self._outside((*port.external_ips, *port.balancer_ips))
+        addresses = self._layout.settings.outside((*port.external_ips, *port.balancer_ips))
         if served.has_any:
             chain = f"external-{self._base}"
             self._found.chains[chain] = tuple(self._from_outside())
@@ -144,10 +135,9 @@ class _Writer:
         mark, anywhere = layout.set_mark, f"goto {self._chain(is_local=False)}"
         if not is_local:
             yield f'{mark} comment "masquerade"'
-        elif self._served.cluster:
-            pods = layout.local.is_local(layout.family)
-            if pods:
-                yield f'{pods} {anywhere} comment "short-circuit pod traffic"'
+        elif self._served.has_bypass:
+            if layout.from_pods:
+                yield f'{layout.from_pods} {anywhere} comment "short-circuit pod traffic"'
             own = "fib saddr type local"
             yield f'{own} {mark} comment "masquerade local traffic"'
             yield f'{own} {anywhere} comment "short-circuit local traffic"'
@@ -156,13 +146,11 @@ class _Writer:
 
     def _limit_sources(self) -> None:
         """Let only some reach the addresses of the load balancer."""
-        port, node_ip = self._port, self._layout.node_ip
-        sources = [*port.source_ranges]
-        if node_ip and any(ip_address(node_ip) in ip_network(each) for each in port.source_ranges):
-            sources += port.balancer_ips  # as which the node itself may arrive
+        port = self._port
+        sources = self._served.allowed_sources(self._layout.settings.node_ip)
         chain = f"firewall-{self._base}"
         self._found.chains[chain] = (f"{self._x} saddr != {{ {', '.join(sources)} }} drop",)
-        for address in self._outside(port.balancer_ips):
+        for address in self._layout.settings.outside(port.balancer_ips):
             self._add(FIREWALL_IPS, self._at(address), f"goto {chain}")
 
     def _to(self, endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

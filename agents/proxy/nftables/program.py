@@ -14,9 +14,18 @@ from kvstack.agents.proxy.nftables.layout import ip
 from kvstack.agents.proxy.nftables.names import TABLE
 from kvstack.agents.proxy.nftables.ruleset import TableContents
 from kvstack.agents.proxy.services import Family
-from kvstack.component.net.nft import NftError, apply, problem, run
+from kvstack.component.net.nft import NftError, apply, is_installed, problem, run
 
-__all__ = ["NOTHING", "NftError", "apply", "found", "has_rules", "problem"]
+__all__ = [
+    "NOTHING",
+    "NftError",
+    "apply",
+    "found",
+    "has_rules",
+    "is_installed",
+    "problem",
+    "remove",
+]
 
 NOTHING: Final = TableContents()
 """Of a table that is not there."""
@@ -36,6 +45,14 @@ def has_rules(family: Family, chain: str) -> bool:
     except NftError:
         return False
     return any("rule" in each for each in json.loads(told)["nftables"])
+
+
+def remove(family: Family) -> bool:
+    """Take the table away; return whether there was one; raises NftError."""
+    if not found(family).chains:
+        return False
+    apply(f"delete table {ip(family)} {TABLE}\n")
+    return True
 
 
 def _names(family: Family, kind: str) -> frozenset[str]:

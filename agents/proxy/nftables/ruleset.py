@@ -2,7 +2,7 @@
 
     ruleset = Ruleset(layout)
     ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole(Found(chains, sets))              all of it, whatever is in the table now
+    ruleset.whole(TableContents(chains, sets))     all of it, whatever is in the table now
     ruleset.take_stale()                            chains that may be deleted a second later
 
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
@@ -12,8 +12,10 @@ the oldest decides where it leads, so that nobody takes what another Service has
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Final, NamedTuple
 
+from kvstack.agents.proxy.claims import Claims
 from kvstack.agents.proxy.nftables.layout import NODE_PORT_IPS, Layout, ip
 from kvstack.agents.proxy.nftables.names import TABLE
 from kvstack.agents.proxy.nftables.port_rules import Element, PortRules, Value
@@ -41,28 +43,24 @@ class Ruleset:
         self.layout: Final = layout
         self._table = f"{ip(layout.family)} {TABLE}"
         self._ports: dict[PortName, PortRules] = {}
-        self._owners: dict[Element, dict[PortName, Value]] = {}
+        self._claims: Claims[Element, Value] = Claims()
         self._stale: set[str] = set()
 
     def change(self, ports: Mapping[PortName, PortRules | None]) -> str:
         """Take ports as they are now; return what is to be written."""
         lines = _Lines()
-        elements: set[Element] = set()
-        before: dict[Element, Value | None] = {}
+        claims = {}
         for name, new in ports.items():
             old = self._ports.get(name, _NONE)
             self._write_chains(old, new or _NONE, lines)
-            for element in {**old.elements, **(new or _NONE).elements}:
-                if element not in elements:
-                    elements.add(element)
-                    before[element] = self._value(element)
-            self._own(name, old, new)
+            claims[name] = old.elements, (new or _NONE).elements
+            if new is None:
+                self._ports.pop(name, None)
+            else:
+                self._ports[name] = new
         gone: dict[str, list[str]] = {}
         come: dict[str, list[str]] = {}
-        for element in sorted(elements):
-            was, now = before[element], self._value(element)
-            if was == now:
-                continue
+        for element, was, now in sorted(self._claims.change(claims), key=itemgetter(0)):
             if was is not None:
                 gone.setdefault(element.container, []).append(element.key)
             if now is not None:
@@ -139,34 +137,11 @@ class Ruleset:
             if name not in old.sets or name in resized:
                 lines.declared.append(_declared(table, name, text))
 
-    def _own(self, name: PortName, old: PortRules, new: PortRules | None) -> None:
-        for element in old.elements:
-            owners = self._owners[element]
-            del owners[name]
-            if not owners:
-                del self._owners[element]
-        if new is None:
-            self._ports.pop(name, None)
-            return
-        self._ports[name] = new
-        for element, value in new.elements.items():
-            self._owners.setdefault(element, {})[name] = value
-
-    def _value(self, element: Element) -> Value | None:
-        owners = self._owners.get(element)
-        if not owners:
-            return None
-        if len(owners) == 1:
-            return next(iter(owners.values()))
-        return owners[min(owners, key=lambda name: (owners[name].since, name))]
-
     def _elements(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        if self.layout.node_ips:
-            found[NODE_PORT_IPS] = list(self.layout.node_ips)
-        for element in self._owners:
-            value = self._value(element)
-            assert value is not None, "an element has an owner"
+        if self.layout.settings.node_ips:
+            found[NODE_PORT_IPS] = list(self.layout.settings.node_ips)
+        for element, value in self._claims.items():
             found.setdefault(element.container, []).append(_text(element, value))
         return found
 

@@ -16,8 +16,8 @@ from kvstack.agents.proxy.choice import Served, Verdict
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
 from kvstack.agents.proxy.services import PortName
 from kvstack.agents.proxy.userspace.balancer import Balancer
-from kvstack.agents.proxy.userspace.relay import Relay, Room, TcpRelay, UdpRelay
 from kvstack.component.logger import Logger
+from kvstack.component.net.relay import Relay, Room, TcpRelay, UdpRelay
 
 MODE: Final = "userspace"
 
@@ -133,7 +133,7 @@ class UserspaceBackend(Backend):
             return _is_in(client, ranges)
 
         is_tcp = port.name.protocol == "TCP"
-        relay = TcpRelay(balancer, self._room, may) if is_tcp else UdpRelay(balancer, may)
+        relay: Relay = TcpRelay(balancer, self._room, may) if is_tcp else UdpRelay(balancer, may)
         try:
             await relay.listen(address.host, address.port)
         except OSError as error:

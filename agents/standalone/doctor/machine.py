@@ -41,9 +41,7 @@ def system() -> Finding:
     user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
     cores = len(os.sched_getaffinity(0))
     found = f"{platform.system()} {platform.release()}, {platform.machine()}, {cores} CPUs, {user}"
-    if os.geteuid() == 0:
-        return Finding("system", found)
-    return Finding("system", found, Level.LIMITED, "no node runs pods here: that takes root")
+    return Finding("system", found)
 
 
 def python() -> Finding:

@@ -134,8 +134,9 @@ def main(arguments: Sequence[str]) -> int:
 
     @asynccontextmanager
     async def beside(_api: Api, informers: Informers) -> AsyncIterator[None]:
-        ranges = (pods,) if pods else ()
-        settings = LocalProxyOptions(options.name, options.ip, ranges, leaves_rules=True)
+        ranges = tuple(filter(None, pods.split(",")))
+        ips = (options.ip, *options.more_ips)
+        settings = LocalProxyOptions(options.name, ips, ranges, leaves_rules=True)
         proxy = LocalProxy(informers, settings, SystemClock(), log)
         try:
             if wanted.has_proxy:
@@ -164,6 +165,14 @@ def help_text() -> str:
         shown = f" (default {default})" if default else ""
         lines.append(f"  --{name:<45} {meaning}{shown}")
     return "\n".join(lines) + "\n"
+
+
+def flag_meanings() -> dict[str, str]:
+    """Return the flags that have an effect, and what each is for."""
+    own = {name: meaning for name, (_, meaning) in _OWN.items()}
+    return own | {
+        name: meaning for name, meaning in kubelet.flag_meanings().items() if name not in _SET
+    }
 
 
 def read_arguments(arguments: Sequence[str]) -> JoinArguments:

@@ -50,7 +50,7 @@ FAILED: Final = 1
 _DEFAULT_FILE: Final = "default.etcd/kubernetes/admin.conf"
 _ANNOUNCED_S: Final = 10.0
 _LOOK_S: Final = 0.2
-_ACTIONS: Final = ("create", "list", "delete")
+ACTIONS: Final = ("create", "list", "delete")
 _GROUP: Final = "Tokens"
 TABLE: Final = FlagTable(
     (
@@ -121,8 +121,8 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
     action, *rest = arguments or [""]
     if action in ("-h", "--help"):
         return "", [], ["--help"]
-    if action not in _ACTIONS:
-        raise UsageError(f"{COMMAND} {action or '?'}: one of {', '.join(_ACTIONS)}")
+    if action not in ACTIONS:
+        raise UsageError(f"{COMMAND} {action or '?'}: one of {', '.join(ACTIONS)}")
     names: list[str] = []
     flags: list[str] = []
     waiting = list(reversed(rest))

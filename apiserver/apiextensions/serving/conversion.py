@@ -34,6 +34,7 @@ from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.webhooks.client import CallError, WebhookClient
 from kvstack.apiserver.webhooks.client_config import read_client_config
 from kvstack.apiserver.webhooks.conversion_reviews import VERSIONS, read_objects, review_body
+from kvstack.apiserver.webhooks.outbound import CLOSED, CONVERSION
 
 TIMEOUT_S: Final = 30.0
 ANSWER_BYTES_MAX: Final = 256 << 20
@@ -114,6 +115,8 @@ class WebhookConverter:
         first = objects[0]
         about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
         uid = self._new_uid()
+        if not self._client.outbound.may_ask(CONVERSION, self._name, api_version):
+            raise status.unknown(f"{about} was not asked: {CLOSED}")
         try:
             answer = await self._client.post(
                 self._client_config,

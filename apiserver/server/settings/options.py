@@ -155,6 +155,10 @@ class Options:
     """Types of a node's addresses at which its kubelet is looked for, the best first."""
     proxies_to_loopback: bool = False
     """Whether `proxy` leads to nodes and pods at addresses of loopback; no flag says so."""
+    asks_others: bool = True
+    """Whether webhooks, aggregated servers, nodes and pods are asked; no flag says so."""
+    is_read_only: bool = False
+    """Whether nothing is written, by clients or by the server itself; no flag says so."""
     rbac_objects: tuple[Mapping[str, Any], ...] = ()
     """Cluster roles and bindings that are created at start if they are missing; no flag says so."""
     allow_privileged: bool = False

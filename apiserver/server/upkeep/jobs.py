@@ -78,6 +78,8 @@ class Cluster:
 
 def make_jobs(cluster: Cluster) -> list[Job]:
     """Return the jobs of a server."""
+    if cluster.options.is_read_only:
+        return [*_unwritten(cluster)]
     loopback = cluster.loopback
     namespaces = Job(
         "system namespaces",
@@ -275,7 +277,12 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         yield Job(
             "encryption", lambda: at_rest.keep(registry), every_s=UNHEALTHY_S, begins_later=True
         )
-    look = Unused(registry, cluster.site.router).look
+    yield from _unwritten(cluster)
+
+
+def _unwritten(cluster: Cluster) -> Iterator[Job]:
+    """Yield what writes nothing to the store."""
+    look = Unused(cluster.registry, cluster.site.router).look
     yield Job("unused memory", look, every_s=unused.PERIOD_S, begins_later=True)
     yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
     yield Job(

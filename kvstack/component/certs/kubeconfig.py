@@ -8,6 +8,7 @@ from kvstack.component.certs.cert_files import write_file
 from kvstack.component.certs.certificates import Pair
 
 CLUSTER: Final = "kvstack"
+_MEMBERS: Final = ("clusters", "users", "contexts")
 
 
 def kubeconfig(server: str, authority: bytes, user: str, client: Pair) -> bytes:
@@ -36,14 +37,46 @@ current-context: {context}
 
 
 def write_kubeconfig(path: Path, content: bytes) -> bool:
-    """Put a file in place if it has another content; tell whether it had. ConfigError."""
+    """Put a file in place if it says anything else; tell whether it did. ConfigError.
+
+    What others added to the file stays: other clusters, users and contexts, and which is current.
+    """
     try:
-        if path.read_bytes() == content:
-            return False
+        before = path.read_bytes()
     except OSError:
-        pass  # it is not there, or write_file says what is wrong
-    write_file(path, content)
+        before = b""  # it is not there, or write_file says what is wrong
+    if before == content:
+        return False
+    merged = _merged(before, content)
+    if merged is None:
+        return False
+    write_file(path, merged)
     return True
+
+
+def _merged(before: bytes, content: bytes) -> bytes | None:
+    """Return a file with the entries of another; None: it has them."""
+    import yaml  # seldom needed
+
+    try:
+        old = yaml.safe_load(before)
+    except yaml.YAMLError:
+        return content
+    if not isinstance(old, dict):
+        return content
+    new = yaml.safe_load(content)
+    merged = {**old}
+    for members in _MEMBERS:
+        entries = [each for each in old.get(members) or () if isinstance(each, dict)]
+        names = {each["name"] for each in new[members]}
+        merged[members] = [*new[members], *(e for e in entries if e.get("name") not in names)]
+        is_same = sorted(merged[members], key=str) == sorted(entries, key=str)
+        merged[members] = entries if is_same else merged[members]
+    merged["current-context"] = old.get("current-context") or new["current-context"]
+    if merged == old:
+        return None
+    is_alone = all(len(merged[members]) == len(new[members]) for members in _MEMBERS)
+    return content if is_alone else yaml.safe_dump(merged, sort_keys=False).encode()
 
 
 def _text(pem: bytes) -> str:

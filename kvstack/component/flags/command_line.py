@@ -47,6 +47,18 @@ def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) 
 
     `--help` and `--version` end the reading.
     """
+    given, strays = read_arguments(arguments, table)
+    if strays:
+        told = " ".join(quote(each) for each in strays)
+        raise UsageError(f"{quote(command)} does not take any arguments, got [{told}]")
+    return given
+
+
+def read_arguments(arguments: Sequence[str], table: FlagTable) -> tuple[CommandLine, list[str]]:
+    """Read flags, and return what is none as well, in order; raises UsageError.
+
+    `--help` and `--version` end the reading.
+    """
     given = CommandLine(table)
     rest = list(reversed(arguments))
     strays: list[str] = []
@@ -67,11 +79,8 @@ def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) 
             text = rest.pop()
         _set(given, flag, text, shown)
         if flag.name in ("help", "version"):
-            return given
-    if strays:
-        told = " ".join(quote(each) for each in strays)
-        raise UsageError(f"{quote(command)} does not take any arguments, got [{told}]")
-    return given
+            return given, []
+    return given, strays
 
 
 def default_value(flag: Flag) -> Value:
@@ -206,9 +215,9 @@ _PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
 }
 
 
-def help_text(command: str, about: str, table: FlagTable) -> str:
+def help_text(command: str, about: str, table: FlagTable, arguments: str = "[flags]") -> str:
     """Return the usage and every flag, by group."""
-    lines = [about, "", "Usage:", f"  {command} [flags]"]
+    lines = [about, "", "Usage:", f"  {command} {arguments}"]
     group = ""
     for flag in table.flags:
         if flag.group != group:

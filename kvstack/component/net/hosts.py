@@ -1,11 +1,26 @@
 """Addresses of this machine, and how an address is written with a port."""
 
 import socket
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+
+class OfFamily(Protocol):
+    """An address or a range."""
+
+    @property
+    def version(self) -> int:
+        """4 or 6."""
+        ...
+
+
+T = TypeVar("T", bound=OfFamily)
 
 _ANYWHERE: Final = {4: ("192.0.2.1", 9), 6: ("2001:db8::1", 9)}
-_LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
+_NO_IPV6: Final = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
 
 
 def own_address(version: int) -> str:
@@ -17,8 +32,29 @@ def own_address(version: int) -> str:
             probe.connect(_ANYWHERE[version])
             found: str = probe.getsockname()[0]
         except OSError:
-            return _LOOPBACK[version]
+            return LOOPBACK[version]
     return found
+
+
+def has_ipv6() -> bool:
+    """Whether the network of this thread has IPv6, and nobody has disabled it."""
+    try:
+        return _NO_IPV6.read_text().strip() == "0"
+    except OSError:
+        return False
+
+
+def of_families(texts: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    """Return what a text with commas says: one value, or one of each family; ValueError."""
+    found: list[T] = []
+    for text in filter(None, map(str.strip, texts.split(","))):
+        try:
+            found.append(parse(text))
+        except ValueError as error:
+            raise ValueError(f"{text}: {error}") from error
+    if len({each.version for each in found}) < len(found):
+        raise ValueError(f"{texts}: one of a family at most")
+    return tuple(found)
 
 
 def join_host_port(host: str, port: int) -> str:

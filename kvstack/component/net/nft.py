@@ -21,9 +21,14 @@ class NftError(Exception):
     """The program refused, or cannot be run."""
 
 
+def is_installed() -> bool:
+    """Whether this machine has the program."""
+    return shutil.which("nft") is not None
+
+
 def problem() -> str:
     """Return why tables cannot be made; empty: they can. Nothing is left behind."""
-    if shutil.which("nft") is None:
+    if not is_installed():
         return "the program nft is not installed"
     if os.geteuid() != 0:
         return "only root may change the rules of the machine"

@@ -60,10 +60,22 @@ class IdleMemory:
 
 async def give_back_when_idle(environment: Mapping[str, str] = os.environ) -> None:
     """Give memory back from time to time until cancelled; return at once where that cannot be."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None or is_set_by_operator(environment):
+    trim = _trim_of(environment)
+    if trim is None:
         return
     idle = IdleMemory(trim)
     while True:
         await asyncio.sleep(PERIOD_S)
         idle.look(time.process_time())
+
+
+def give_back(environment: Mapping[str, str] = os.environ) -> None:
+    """Give free memory back now, as after a start; nothing where that cannot be."""
+    if trim := _trim_of(environment):
+        trim(0)
+
+
+def _trim_of(environment: Mapping[str, str]) -> Callable[[int], object] | None:
+    if is_set_by_operator(environment):
+        return None
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

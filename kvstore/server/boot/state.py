@@ -1,7 +1,7 @@
 """Opens, makes and closes the state of a member.
 
     open_disk(config)    data directory ─► certificates, rebuild ─► log, database, snapshot files
-    open_memory(config)  a log without files, a database in dicts
+    open_memory(config)  a log without files, a database in dicts; empty, or with given rows
 
 `State.close` commits; `State.abandon` closes without a commit.
 """
@@ -18,6 +18,7 @@ from kvstore.errors import DataDirError
 from kvstore.node.ports import SnapshotKeeper
 from kvstore.server.boot.bootstrap import Boot, begin, boot
 from kvstore.server.boot.data_dir import DataDir, prepare
+from kvstore.server.boot.first_rows import FirstRows, lay
 from kvstore.server.boot.founding import founding_of, identity
 from kvstore.server.boot.start_defragment import defragment_at_start
 from kvstore.server.snapshot_files import SnapshotFiles
@@ -85,15 +86,18 @@ def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
     return State(booted, snapshots, streams, config, paths, is_rebuilt, room)
 
 
-def open_memory(config: Config, logger: Logger) -> State:
-    """Make the state of a single member in memory."""
+def open_memory(config: Config, logger: Logger, rows: FirstRows | None = None) -> State:
+    """Make the state of a single member in memory; DataDirError for rows that cannot be."""
     who = identity(founding_of(config, logger), logger)
     if len(who.members) != 1 or not who.founds:
         names = ", ".join(sorted(member.name for member in who.members))
         raise ConfigError(
             f"a member in memory must be the only one of its cluster; members: {names}"
         )
-    booted = begin(MemoryLog(), MemoryBackend(), who)
+    backend = MemoryBackend()
+    if rows is not None:
+        lay(rows, backend)
+    booted = begin(MemoryLog(), backend, who)
     return State(booted, MemorySnapshots(), RefusedStreams(), config)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import PODS
+from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.transport import UnreachableError
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
@@ -33,7 +34,8 @@ class Told:
 
 
 def pod(name: str, version: int) -> Object:
-    return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}}
+    meta = {"name": name, "namespace": "default", "resourceVersion": str(version)}
+    return {"metadata": {**meta, "managedFields": [{"manager": "x"}]}}
 
 
 def line(kind: str, obj: Object) -> Object:
@@ -124,6 +126,38 @@ def reflect(*answers: object) -> tuple[list[str], list[float], Told]:
 )
 def test_what_is_asked_for_next(answers: list[object], requests: list[str]) -> None:
     assert reflect(*answers)[0] == requests
+
+
+@pytest.mark.parametrize("answers", [[INITIAL], [refused(400), LISTED]])
+def test_objects_of_a_whole_are_made_light_as_they_come(
+    answers: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the whole is there: until then all of them are held."""
+    heard: list[list[list[str]]] = []
+
+    def replace(_self: Informer, objects: list[Object], _version: str) -> None:
+        heard.append([sorted(each["metadata"]) for each in objects])
+
+    async def story() -> None:
+        given = iter(answers)
+        done = asyncio.Event()
+
+        def answer(_request: Request) -> Any:
+            found = next(given, None)
+            if found is None:
+                done.set()
+            return asyncio.Event().wait() if found is None else found
+
+        api = Api(Scripted(answer))
+        informer = Informer(api, PODS, SimClock(), lambda: 0.0, ListLog())
+        task = asyncio.create_task(informer.run())
+        await done.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+
+    monkeypatch.setattr(Informer, "replace", replace)
+    run(story())
+    assert heard == [[["name", "namespace", "resourceVersion"]]]
 
 
 def test_failures_wait_longer_each_time_and_at_most_half_a_minute() -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from kvstack.agents.client.timing import SystemClock
-from kvstack.agents.dns import forwarder as forwarding
-from kvstack.agents.dns.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
-from kvstack.agents.dns.exchange import Question, Resolver, _answer
-from kvstack.agents.dns.forwarder import Forwarder, Forwarding, NotResolvedError
-from kvstack.agents.dns.node_resolvers import NodeResolvers
+from kvstack.agents.dns.forwarding import forwarder as forwarding
+from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
+from kvstack.agents.dns.forwarding.exchange import Question, Resolver, _answer
+from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding, NotResolvedError
+from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
 from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import labels_of, read, wire_name
 from kvstack.agents.dns.server import DnsServer, DnsSettings

@@ -1,12 +1,14 @@
 """Flags of `kvstack dns`."""
 
+from pathlib import Path
+
 import pytest
 
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.command import COMMAND, main
-from kvstack.agents.dns.exchange import Resolver
 from kvstack.agents.dns.flags import TABLE
-from kvstack.agents.dns.node_resolvers import NodeResolvers
+from kvstack.agents.dns.forwarding.exchange import Resolver
+from kvstack.agents.dns.forwarding.node_resolvers import SEARCHES_MAX, NodeResolvers
 from kvstack.agents.dns.settings import Settings, read, resolver
 from kvstack.component.flags.command_line import read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
@@ -45,6 +47,16 @@ def test_who_is_asked() -> None:
     assert forwarding.own == {Resolver("10.0.0.1", 5300)}
     assert forwarding.at_once_max == 7
     assert given("--forward=none")[0].dns.forwarding is None
+
+
+def test_search_paths_are_walked_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "resolv.conf"
+    file.write_text("nameserver 192.0.2.1\nsearch Corp.Example. " + "x.example " * 40)
+    assert given()[0].dns.searches_of_node is None
+    searches = given("--autopath", f"--resolv-conf={file}")[0].dns.searches_of_node
+    assert searches is not None
+    assert searches()[:2] == ("corp.example", "x.example")
+    assert len(searches()) == SEARCHES_MAX
 
 
 def test_pages_may_be_left_out() -> None:

@@ -34,8 +34,8 @@ class Node(ProcessRuntime):
         return self._bridge
 
     @override
-    def own_address(self, uid: str) -> str:
-        return ""
+    def own_addresses(self, uid: str) -> tuple[str, ...]:
+        return ()
 
     @override
     def pod_uids(self) -> list[str]:

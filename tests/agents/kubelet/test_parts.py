@@ -198,7 +198,7 @@ def test_the_settings_of_a_node(tmp_path: Path) -> None:
         [
             "--kubeconfig=/k",
             "--hostname-override=Me",
-            "--node-ip=10.0.0.9",
+            "--node-ip=10.0.0.9,fd00::9",
             f"--resolv-conf={names}",
             "--kube-reserved=cpu=500m",
             "--system-reserved=cpu=250m,memory=1Gi",
@@ -209,7 +209,8 @@ def test_the_settings_of_a_node(tmp_path: Path) -> None:
     kubelet = options.kubelet
     assert kubelet is not None
     assert (kubelet.name, kubelet.ip, options.ends_with_node) == ("me", "10.0.0.9", False)
-    assert str(options.cluster_range) == "10.7.0.0/16"
+    assert kubelet.ips == ("10.0.0.9", "fd00::9")
+    assert [str(each) for each in options.cluster_ranges] == ["fd00::/48", "10.7.0.0/16"]
     assert kubelet.names.servers == ["1.2.3.4"]
     assert kubelet.names.searches == ["a", "b"]
     machine = node.Machine("amd64", 4, 4 << 20, 100, "", "", "", "", "")

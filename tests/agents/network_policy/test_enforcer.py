@@ -54,7 +54,7 @@ class World:
         self.addresses: dict[str, str] = {}
         self.enforcer = Enforcer(
             self.sources,
-            OwnPods("here", lambda uid: self.addresses.get(uid, "")),
+            OwnPods("here", lambda uid: tuple(filter(None, [self.addresses.get(uid)]))),
             Table("t", (4,)),
             self.written,
             SystemClock(),

@@ -3,6 +3,7 @@
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kvstack.agents.network_policy.cluster import Cluster
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.component.net import nft
+from kvstack.component.net.hosts import has_ipv6
 from tests.agents.network_policy.objects import (
     Object,
     do,
@@ -37,11 +39,31 @@ class Node:
     def __init__(self, network: Routed) -> None:
         self.network = network
         self.cluster = Cluster()
-        self.table = Table(NAME, (4,))
+        self.table = Table(NAME, (6 if network.family == 6 else 4,))
         self.apply(self.table.whole(self.cluster))
         put_namespace(self.cluster, namespace("x"), namespace("y", team="red"))
         for name in PODS:
             self.put(name)
+
+    @property
+    def ip(self) -> str:
+        """As rules have the family."""
+        return "ip" if self.network.family == 4 else "ip6"
+
+    @property
+    def service_ip(self) -> str:
+        return "10.96.0.1" if self.network.family == 4 else "fd00:96::1"
+
+    @property
+    def everywhere(self) -> str:
+        return "0.0.0.0/0" if self.network.family == 4 else "::/0"
+
+    def block(self, name: str) -> Object:
+        """Return the network of a machine without its own address."""
+        address = self.network.address(name)
+        whole, own = (24, 32) if self.network.family == 4 else (64, 128)
+        network = ip_network(f"{address}/{whole}", strict=False)
+        return {"cidr": str(network), "except": [f"{address}/{own}"]}
 
     def put(self, name: str, **more: Any) -> None:
         space = "y" if name == "c" else "x"
@@ -71,9 +93,11 @@ class Node:
         return self.network.is_silent(source, address, port, protocol)
 
 
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with routed((*PODS, OUTSIDE)) as network:
+@pytest.fixture(params=[4, 6], ids=["ipv4", "ipv6"])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    if request.param == 6 and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with routed((*PODS, OUTSIDE), request.param) as network:
         for name in (*PODS, OUTSIDE):
             for port in (80, 81):
                 network.serve(name, port)
@@ -107,8 +131,7 @@ def test_what_comes_in(node: Node) -> None:
 
 
 def test_what_goes_out(node: Node) -> None:
-    outside = f"{node.network.address(OUTSIDE)}/24"
-    block = {"cidr": outside, "except": [f"{node.network.address(OUTSIDE)}/32"]}
+    block = node.block(OUTSIDE)
     node.sync(policy("x", "p", policyTypes=["Egress"], podSelector={"matchLabels": {"pod": "a"}},
                      egress=[{"to": [{"namespaceSelector": {"matchLabels": {"team": "red"}}}]},
                              {"to": [{"ipBlock": block}]}]))  # fmt: skip
@@ -120,7 +143,7 @@ def test_what_goes_out(node: Node) -> None:
     node.network.serve("", 80)
     assert node.network.is_silent("a", node.network.gateway("a"), 80)
     node.sync(policy("x", "q", policyTypes=["Egress"], egress=[
-        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"port": 80}]}]))  # fmt: skip
+        {"to": [{"ipBlock": {"cidr": node.everywhere}}], "ports": [{"port": 80}]}]))  # fmt: skip
     assert node.network.ask("a", node.network.gateway("a"), 80).name == ""
     assert node.reaches("a", "b")
     assert node.is_blocked("a", "b", 81)
@@ -138,18 +161,19 @@ def test_what_leaves_one_pod_must_be_let_into_the_other(node: Node) -> None:
 
 def test_a_service_is_judged_by_its_endpoint(node: Node) -> None:
     """Translation comes first: of a port 8080 that leads to 80, the policy says 80."""
-    address = node.network.address("c")
+    address, x = node.network.address("c"), node.ip
+    target = f"[{address}]" if ":" in address else address
     node.apply(
-        "add table ip test\n"
-        "add chain ip test pre { type nat hook prerouting priority -100 ; }\n"
-        f"add rule ip test pre ip daddr 10.96.0.1 tcp dport 8080 dnat to {address}:80\n"
+        f"add table {x} test\n"
+        f"add chain {x} test pre {{ type nat hook prerouting priority -100 ; }}\n"
+        f"add rule {x} test pre {x} daddr {node.service_ip} tcp dport 8080 dnat to {target}:80\n"
     )
 
     def is_silent() -> bool:
-        return node.network.is_silent("a", "10.96.0.1", 8080)
+        return node.network.is_silent("a", node.service_ip, 8080)
 
     def is_answered() -> bool:
-        return node.network.ask("a", "10.96.0.1", 8080).name == "c"
+        return node.network.ask("a", node.service_ip, 8080).name == "c"
 
     one: dict[str, Any] = {"to": [{"namespaceSelector": {}}]}
     node.sync(policy("x", "p", policyTypes=["Egress"], egress=[{**one, "ports": [{"port": 8080}]}]))
@@ -164,17 +188,18 @@ def test_a_service_is_judged_by_its_endpoint(node: Node) -> None:
 
 
 def test_a_pod_reaches_itself_through_a_service(node: Node) -> None:
-    address = node.network.address("a")
+    address, x = node.network.address("a"), node.ip
+    target = f"[{address}]" if ":" in address else address
     node.apply(
-        "add table ip test\n"
-        "add chain ip test pre { type nat hook prerouting priority -100 ; }\n"
-        "add chain ip test post { type nat hook postrouting priority 100 ; }\n"
-        f"add rule ip test pre ip daddr 10.96.0.1 tcp dport 80 dnat to {address}:80\n"
-        f"add rule ip test post ip saddr {address} ip daddr {address} masquerade\n"
+        f"add table {x} test\n"
+        f"add chain {x} test pre {{ type nat hook prerouting priority -100 ; }}\n"
+        f"add chain {x} test post {{ type nat hook postrouting priority 100 ; }}\n"
+        f"add rule {x} test pre {x} daddr {node.service_ip} tcp dport 80 dnat to {target}:80\n"
+        f"add rule {x} test post {x} saddr {address} {x} daddr {address} masquerade\n"
     )
     node.sync(policy("x", "p", policyTypes=["Ingress", "Egress"]))
-    assert node.network.ask("a", "10.96.0.1", 80).name == "a"
-    assert node.network.is_silent("b", "10.96.0.1", 80)
+    assert node.network.ask("a", node.service_ip, 80).name == "a"
+    assert node.network.is_silent("b", node.service_ip, 80)
 
 
 def test_connections_go_on_and_new_ones_are_judged(node: Node) -> None:
@@ -206,8 +231,8 @@ def test_one_pods_change_writes_that_pod_alone(node: Node) -> None:
 
 def test_what_is_used_no_more_goes(node: Node) -> None:
     fixed = chains(node)
-    one = policy("x", "p", ingress=[{**from_pods(pod="b"), "ports": [{"port": "web"}]},
-                                    {"from": [{"ipBlock": {"cidr": "10.0.0.0/9"}}]}])  # fmt: skip
+    block = {"from": [{"ipBlock": {"cidr": node.everywhere}}]}
+    one = policy("x", "p", ingress=[{**from_pods(pod="b"), "ports": [{"port": "web"}]}, block])
     node.sync(one, policy("x", "q", policyTypes=["Egress"]))
     assert len(chains(node) - fixed) == 4
     node.put("a", phase="Failed")

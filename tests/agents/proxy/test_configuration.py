@@ -7,12 +7,15 @@ import pytest
 import yaml
 
 from kvstack.agents.proxy.configuration import DEFAULTS, read_configuration, without_effect
-from kvstack.agents.proxy.flags import FIELDS, TABLE
-from kvstack.agents.proxy.node_addresses import node_port_ips, own_addresses
+from kvstack.agents.proxy.flags import FIELDS, TABLE, paths_of
+from kvstack.agents.proxy.node_addresses import has_loopback, node_port_ips, own_addresses
 from kvstack.agents.proxy.process import Settings, main, read_settings
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import read_command_line
+from kvstack.component.flags.flag_table import BOOL
 from kvstack.component.process.program import FAILED
+
+FLAGS = {name for name, (kind, _, _) in FIELDS.items() if kind is BOOL}
 
 
 def settings(*arguments: str) -> Settings:
@@ -31,13 +34,47 @@ def test_every_flag_changes_its_field() -> None:
         "proxy-mode": "nftables",
     }
     for name, (_, path, _) in FIELDS.items():
-        text = told.get(name, "true" if "hard" in name or "all" in name else "x:1")
-        found: Any = settings(f"--{name}={text}").configuration
-        before: Any = DEFAULTS
-        for part in path:
-            found, before = found[part], before[part]
-        assert found != before, name
-        assert type(found) is type(before), name
+        usual = "false" if "localhost" in name else "true"
+        text = told.get(name, usual if name in FLAGS else "x:1")
+        whole = settings(f"--{name}={text}").configuration
+        for field in paths_of(path):
+            found: Any = whole
+            before: Any = DEFAULTS
+            for part in field:
+                found, before = found[part], before[part]
+            assert found != before, name
+            assert type(found) is type(before), name
+
+
+def test_a_file_of_kubeadm_means_the_defaults() -> None:
+    found = read_configuration(
+        {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "bindAddress": "0.0.0.0",
+            "bindAddressHardFail": False,
+            "clientConnection": {"acceptContentTypes": "", "burst": 0, "kubeconfig": "/k"},
+            "clusterCIDR": "10.244.0.0/16",
+            "configSyncPeriod": "0s",
+            "conntrack": {"maxPerCore": None, "tcpBeLiberal": False, "udpTimeout": "0s"},
+            "detectLocal": {"bridgeInterface": "", "interfaceNamePrefix": ""},
+            "detectLocalMode": "",
+            "enableProfiling": False,
+            "healthzBindAddress": "",
+            "hostnameOverride": "",
+            "iptables": {"localhostNodePorts": None, "masqueradeBit": None, "syncPeriod": "0s"},
+            "ipvs": {"excludeCIDRs": None, "syncPeriod": "0s"},
+            "logging": {"flushFrequency": 0},
+            "metricsBindAddress": "",
+            "mode": "",
+            "nftables": {"masqueradeAll": False, "minSyncPeriod": "0s", "syncPeriod": "0s"},
+            "nodePortAddresses": None,
+            "oomScoreAdj": None,
+            "portRange": "",
+        }
+    )
+    own = {"clusterCIDR": "10.244.0.0/16", "clientConnection": {"kubeconfig": "/k"}}
+    assert found == {**DEFAULTS, **own}
 
 
 def test_a_file_goes_before_flags_but_for_the_name_of_the_node(tmp_path: Path) -> None:
@@ -59,9 +96,11 @@ def test_a_file_goes_before_flags_but_for_the_name_of_the_node(tmp_path: Path) -
         ({"nftables": {"masqueradebit": 1}}, 'unknown field "nftables.masqueradebit"'),
         ({"clusterCIDR": ["10.0.0.0/8"]}, "clusterCIDR: "),
         ({"nftables": "x"}, "nftables: "),
-        ({"mode": "iptables"}, 'mode: "iptables"'),
-        ({"mode": "x"}, "must be nftables, userspace or blank"),
-        ({"nftables": {"syncPeriod": "0s"}}, "syncPeriod: must be greater than 0"),
+        ({"mode": "ipvs"}, 'mode: "ipvs"'),
+        ({"mode": "x"}, "must be nftables, iptables, userspace or blank"),
+        ({"nftables": {"syncPeriod": "-1s"}}, "syncPeriod: must be greater than 0"),
+        ({"iptables": {"minSyncPeriod": "-1s"}}, "iptables.minSyncPeriod: must be greater than 0"),
+        ({"iptables": {"masqueradeBit": -1}}, "iptables.masqueradeBit: from 0 to 31"),
         ({"nftables": {"syncPeriod": "x"}}, "nftables.syncPeriod"),
         ({"nftables": {"minSyncPeriod": "31s"}}, "must not be longer"),
         ({"nftables": {"masqueradeBit": 32}}, "from 0 to 31"),
@@ -103,6 +142,10 @@ def test_where_node_ports_are_served() -> None:
     assert node_port_ips(["primary"], "192.0.2.5", 6) == ()
     assert node_port_ips(["all"], "192.0.2.5", 4) is None
     assert node_port_ips(["localhost"], "192.0.2.5", 4) == ()
+    assert has_loopback(["all"])
+    assert has_loopback(["10.0.0.0/8", "127.0.0.0/8"])
+    assert has_loopback(["localhost"])
+    assert not has_loopback(["primary", "10.0.0.0/8", "::1/128"])
     own = [each for each in own_addresses(4) if not each.startswith("127.")]
     assert set(node_port_ips(["0.0.0.0/0"], "", 4) or ()) == set(own)
     assert "127.0.0.1" in own_addresses(4)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kvstack.agents.proxy.iptables import program as iptables
 from kvstack.agents.proxy.nftables import program
 from tests.agents.standalone.test_services import Cluster, cluster, eventually, tables
 from tests.agents.standalone.test_stack import READY_S, STOP_S
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
     pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
+    pytest.mark.skipif(bool(iptables.problem(4)), reason=iptables.problem(4) or "-"),
 ]
 
 READ = """
@@ -50,6 +52,12 @@ def read(here: Cluster, path: str) -> str:
     inside = [*here.inside(), sys.executable, "-c", READ, url]
     done = subprocess.run(inside, capture_output=True, text=True, check=True, timeout=READY_S)
     return done.stdout.strip()
+
+
+def rules(here: Cluster) -> str:
+    """Return the rules of iptables."""
+    command = [*here.inside(), "iptables-save"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_proxy_of_its_own(tmp_path: Path) -> None:
@@ -100,12 +108,33 @@ def test_a_proxy_of_its_own(tmp_path: Path) -> None:
         assert "Starting" in events.split()
         assert subprocess.run(command(here, "--cleanup"), check=False).returncode == 0
         assert b"kube-proxy" not in tables(here.network)
+        assert here.status(url) == 0
 
         flags = (f"--kubeconfig={kubeconfig}", f"--hostname-override={name}")
-        with proxy(here, log, *flags, "--proxy-mode=userspace") as process:
-            assert read(here, "/proxyMode") == "userspace"
-            port = here.of_service(".spec.ports[0].nodePort")
-            eventually(lambda: here.status(f"http://127.0.0.1:{port}/") == 200)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_S) == 0
+        _other_modes(here, log, flags, url)
+
+
+def _other_modes(here: Cluster, log: Path, flags: tuple[str, ...], url: str) -> None:
+    with proxy(here, log, *flags, "--proxy-mode=iptables"):
+        assert read(here, "/proxyMode") == "iptables"
+        eventually(lambda: here.status(url) == 200)
+        node_port = here.of_service(".spec.ports[0].nodePort")
+        assert here.status(f"http://127.0.0.1:{node_port}/") == 200
+        metrics = read(here, "/metrics")
+        counted = 'kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"} '
+        assert float(metrics.partition(counted)[2].split()[0]) > 10
+        assert "kubeproxy_sync_proxy_rules_service_changes_total" in metrics
+    assert here.status(url) == 200  # its rules stay
+    with proxy(here, log, *flags):
+        assert read(here, "/proxyMode") == "nftables"
+        eventually(lambda: "KUBE-S" not in rules(here))  # those of the other mode do not
+        assert "KUBE-FIREWALL" in rules(here)  # the kernel still routes loopback addresses
+        assert here.status(url) == 200
+    with proxy(here, log, *flags, "--proxy-mode=userspace") as process:
         assert b"kube-proxy" not in tables(here.network)
+        assert read(here, "/proxyMode") == "userspace"
+        port = here.of_service(".spec.ports[0].nodePort")
+        eventually(lambda: here.status(f"http://127.0.0.1:{port}/") == 200)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0
+    assert b"kube-proxy" not in tables(here.network)

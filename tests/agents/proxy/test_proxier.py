@@ -169,7 +169,8 @@ def test_after_a_failure_all_is_written() -> None:
         running = asyncio.create_task(world.proxier.run())
         world.services.apply([Event("ADDED", service("a"))])
         await world.backend.until("all: a web")
-        assert world.proxier.counts.failures == {4: 1}
+        assert world.proxier.counts.partial_failures == {4: 1}
+        assert world.proxier.counts.failures == {}
         assert world.proxier.health.is_well
         running.cancel()
 

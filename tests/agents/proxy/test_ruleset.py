@@ -10,10 +10,11 @@ import pytest
 from kvstack.agents.proxy.choice import Here
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.endpoints import Endpoint
-from kvstack.agents.proxy.nftables.layout import Layout, LocalTraffic
+from kvstack.agents.proxy.nftables.layout import Layout
 from kvstack.agents.proxy.nftables.names import endpoint_base, service_base
 from kvstack.agents.proxy.nftables.port_rules import rules_of
 from kvstack.agents.proxy.nftables.ruleset import Ruleset, TableContents
+from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import Family, PortName
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 
@@ -21,8 +22,8 @@ from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, servi
 class Table:
     """A ruleset, and the objects that it is of."""
 
-    def __init__(self, layout: Layout | None = None) -> None:
-        self.layout = layout or Layout(4)
+    def __init__(self, settings: RuleSettings | None = None) -> None:
+        self.layout = Layout(settings or RuleSettings(4))
         self.view = ClusterView(4, Here("here"))
         self.ruleset = Ruleset(self.layout)
 
@@ -175,7 +176,7 @@ def test_of_two_services_of_one_age_the_first_by_name_has_an_address() -> None:
 @pytest.mark.parametrize("endpoints", [(), ("10.0.0.5",)])
 def test_a_cluster_ip_is_not_to_be_claimed_by_another_service(endpoints: tuple[str, ...]) -> None:
     """Whoever may create Services would else serve the API server's address, or the DNS's."""
-    table = Table(Layout(4, service_ranges=("10.96.0.0/16",)))
+    table = Table(RuleSettings(4, service_ranges=("10.96.0.0/16",)))
     own = service("web", clusterIP="10.96.0.1")
     table.view.set_service(None, own)
     table.view.set_slice(None, endpoint_slice(*map(endpoint, endpoints), name="web", of="web"))
@@ -255,7 +256,7 @@ def test_chains_that_are_used_again_are_not_deleted() -> None:
     ],
 )
 def test_who_is_masqueraded_for(local: LocalTraffic, is_not: str) -> None:
-    text = Ruleset(Layout(4, local=local)).whole(TableContents())
+    text = Ruleset(Layout(RuleSettings(4, local=local))).whole(TableContents())
     comment = "masquerade clusterIP traffic from outside cluster"
     assert (comment in text) is bool(is_not)
     if is_not:
@@ -263,19 +264,18 @@ def test_who_is_masqueraded_for(local: LocalTraffic, is_not: str) -> None:
 
 
 def test_settings_of_the_table() -> None:
-    text = Ruleset(Layout(4, masquerade_bit=15, masquerades_all=True, node_ips=None)).whole(
-        TableContents()
-    )
+    settings = RuleSettings(4, masquerade_bit=15, masquerades_all=True, node_ips=None)
+    text = Ruleset(Layout(settings)).whole(TableContents())
     assert 'mark set mark or 0x00008000 comment "masquerade all clusterIP traffic"' in text
     assert "fib daddr type local ip daddr != 127.0.0.0/8" in text
     assert "nodeport-ips" not in text
-    six = Ruleset(Layout(6)).whole(TableContents())
+    six = Ruleset(Layout(RuleSettings(6))).whole(TableContents())
     assert "table ip6 kube-proxy" in six
     assert "ipv6_addr . inet_proto . inet_service" in six
 
 
 def test_the_node_reaches_a_balancer_that_its_own_range_may() -> None:
-    table = Table(Layout(4, node_ip="192.0.2.5"))
+    table = Table(RuleSettings(4, node_ip="192.0.2.5"))
     table.view.set_service(None, balanced("203.0.113.7", loadBalancerSourceRanges=["192.0.2.0/24"]))
     table.view.set_slice(None, endpoint_slice(endpoint("10.0.0.5")))
     assert "ip saddr != { 192.0.2.0/24, 203.0.113.7 } drop" in table.change()

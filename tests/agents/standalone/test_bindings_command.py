@@ -25,7 +25,7 @@ def test_bindings_are_made_once_and_left_alone(
                 "clusterrolebinding kvstack:kubelet-clients exists\n"
                 f"clusterrolebinding kvstack:hollow-nodes {hollow}\n"
             )
-        made = {key for key, _ in cluster.rows() if b"clusterrolebindings" in key}
+        made = {each.key for each in cluster.rows().records if b"clusterrolebindings" in each.key}
         assert b"/registry/clusterrolebindings/kvstack:hollow-nodes" in made
 
 

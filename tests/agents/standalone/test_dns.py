@@ -174,6 +174,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
         (("--without=dns", "--cluster-dns=10.96.0.10"), ("10.96.0.10",)),
         (("--cluster-dns=none",), ()),
         (("--cluster-dns=192.0.2.1",), ("192.0.2.1",)),
+        (("--dns-autopath=true",), ("10.96.0.10",)),
     ],
 )
 def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str, ...]) -> None:
@@ -182,11 +183,13 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     log = ListLog()
     pki = Pki(tmp_path / "kubernetes" / "pki", own.kubeconfig, options, "https://127.0.0.1:1", log)
     pki.ensure()
-    found = agent_options(own, None, ip_network("10.96.0.0/16"))
+    found = agent_options(own, (), (ip_network("10.96.0.0/16"),))
     assert found.node is not None
     assert tuple(found.node.cluster_dns) == wanted
     assert (found.dns is None) is ("dns" in own.without)
     assert agent_options(own).dns is None
+    if found.dns is not None:
+        assert found.dns.walks is ("--dns-autopath=true" in flags)
 
 
 def test_who_is_asked_must_be_an_address() -> None:
@@ -195,14 +198,20 @@ def test_who_is_asked_must_be_an_address() -> None:
 
 
 _ASKS = """
-import socket, sys
+import socket, sys, time
 print(open('/etc/resolv.conf').read().replace(chr(10), '|'))
-name = b''.join(bytes([len(x)]) + x.encode() for x in sys.argv[2].split('.')) + bytes(1)
 asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 asking.settimeout(30)
-asking.sendto(bytes((1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0)) + name + bytes((0, 1, 0, 1)),
-              (sys.argv[1], int(sys.argv[3])))
-print(asking.recv(999).hex())
+for each in sys.argv[3:]:
+    name = b''.join(bytes([len(x)]) + x.encode() for x in each.split('.')) + bytes(1)
+    for _ in range(300):  # until the server knows the address of this pod
+        asking.sendto(bytes((1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0)) + name + bytes((0, 1, 0, 1)),
+                      (sys.argv[1], int(sys.argv[2])))
+        answer = asking.recv(999)
+        if not answer[3] & 15:
+            break
+        time.sleep(0.1)
+    print(answer.hex())
 """
 
 
@@ -218,7 +227,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
     except ClientsMissingError as error:
         pytest.skip(f"no kubectl: {error}")
     (api,) = free_ports(1)
-    with up(tmp_path / "data", f"--secure-port={api}") as process:
+    with up(tmp_path / "data", f"--secure-port={api}", "--dns-autopath=true") as process:
         lines_of(process)
         file = tmp_path / "data" / "kubernetes" / "admin.conf"
 
@@ -242,7 +251,10 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
         address, port = own["endpoints"][0]["addresses"][0], own["ports"][0]["port"]
         container = {
             "name": "c", "image": "host:latest", "command": ["/usr/bin/python3", "-c", _ASKS],
-            "args": [address, "kubernetes.default.svc.cluster.local", str(port)],
+            "args": [
+                address, str(port), "kubernetes.default.svc.cluster.local",
+                "kube-dns.kube-system.default.svc.cluster.local",
+            ],
         }  # fmt: skip
         pod = {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"},
@@ -251,12 +263,15 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
         asyncio.run(eventually_account(kubectl))
         kubectl("apply", "-f", "-", given=json.dumps(pod))
         kubectl("wait", "pod/asks", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=50s")
-        file_text, wire = kubectl("logs", "asks").splitlines()
+        file_text, wire, walked = kubectl("logs", "asks").splitlines()
         assert file_text.startswith(
             "search default.svc.cluster.local svc.cluster.local cluster.local"
         )
         assert "|nameserver 10.96.0.10|options ndots:5|" in file_text
         assert from_wire(bytes.fromhex(wire)).answer[0][0].to_text() == "10.96.0.1"
+        alias, address = from_wire(bytes.fromhex(walked)).answer
+        assert alias[0].to_text() == "kube-dns.kube-system.svc.cluster.local."
+        assert address[0].to_text() == "10.96.0.10"
         assert "MissingClusterDNS" not in kubectl("get", "events", "-A")
 
 

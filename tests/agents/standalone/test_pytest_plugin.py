@@ -73,6 +73,22 @@ def test_forks_do_not_see_each_other(kvstack_fork: BackgroundCluster, number: in
     call(kvstack_fork, "POST", CONFIG_MAPS, config_map(f"fork-{number}"))
 
 
+def test_a_fork_goes_on_where_the_prepared_cluster_stood(
+    kvstack_fork: BackgroundCluster, kvstack_prepared: Rows
+) -> None:
+    rows = {each.key: each for each in kvstack_prepared.records}
+    prepared = rows[b"/registry/configmaps/default/prepared"]
+    found = call(kvstack_fork, "GET", f"{CONFIG_MAPS}/prepared")["metadata"]
+    assert found["resourceVersion"] == str(prepared.mod_revision)
+    assert found["uid"] == json.loads(prepared.value)["metadata"]["uid"]
+    made = call(kvstack_fork, "POST", CONFIG_MAPS, config_map("later"))["metadata"]
+    assert int(made["resourceVersion"]) > kvstack_prepared.revision
+    path = f"{CONFIG_MAPS}?resourceVersion={kvstack_prepared.revision}&resourceVersionMatch=Exact"
+    assert "later" not in {
+        each["metadata"]["name"] for each in call(kvstack_fork, "GET", path)["items"]
+    }
+
+
 def test_the_error_of_a_start_is_raised(tmp_path: Path) -> None:
     blocked = tmp_path / "cluster"
     blocked.write_text("a file")

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from kvstack.agents.proxy.iptables import program as iptables
 from kvstack.agents.proxy.nftables import program
 from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.network.routed import RefusedError, Routed, routed
+from tests.support.programs import path_of
 
 pytestmark = [
     pytest.mark.e2e,
@@ -28,6 +30,7 @@ pytestmark = [
 ]
 
 NEIGHBOUR = "client"
+IPTABLES = ("iptables", "iptables-restore", "iptables-save")
 SCRIPT = """
 import ssl, sys, urllib.request
 place = "/var/run/secrets/kubernetes.io/serviceaccount/"
@@ -110,14 +113,17 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def cluster(tmp_path: Path, *flags: str) -> Iterator[Cluster]:
-    """Run `kvstack up` on a machine of its own, which has a neighbour."""
+def cluster(tmp_path: Path, *flags: str, path: str = "", both: bool = False) -> Iterator[Cluster]:
+    """Run `kvstack up` on a machine of its own, which has a neighbour.
+
+    path: of its programs; both: whether the machine has addresses of both families.
+    """
     try:
         clients("1.37")
     except ClientsMissingError as error:
         pytest.skip(f"no kubectl: {error}")
     directory = tmp_path / "data"
-    with routed((NEIGHBOUR,)) as network, (tmp_path / "log").open("w") as log:
+    with routed((NEIGHBOUR,), both=both) as network, (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [
                 *("ip", "netns", "exec", network.namespace("")),
@@ -126,6 +132,7 @@ def cluster(tmp_path: Path, *flags: str) -> Iterator[Cluster]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env={**os.environ, **({"PATH": path} if path else {})},
         )
         try:
             lines_of(process)
@@ -138,6 +145,7 @@ def cluster(tmp_path: Path, *flags: str) -> Iterator[Cluster]:
             found.tables_after = tables(network)
             assert b"kube-proxy" not in found.tables_after
             assert b"kvstack-api" not in found.tables_after
+            assert not has_kube_services(network)
             own = subprocess.run(
                 ["ip", "-n", network.namespace(""), "address", "show", "lo"],
                 check=True,
@@ -155,8 +163,13 @@ def tables(network: Routed) -> bytes:
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 
-def test_a_pod_reaches_services_and_the_api_server(tmp_path: Path) -> None:
-    with cluster(tmp_path) as here:
+@pytest.mark.parametrize("writes", ["nft", "iptables"])
+def test_a_pod_reaches_services_and_the_api_server(tmp_path: Path, writes: str) -> None:
+    path = path_of(tmp_path, "ip", "unshare", "mount", "umount", *IPTABLES)
+    if writes == "iptables" and (problem := iptables.problem(4)):
+        pytest.skip(problem)
+    with cluster(tmp_path, path=path if writes == "iptables" else "") as here:
+        assert has_kube_services(here.network) is (writes == "iptables")
         here.run("web", "python3", "-m", "http.server", "8000")
         here.run("client", "sleep", "1000")
         api = "https://10.96.0.1"
@@ -182,6 +195,12 @@ def test_a_pod_reaches_services_and_the_api_server(tmp_path: Path) -> None:
 
         here.kubectl("delete", "pod", "web", "--grace-period=1")
         eventually(lambda: here.python("client", CONNECT, web, "80") == "ConnectionRefusedError")
+
+
+def has_kube_services(network: Routed) -> bool:
+    command = ["ip", "netns", "exec", network.namespace(""), "iptables-save"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return "KUBE-SERVICES" in done.stdout
 
 
 def test_a_deployment_is_reached_by_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvstack.agents.standalone.agent_settings import agent_options, pod_range
+from kvstack.agents.standalone.agent_settings import agent_options, pod_ranges
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
     pki_dir,
@@ -111,14 +111,14 @@ def test_a_range_of_pods_is_used_by_what_is_there(
     pki.mkdir(parents=True)
     for name in ("ca.crt", "ca.key", "sa.key"):
         (pki / name).touch()
-    with pod_range(own, LineLogger([], "fatal")) as pods:
-        assert pods == wanted
+    with pod_ranges(own, (), LineLogger([], "fatal")) as pods:
+        assert pods == (wanted,)
         found = agent_options(own, pods)
     ranges = found.controllers.node_ranges
     assert ranges is not None
     assert ranges.clusters == (wanted,)
     assert found.node is not None
-    assert (found.node.network, found.node.cluster_range) == (network, wanted)
+    assert (found.node.network, found.node.cluster_ranges) == (network, (wanted,))
 
 
 def test_pods_of_the_machines_files_do_not_see_the_clusters_own() -> None:
@@ -159,6 +159,27 @@ def test_a_kubeconfig_is_written_once(tmp_path: Path) -> None:
     found = yaml.safe_load(content)
     assert found["clusters"][0]["cluster"]["server"] == "https://a:1"
     assert found["contexts"][0]["name"] == found["current-context"]
+
+
+def test_what_others_added_to_a_kubeconfig_stays(tmp_path: Path) -> None:
+    path = tmp_path / "admin.conf"
+    write_kubeconfig(path, kubeconfig("https://a:1", b"ca", "admin", Pair(b"cert", b"key")))
+    found = yaml.safe_load(path.read_text())
+    for members, member in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+        found[members].insert(0, {"name": "other", member: {"a": "b"}})
+    found["current-context"] = "other"
+    path.write_text(yaml.safe_dump(found))
+    same = kubeconfig("https://a:1", b"ca", "admin", Pair(b"cert", b"key"))
+    assert not write_kubeconfig(path, same)
+    assert write_kubeconfig(path, kubeconfig("https://b:2", b"ca", "admin", Pair(b"c", b"k")))
+    changed = yaml.safe_load(path.read_text())
+    assert changed["current-context"] == "other"
+    assert {each["name"] for each in changed["users"]} == {"admin", "other"}
+    servers = {each["name"]: each["cluster"].get("server") for each in changed["clusters"]}
+    assert servers == {"kvstack": "https://b:2", "other": None}
+    path.write_text("[")
+    assert write_kubeconfig(path, same)
+    assert path.read_bytes() == same
 
 
 @contextmanager

@@ -50,8 +50,10 @@ def group(directory: Path, name: str) -> str:
 
 def groups_of_pods(directory: Path) -> list[Path]:
     """Return the control groups of pods."""
-    roots = [group(directory, name) for name in NODES]
-    return [each for root in roots for each in CGROUPS.glob(f"**/{root}/**/pod*")]
+    roots = {group(directory, name) for name in NODES}
+    # Groups of other tests come and go meanwhile, which a walk does not mind.
+    paths = [Path(parent, each) for parent, below, _ in os.walk(CGROUPS) for each in below]
+    return [each for each in paths if each.name.startswith("pod") and roots & set(each.parts)]
 
 
 def kubelet(name: str, directory: Path) -> Service:

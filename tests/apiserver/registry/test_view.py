@@ -7,7 +7,7 @@ import pytest
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.record import Record
-from kvstack.apiserver.registry.view import Change, View
+from kvstack.apiserver.registry.view import TOLD_MAX, Change, View
 from tests.apiserver.registry.test_collection import collection
 
 PODS = GroupResource("", "pods")
@@ -78,3 +78,21 @@ def test_what_was_before_is_parsed_only_for_who_asks(monkeypatch: pytest.MonkeyP
     assert now is not None
     assert before is not None
     assert (now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]) == ("2", "1")
+
+
+def test_many_changes_are_told_in_several_calls() -> None:
+    """They are parsed, so that all at once take several times the memory of the store."""
+    pods = collection("pods")
+    view = View(lambda _resource: pods)
+    sizes: list[int] = []
+
+    def records(revision: int) -> list[tuple[int, str, Record | None]]:
+        body = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"a","uid":"u"}}'
+        keys = [f"a/p{number:04}" for number in range(2 * TOLD_MAX + 1)]
+        return [(revision, key, pods.codec.read(key, body, revision)) for key in keys]
+
+    pods.apply(records(1))
+    view.subscribe(PODS, lambda changes: sizes.append(len(changes)))
+    assert sizes == [TOLD_MAX, TOLD_MAX, 1]
+    pods.apply(records(2))
+    assert sizes[3:] == [TOLD_MAX, TOLD_MAX, 1]

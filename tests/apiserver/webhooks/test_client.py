@@ -12,7 +12,9 @@ import pytest
 from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.client import Answer, CallError, WebhookClient
 from kvstack.apiserver.webhooks.client_config import ClientConfig, read_client_config, service_of
+from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import ENDPOINTS, SERVICES, SLICES, ServiceError, Services
+from kvstack.component.clock import SystemClock
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.support.hook_server import HookServer
 from tests.support.network.tcp_listener import TcpListener
@@ -50,7 +52,7 @@ def slice_of(name: str, address: str, port: int, *, ready: bool = True) -> Obj:
 
 def run(main: Callable[[WebhookClient], Awaitable[None]], view: FakeView | None = None) -> None:
     async def body() -> None:
-        client = WebhookClient(Services(view or FakeView()))
+        client = WebhookClient(Services(view or FakeView()), Outbound(SystemClock().unix_ms))
         try:
             await main(client)
         finally:

@@ -6,12 +6,13 @@
         network.serve("one", 8080)                    answers with its name and who asks
         network.ask("client", "10.96.0.10", 80)       Answer("one", "10.201.1.2")
 
-Only root has it; elsewhere the test is skipped and says so. Nothing of the machine's own network is
-touched, and the namespaces go in the end.
+With `family=6` all addresses are of IPv6. Only root has it; elsewhere the test is skipped and says
+so. Nothing of the machine's own network is touched, and the namespaces go in the end.
 """
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import socket
@@ -32,6 +33,7 @@ SILENCE_S: Final = 1.0
 """So long an answer is waited for that may not come."""
 _ANSWER_BYTES_MAX: Final = 1024
 _NEW_NET: Final = 0x40000000
+_KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _numbers = itertools.count()
 
 
@@ -53,7 +55,10 @@ class SilentError(Exception):
 class Routed:
     """The namespaces; the node's own has the name ""."""
 
-    def __init__(self, prefix: str, names: Sequence[str], stack: ExitStack) -> None:
+    def __init__(
+        self, prefix: str, names: Sequence[str], stack: ExitStack, family: int = 4
+    ) -> None:
+        self.family: Final = family
         self._prefix = prefix
         self._names = list(names)
         self._stack = stack
@@ -64,11 +69,18 @@ class Routed:
 
     def address(self, name: str) -> str:
         """Return the address of a machine."""
-        return f"10.201.{self._names.index(name) + 1}.2"
+        return self._address(name, 2)
 
     def gateway(self, name: str) -> str:
         """Return the address of the node that a machine sees."""
-        return f"10.201.{self._names.index(name) + 1}.1"
+        return self._address(name, 1)
+
+    def _address(self, name: str, last: int) -> str:
+        return _of(self._names.index(name), last, self.family)
+
+    def ip(self, name: str, *arguments: str) -> None:
+        """Run the program `ip` in a namespace."""
+        _ip("-n", self.namespace(name), *arguments)
 
     def run(self, name: str, work: Callable[[], T]) -> T:
         """Call a function in a namespace: its sockets and its programs are there."""
@@ -82,27 +94,22 @@ class Routed:
 
     def socket(self, name: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
         """Return a socket of a namespace."""
-        return self.run(name, lambda: socket.socket(socket.AF_INET, kind))
+        return self.run(name, lambda: socket.socket(_KINDS[self.family], kind))
+
+    @property
+    def _anywhere(self) -> str:
+        return "0.0.0.0" if self.family == 4 else "::"
 
     def serve(self, name: str, port: int, protocol: str = "TCP") -> None:
         """Answer on a port of a machine until the test ends."""
         kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
         server = self.socket(name, kind)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("0.0.0.0", port))
+        server.bind((self._anywhere, port))
         if protocol == "TCP":
             server.listen()
-        answer = _answer_connections if protocol == "TCP" else _answer_packets
-        thread = threading.Thread(target=answer, args=(server, name), daemon=True)
-        thread.start()
-
-        def end() -> None:
-            with contextlib.suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            server.close()
-            thread.join()
-
-        self._stack.callback(end)
+        answer = answer_connections if protocol == "TCP" else _answer_packets
+        self._stack.callback(answer(server, name))
 
     def is_silent(self, name: str, address: str, port: int, protocol: str = "TCP") -> bool:
         """Whether a machine that asks an address hears nothing at all."""
@@ -127,7 +134,7 @@ class Routed:
         with self.socket(name, kind) as client:
             client.settimeout(patience_s)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            client.bind(("0.0.0.0", source_port))
+            client.bind((self._anywhere, source_port))
             try:
                 client.connect((address, port))
                 client.send(b"who?")
@@ -141,42 +148,64 @@ class Routed:
 
 
 @contextmanager
-def routed(names: Sequence[str]) -> Iterator[Routed]:
-    """Make a node and machines, each joined with it by a network of their own."""
+def routed(names: Sequence[str], family: int = 4, *, both: bool = False) -> Iterator[Routed]:
+    """Make a node and machines, each joined with it by a network of their own.
+
+    both: the networks have the other family, too; what is asked and told is of the one.
+    """
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     prefix = f"kvr{os.getpid()}-{next(_numbers)}"
     with ExitStack() as stack:
-        found = Routed(prefix, names, stack)
+        found = Routed(prefix, names, stack, family)
         try:
-            _make(found, names, stack)
+            _make(found, names, stack, (4, 6) if both else (family,))
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no network namespaces are to be had: {getattr(error, 'stderr', error)}")
         yield found
 
 
-def _make(found: Routed, names: Sequence[str], stack: ExitStack) -> None:
+def _make(found: Routed, names: Sequence[str], stack: ExitStack, families: Sequence[int]) -> None:
     for name in ("", *names):
         _ip("netns", "add", found.namespace(name))
         stack.callback(_ip, "netns", "delete", found.namespace(name))
         _ip("-n", found.namespace(name), "link", "set", "lo", "up")
+        if 6 in families:  # links are used at once, without a look for others' addresses
+            for where in ("all", "default"):
+                setting = f"net/ipv6/conf/{where}/accept_dad"
+                found.run(name, functools.partial(_set, setting, "0"))
+    node = found.namespace("")
     for at, name in enumerate(names):
-        own, node = found.namespace(name), found.namespace("")
         outside = f"to{at}"
+        own = found.namespace(name)
         _ip("-n", node, "link", "add", outside, "type", "veth", "peer", "eth0", "netns", own)
-        _ip("-n", node, "address", "add", f"{found.gateway(name)}/24", "dev", outside)
-        _ip("-n", own, "address", "add", f"{found.address(name)}/24", "dev", "eth0")
+        for family in families:
+            _address(node, outside, _of(at, 1, family))
+            _address(own, "eth0", _of(at, 2, family))
         _ip("-n", node, "link", "set", outside, "up")
         _ip("-n", own, "link", "set", "eth0", "up")
-        _ip("-n", own, "route", "add", "default", "via", found.gateway(name))
+        for family in families:
+            _ip("-n", own, "route", "add", "default", "via", _of(at, 1, family))
     # The node's own way to what is no one's: addresses of Services are translated before.
-    node = found.namespace("")
     _ip("-n", node, "link", "add", "outside", "type", "veth", "peer", "nowhere")
     _ip("-n", node, "link", "set", "nowhere", "up")
-    _ip("-n", node, "address", "add", "10.202.0.1/24", "dev", "outside")
+    for family in families:
+        _address(node, "outside", "10.202.0.1" if family == 4 else "fd00:ca::1")
     _ip("-n", node, "link", "set", "outside", "up")
-    _ip("-n", node, "route", "add", "default", "dev", "outside")
-    found.run("", lambda: _set("net/ipv4/ip_forward", "1"))
+    for family in families:
+        _ip("-n", node, f"-{family}", "route", "add", "default", "dev", "outside")
+        forwarding = "ipv4/ip_forward" if family == 4 else "ipv6/conf/all/forwarding"
+        found.run("", functools.partial(_set, f"net/{forwarding}", "1"))
+
+
+def _of(at: int, last: int, family: int) -> str:
+    """Return an address of the network of a machine."""
+    return f"10.201.{at + 1}.{last}" if family == 4 else f"fd00:c9:{at + 1}::{last}"
+
+
+def _address(namespace: str, device: str, address: str) -> None:
+    bits, more = ("64", ("nodad",)) if ":" in address else ("24", ())
+    _ip("-n", namespace, "address", "add", f"{address}/{bits}", "dev", device, *more)
 
 
 def _set(name: str, value: str) -> None:
@@ -200,10 +229,34 @@ def _enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-def _answer_connections(server: socket.socket, name: str) -> None:
+def answer_connections(server: socket.socket, name: str) -> Callable[[], None]:
+    """Answer on a socket with a name and the client's address; return what ends it."""
+    return _answering(_connections, server, name)
+
+
+def _answer_packets(server: socket.socket, name: str) -> Callable[[], None]:
+    return _answering(_packets, server, name)
+
+
+def _answering(
+    work: Callable[[socket.socket, str], None], server: socket.socket, name: str
+) -> Callable[[], None]:
+    thread = threading.Thread(target=work, args=(server, name), daemon=True)
+    thread.start()
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        server.close()
+        thread.join()
+
+    return end
+
+
+def _connections(server: socket.socket, name: str) -> None:
     while True:
         try:
-            client, (address, _) = server.accept()
+            client, (address, *_) = server.accept()
         except OSError:
             return  # it was closed
         with client, contextlib.suppress(OSError):
@@ -212,12 +265,12 @@ def _answer_connections(server: socket.socket, name: str) -> None:
             client.send(f"{name} {address}".encode())
 
 
-def _answer_packets(server: socket.socket, name: str) -> None:
+def _packets(server: socket.socket, name: str) -> None:
     server.settimeout(0.1)
     while True:
         try:
-            _, (address, port) = server.recvfrom(_ANSWER_BYTES_MAX)
-            server.sendto(f"{name} {address}".encode(), (address, port))
+            _, client = server.recvfrom(_ANSWER_BYTES_MAX)
+            server.sendto(f"{name} {client[0]}".encode(), client)
         except TimeoutError:
             continue
         except OSError:

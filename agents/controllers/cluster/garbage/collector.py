@@ -70,7 +70,7 @@ class _AbsentError(Exception):
 
 
 class _NeverCollectedError(Exception):
-    """An object of the cluster claims an owner in a namespace."""
+    """An object of the cluster claims an owner in a namespace, or nobody knows of its owner."""
 
 
 class _UnknownKindError(Exception):
@@ -90,8 +90,13 @@ class GarbageCollector(BaseController):
 
     workers = 20
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
+    def __init__(self, unread_kinds: frozenset[tuple[str, str]] = frozenset()) -> None:
+        """Know nothing yet.
+
+        unread_kinds: groups and resources of a copied cluster whose objects could not be copied. An
+        owner of such a kind is never taken as gone.
+        """
+        self._unread_kinds = unread_kinds
         self.identity: Name = Name(
             "garbage-collector-controller",
             "generic-garbage-collector",
@@ -260,6 +265,8 @@ class GarbageCollector(BaseController):
             return None
         resource = self._resource(claimed.api_version, claimed.kind)
         if resource.is_namespaced and not identity.namespace:
+            raise _NeverCollectedError
+        if (resource.group, resource.name) in self._unread_kinds:
             raise _NeverCollectedError
         _, owner = yield from self._read(claimed)
         if owner is None or owner["metadata"]["uid"] != claimed.uid:

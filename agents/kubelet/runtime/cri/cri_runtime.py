@@ -69,13 +69,13 @@ class CriOptions:
 class _Sandbox:
     """What is known of the newest sandbox of a pod."""
 
-    __slots__ = ("address", "attempt", "config", "id", "is_ready")
+    __slots__ = ("addresses", "attempt", "config", "id", "is_ready")
 
     def __init__(self, number: str, attempt: int, *, is_ready: bool) -> None:
         self.id = number
         self.attempt = attempt
         self.is_ready = is_ready
-        self.address = ""
+        self.addresses: tuple[str, ...] = ()
         self.config: cri.PodSandboxConfig | None = None
 
 
@@ -182,10 +182,10 @@ class CriRuntime(EngineImages):
         found = [each for each in self._containers.values() if each.pod_uid == uid]
         return sorted(found, key=lambda each: (each.name, each.attempt))
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod."""
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses of a pod."""
         known = self._sandboxes.get(uid)
-        return known[-1].address if known else ""
+        return known[-1].addresses if known else ()
 
     def has_sandbox(self, uid: str) -> bool:
         """Whether a sandbox of a pod is ready."""
@@ -277,7 +277,9 @@ class CriRuntime(EngineImages):
             answer = await self._client.call(
                 "PodSandboxStatus", request, cri.PodSandboxStatusResponse
             )
-            sandbox.address = answer.status.network.ip
+            network = answer.status.network
+            every = (network.ip, *(each.ip for each in network.additional_ips))
+            sandbox.addresses = tuple(filter(None, every))
 
     async def _refresh(self, number: str) -> Container | None:
         """Read what the engine says of a container; None: it is gone."""

@@ -17,11 +17,12 @@ from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.devices import program
 from kvstack.agents.kubelet.runtime.process.devices.rules import DEFAULT
-from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.shim import seccomp as filters
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.process.shim import user_namespaces as users
 from kvstack.agents.kubelet.runtime.process.user_ids import FIRST
+from kvstack.component.net import iptables as run_iptables
+from kvstack.component.net import nft as run_nft
 
 _KINDS: Final = {
     "mount": syscalls.CLONE_NEWNS,
@@ -49,16 +50,21 @@ class Features:
     """Of containers, by control groups."""
     openat2: str = ""
     nft: str = ""
+    iptables: str = ""
+    """Takes the place of nft, but for NetworkPolicies and tunnels."""
 
     def missing(self) -> dict[str, str]:
         """Return what there is not, and why."""
+        return {_shown(name): reason for name in self._names() if (reason := getattr(self, name))}
+
+    def _names(self) -> list[str]:
+        """Return the features that matter: iptables only where there is no nft."""
         names = [each.name for each in fields(self)][1:]
-        return {_shown(name): reason for name in names if (reason := getattr(self, name))}
+        return names if self.nft else names[:-1]
 
     def summary(self) -> str:
         """Return all of it in one line."""
-        names = [each.name for each in fields(self)][1:]
-        there = [_shown(name) for name in names if not getattr(self, name)]
+        there = [_shown(name) for name in self._names() if not getattr(self, name)]
         lacking = [f"no {name} ({reason})" for name, reason in self.missing().items()]
         return ", ".join([f"cgroups {self.cgroups}", *there, *lacking])
 
@@ -73,7 +79,7 @@ class Features:
 
 _WITHOUT_USERS: Final = (
     "pods have no user namespaces, hostUsers: false is refused, and pods of host:latest run as"
-    " user 65534"
+    " user 65534, or as the node's own where there is no other"
 )
 CONSEQUENCES: Final = {
     "namespaces": "no pods run here: containers need namespaces of their own",
@@ -82,7 +88,9 @@ CONSEQUENCES: Final = {
     "seccomp": "system calls of pods are not filtered, and pods that ask for it are refused",
     "device_limits": "containers have no CAP_MKNOD, so that they cannot make device files",
     "openat2": "paths in containers are resolved part by part, which takes longer",
-    "nft": "no hostPort, and pods reach nothing outside of this machine unless it routes theirs",
+    "nft": "no NetworkPolicies, and no tunnels to other nodes",
+    "iptables": "pods reach nothing outside of this machine unless it routes theirs, and a hostPort"
+    " is served by a listener, which hides clients",
 }
 """What follows for pods where a feature is missing, by its name."""
 
@@ -102,6 +110,7 @@ def look(directory: Path) -> Features:
         device_limits(),
         openat2(),
         nft(),
+        iptables(),
     )
 
 
@@ -187,8 +196,13 @@ def openat2() -> str:
 
 
 def nft() -> str:
-    """Whether ports of the node can be translated."""
-    return "" if translation.is_available() else "the program nft is not installed"
+    """Whether rules of nftables can be written."""
+    return "" if run_nft.is_installed() else "the program nft is not installed"
+
+
+def iptables() -> str:
+    """Whether rules of iptables can be written."""
+    return "" if run_iptables.is_installed(4) else "the program iptables is not installed"
 
 
 def _reason(error: OSError) -> str:

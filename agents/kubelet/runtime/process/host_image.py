@@ -50,6 +50,8 @@ class HostImage:
     """Whether pods can have some here."""
     is_there: bool = True
     """Whether the node has the image."""
+    nobody: int = NOBODY
+    """As whom containers run whose pod says nothing; 0: a node without root has no other id."""
 
     def wants_users(self, sandbox: Sandbox) -> bool:
         """Whether a pod is given a user namespace of its own."""
@@ -75,8 +77,8 @@ class HostImage:
             )
         return replace(
             security,
-            user=NOBODY if security.user is None else security.user,
-            group=NOBODY if security.group is None else security.group,
+            user=self.nobody if security.user is None else security.user,
+            group=self.nobody if security.group is None else security.group,
             is_strict=True,  # what the machine's /etc/group says gives no more groups
             added=(),
             dropped=("ALL",),
@@ -89,8 +91,18 @@ class HostImage:
             *_SECRETS,
             *(str(each.absolute()) for each in self.hidden),
             *_host_keys(),
-            *(f"{home}/{name}" for home in _homes() for name in _OF_HOMES),
+            *self._of_homes(),
         ]
+
+    def _of_homes(self) -> Iterator[str]:
+        """Give what is hidden of homes: the whole of people's from who is the user of the node."""
+        own = os.path.expanduser("~")
+        for home in sorted({*_homes(), own}):
+            is_persons = home.startswith("/home/") or home in ("/root", own)
+            if self.nobody == 0 and is_persons and home != "/":
+                yield home
+            else:
+                yield from (f"{home}/{name}" for name in _OF_HOMES)
 
 
 def _problems(security: Security) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
+from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.runtime import Limits
 
@@ -26,11 +26,11 @@ class ProcessOptions:
     """Under which containers are."""
     limits: Limits | None = None
     """Of all pods together; None: of others' making."""
-    node_ip: str = ""
-    """The address of pods that share the node's network."""
+    node_ips: Sequence[str] = ()
+    """The addresses of pods that share the node's network."""
     network: str = SHARED
-    cluster_range: IPv4Network | None = None
-    """Of the pods of all nodes; None: it is not known."""
+    cluster_ranges: Sequence[Network] = ()
+    """Of the pods of all nodes, one of a family at most; none: they are not known."""
     state: Path = STATE
     """What nodes of this machine have in common."""
     host_root_namespaces: Sequence[str] = ()

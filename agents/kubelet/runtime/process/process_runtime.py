@@ -26,9 +26,11 @@ from kvstack.agents.kubelet.runtime.process import features, files, sessions, sh
 from kvstack.agents.kubelet.runtime.process.devices import nodes
 from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
 from kvstack.agents.kubelet.runtime.process.features import Features
-from kvstack.agents.kubelet.runtime.process.host_image import HostImage
+from kvstack.agents.kubelet.runtime.process.host_image import NOBODY, HostImage
+from kvstack.agents.kubelet.runtime.process.host_ports import HostPorts
 from kvstack.agents.kubelet.runtime.process.images import Images, StoredImage
 from kvstack.agents.kubelet.runtime.process.interpreter import Interpreter
+from kvstack.agents.kubelet.runtime.process.network import translator
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.node_lock import NodeLock, Record, lives
 from kvstack.agents.kubelet.runtime.process.options import (
@@ -38,10 +40,12 @@ from kvstack.agents.kubelet.runtime.process.options import (
     ProcessOptions,
 )
 from kvstack.agents.kubelet.runtime.process.sandboxes import HeldSandbox, Sandboxes, probe_network
+from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import (
+    ID,
     Abilities,
     Container,
     ContainerConfig,
@@ -119,7 +123,7 @@ class ProcessRuntime:
         self._network = PodNetwork(
             str(options.root),
             options.state,
-            options.cluster_range,
+            options.cluster_ranges,
             lambda name: lives(options.state, name),
         )
         self._sandboxes = Sandboxes(
@@ -128,6 +132,9 @@ class ProcessRuntime:
             self._network,
             outlives_node=not options.ends_with_node,
         )
+        self._host_ports = HostPorts()
+        self._unserved: list[str] = []
+        """Ports of the node that pods of before had, and why they are not served."""
         self._may_connect = False
         self._bridge_problem = ""
         """Why the range that the node has is not in use yet."""
@@ -154,6 +161,11 @@ class ProcessRuntime:
                 raise ConfigError(f"networks for pods cannot be made here: {problem}")
             self._may_connect = not problem
         await asyncio.to_thread(self._sandboxes.open)
+        for uid in self._sandboxes.uids():
+            try:
+                await self._listen_for(uid)
+            except StartError as error:
+                self._unserved.append(f"pod {uid} is not reached: {error.message}")
         await self._groups.open(self._options.limits)
         if self.cgroups.is_usable:
             await asyncio.to_thread(self.devices.probe, self._options.cgroup)
@@ -175,6 +187,7 @@ class ProcessRuntime:
             hidden,
             has_user_namespaces=not problem,
             is_there=self._images.has_host,
+            nobody=NOBODY if user_namespaces.has_id(NOBODY) else 0,
         )
 
     def enforced(self) -> tuple[str, list[str]]:
@@ -184,6 +197,7 @@ class ProcessRuntime:
             *([f"devices are not limited: {self.devices.problem}"] if self.devices.problem else []),
             *([f"{_CHANGEABLE}: {problem}"] if (problem := self.interpreter.problem) else []),
             *self.features.consequences(),
+            *self._unserved,
         ]
 
     async def close(self) -> None:
@@ -209,6 +223,7 @@ class ProcessRuntime:
             if self._may_connect:
                 ends.push_async_callback(asyncio.to_thread, self._network.close)
             ends.push_async_callback(asyncio.to_thread, self._sandboxes.close)
+            ends.callback(self._host_ports.close)
             ends.callback(self.interpreter.close)
             ends.callback(self.devices.close)
 
@@ -216,7 +231,7 @@ class ProcessRuntime:
         """Return why the node is not ready because of it."""
         if self._bridge_problem:
             return f"{_NOT_READY}{self._bridge_problem}"
-        if self._network.network is not None:
+        if self._network.networks:
             return ""
         network = self._options.network
         return _NO_RANGE if network == BRIDGE or self._waits_for_range() else ""
@@ -237,6 +252,10 @@ class ProcessRuntime:
             return selinux.is_enabled()
         if field == "hostUsers":
             return not self._host_image.has_user_namespaces
+        if field.startswith(ID):
+            return not user_namespaces.has_id(int(field.removeprefix(ID)))
+        if field == "hostPID":
+            return user_namespaces.is_restricted()
         if field == "RuntimeDefault":
             return bool(self.features.seccomp)
         if field == "recursiveReadOnly":
@@ -270,7 +289,7 @@ class ProcessRuntime:
     @property
     def has_network(self) -> bool:
         """Whether pods have addresses of their own."""
-        return self._may_connect and self._network.network is not None
+        return self._may_connect and bool(self._network.networks)
 
     def pod_uids(self) -> Collection[str]:
         """Return the pods of which there is anything."""
@@ -280,15 +299,20 @@ class ProcessRuntime:
         """Return the containers of a pod, oldest first."""
         return self._containers.get(uid, ())
 
-    def address(self, uid: str) -> str:
-        """Return the address of a pod; empty: it has no sandbox."""
+    def addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses of a pod; none: it has no sandbox."""
         held = self._sandboxes.get(uid)
-        return "" if held is None else held.address or self._options.node_ip
+        return () if held is None else held.addresses or self._options.node_ips
 
-    def own_address(self, uid: str) -> str:
-        """Return the address that a pod has for itself; empty: it shares its node's, or is gone."""
+    def own_addresses(self, uid: str) -> Sequence[str]:
+        """Return the addresses that are a pod's own; none: it has those of its node, or is over."""
         held = self._sandboxes.get(uid)
-        return "" if held is None else held.address
+        return () if held is None else held.addresses
+
+    @property
+    def families(self) -> tuple[int, ...]:
+        """Of which pods have addresses of their own: 4, 6 or both."""
+        return tuple(each.version for each in self._network.networks)
 
     @property
     def bridge(self) -> str:
@@ -301,11 +325,18 @@ class ProcessRuntime:
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Make the namespaces of a pod; raises StartError."""
+        is_new = self._sandboxes.get(sandbox.uid) is None
         lost = await self._sandboxes.make(
             sandbox,
             has_network=self.has_network,
             has_users=self._host_image.wants_users(sandbox),
         )
+        try:
+            await self._listen_for(sandbox.uid)
+        except StartError:
+            if is_new:
+                await until_done(asyncio.to_thread(self._sandboxes.remove, sandbox.uid))
+            raise
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         if sandbox.shares_pids and not sandbox.has_host_pids:
             known = self._pauses.get(sandbox.uid)
@@ -314,6 +345,12 @@ class ProcessRuntime:
                 attempt = 0 if known is None else known.attempt + 1
                 await self._start(ContainerConfig(sandbox, PAUSE, attempt, PAUSE), None)
         return lost
+
+    async def _listen_for(self, uid: str) -> None:
+        """Listen on ports of the node for a pod, where no rules lead to it; raises StartError."""
+        held = self._sandboxes.get(uid)
+        if held is not None and held.ports and held.addresses and not translator.program():
+            await self._host_ports.serve(uid, held.addresses, held.ports)
 
     # Images.
 
@@ -481,6 +518,8 @@ class ProcessRuntime:
         try:
             await asyncio.to_thread(self.cgroups.limit, running.spec.cgroup_path, limits)
         except OSError as error:
+            if files.read_exit(self._directory_of(running.container)) is not None:
+                return  # it ended, and its group is removed before it is forgotten
             raise UpdateError(str(error)) from error
 
     async def limit_pod(self, cgroup: str, limits: Limits) -> None:
@@ -540,6 +579,7 @@ class ProcessRuntime:
         """End what held the process namespace, and the others; its control group goes."""
         if (pause := self._pauses.get(uid)) is not None:
             await self.stop(pause.id, 0)
+        self._host_ports.drop(uid)
         if self._sandboxes.get(uid) is not None:
             await until_done(asyncio.to_thread(self._sandboxes.remove, uid))
         await self._groups.remove(uid)

@@ -24,10 +24,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kvstack.agents.kubelet.cancellation import until_done
-from kvstack.agents.kubelet.runtime.process.network import translation
+from kvstack.agents.kubelet.runtime.process.network import translator
 from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
-from kvstack.agents.kubelet.runtime.process.network.translation import TranslationError
+from kvstack.agents.kubelet.runtime.process.network.translation import (
+    Translation,
+    TranslationError,
+    host_ports,
+)
 from kvstack.agents.kubelet.runtime.process.node_lock import shm_of
 from kvstack.agents.kubelet.runtime.process.shim import syscalls, user_namespaces
 from kvstack.agents.kubelet.runtime.process.user_ids import NoIdsError, UserIds
@@ -53,14 +57,21 @@ class HeldSandbox:
     """The sandbox of one pod."""
 
     def __init__(
-        self, uid: str, address: str, namespaces: Mapping[str, int], first_id: int = 0
+        self,
+        uid: str,
+        addresses: Sequence[str],
+        namespaces: Mapping[str, int],
+        first_id: int = 0,
+        ports: Sequence[Port] = (),
     ) -> None:
-        """address: empty: it shares the node's network; namespaces: descriptors by kind.
+        """addresses: none: it shares the node's network; namespaces: descriptors by kind.
 
         first_id: which id of the machine is root of its user namespace; 0: it has none.
+        ports: those that the node shows.
         """
         self.uid: Final = uid
-        self.address: Final = address
+        self.addresses: Final = tuple(addresses)
+        self.ports: Final = tuple(ports)
         self.namespaces: Final = namespaces
         self.first_id: Final = first_id
 
@@ -104,10 +115,14 @@ class Sandboxes:
                 # What still runs of it would be known to no policy.
                 self._network.disconnect(uid)
                 continue
-            address = record["address"]
-            if address:
-                self._network.keep(uid, address, [Port(**each) for each in record["ports"]])
-            self._held[uid] = HeldSandbox(uid, address, namespaces, record.get("first_id", 0))
+            # Kubelets before this one kept one address.
+            addresses = record.get("addresses") or list(filter(None, [record.get("address")]))
+            ports = [Port(**each) for each in record["ports"]]
+            if addresses:
+                self._network.keep(uid, addresses, ports)
+            self._held[uid] = HeldSandbox(
+                uid, addresses, namespaces, record.get("first_id", 0), ports
+            )
         self._ids.open([uid for uid, each in self._held.items() if each.first_id])
 
     def close(self) -> None:
@@ -164,7 +179,7 @@ class Sandboxes:
         kinds += ["net"] if has_network and not sandbox.has_host_network else []
         kinds += [_USERS] if has_users else []
         made: dict[str, int] = {}
-        address = ""
+        addresses: tuple[str, ...] = ()
         first = 0
         with contextlib.ExitStack() as stack:
             outside = stack.enter_context(Netlink())
@@ -184,24 +199,26 @@ class Sandboxes:
                     # What is set of the machine, and its programs, are those of this namespace.
                     syscalls.setns(own, syscalls.CLONE_NEWNET)
                     ports = sandbox.ports
-                    address = self._network.connect(uid, made["net"], ports, outside, inside)
+                    addresses = self._network.connect(uid, made["net"], ports, outside, inside)
                 if not sandbox.has_host_ipc:
                     shm = self.shm(uid)
                     shm.mkdir(mode=0o755, parents=True, exist_ok=True)
                     options = f"{_SHM_OPTIONS},uid={first},gid={first}"
                     syscalls.mount("tmpfs", str(shm), "tmpfs", _SHM_FLAGS, options)
-                self._keep(sandbox, made, address, first)
+                self._keep(sandbox, made, addresses, first)
             except BaseException:
                 for each in made.values():
                     os.close(each)
-                if address:
+                if addresses:
                     self._network.disconnect(uid)
                 self._clean(uid)
                 self._ids.release(uid)
                 raise
-        return HeldSandbox(uid, address, made, first)
+        return HeldSandbox(uid, addresses, made, first, host_ports(sandbox.ports))
 
-    def _keep(self, sandbox: Sandbox, made: Mapping[str, int], address: str, first: int) -> None:
+    def _keep(
+        self, sandbox: Sandbox, made: Mapping[str, int], addresses: Sequence[str], first: int
+    ) -> None:
         """Let a later kubelet find a sandbox."""
         if self._outlives_node:
             for kind, descriptor in made.items():
@@ -211,8 +228,8 @@ class Sandboxes:
                 syscalls.mount(f"/proc/self/fd/{descriptor}", str(pin), "", syscalls.MS_BIND)
         directory = self._pods / sandbox.uid
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        ports = [asdict(each) for each in sandbox.ports if each.host_port]
-        record = {"address": address, "kinds": list(made), "ports": ports, "first_id": first}
+        ports = [asdict(each) for each in host_ports(sandbox.ports)]
+        record = {"addresses": addresses, "kinds": list(made), "ports": ports, "first_id": first}
         (directory / RECORD).write_text(json.dumps(record))
 
     def remove(self, uid: str) -> None:
@@ -226,7 +243,7 @@ class Sandboxes:
         It is disconnected while it is still known, so that a second try disconnects it, too.
         """
         held = self._held.get(uid)
-        is_connected = held is not None and held.address
+        is_connected = held is not None and held.addresses
         return [
             *([self._network.disconnect] if is_connected else []),
             self._let_go,
@@ -369,9 +386,9 @@ def probe_network() -> str:
             syscalls.unshare(syscalls.CLONE_NEWNET)
             with Netlink() as inside:
                 inside.add_bridge(_PROBE, bytes.fromhex("0a5800000001"))
-            if translation.is_available():
+            if translator.program():
                 network = IPv4Network("10.0.0.0/24")
-                translation.apply(translation.rules(_PROBE, _PROBE, network, {}, network))
+                translator.apply(Translation(_PROBE, _PROBE, network, network))
         except (OSError, TranslationError) as error:
             problems.append(str(error))
 

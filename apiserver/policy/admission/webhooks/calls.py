@@ -32,6 +32,7 @@ from kvstack.apiserver.webhooks.admission_reviews import (
     review_body,
 )
 from kvstack.apiserver.webhooks.client import CallError, WebhookClient
+from kvstack.apiserver.webhooks.outbound import CLOSED, WEBHOOK
 from kvstack.component.logger import Logger
 
 _FAILED_CODE: Final = 503
@@ -68,6 +69,9 @@ class Caller:
 
         text: the request as it is written for the webhook. Raises ApiError, and FailedOpenError.
         """
+        if not self._client.outbound.may_ask(WEBHOOK, hook.name, _about(request)):
+            request.warnings.append(f"admission webhook {quote(hook.name)} was not asked: {CLOSED}")
+            return Verdict(allowed=True)
         began = self._clock.monotonic_ns()
         code, error_type = 200, ""
         try:
@@ -133,6 +137,13 @@ class Caller:
         self._logger.warning(
             "a webhook cannot be called, which is ignored", webhook=hook.name, error=text
         )
+
+
+def _about(request: AdmissionRequest) -> str:
+    """Return what a request is about, in short."""
+    resource = f"{request.resource}/{request.subresource}".rstrip("/")
+    at = f"{request.namespace}/{request.name}".strip("/")
+    return f"{request.operation} {resource} {at}".rstrip()
 
 
 def _call_failed(hook: Hook, text: str) -> ApiError:

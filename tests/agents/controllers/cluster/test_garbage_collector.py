@@ -35,8 +35,10 @@ VIEW = view_of({CUSTOM_RESOURCE_DEFINITIONS: ()})
 class World:
     """A collector and what the server has."""
 
-    def __init__(self, *objects: Object) -> None:
-        self.collector = GarbageCollector()
+    def __init__(
+        self, *objects: Object, unread_kinds: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        self.collector = GarbageCollector(unread_kinds)
         served = [ServedResource(resource, ALL, True) for resource in (CONFIG_MAPS, EVENTS)]
         self.found = Discovery(served)
         self.objects = {each["metadata"]["name"]: each for each in objects}
@@ -92,6 +94,11 @@ def test_without_a_living_owner_it_goes() -> None:
     world = World(stored("b", "a"))
     world.objects["a"] = stored("a", uid="another")
     assert world.look_at("delete/u-b") == ([deletion("b")], None)
+
+
+def test_an_owner_of_a_kind_that_was_not_copied_is_not_taken_as_gone() -> None:
+    unread = frozenset((("", "configmaps"),))
+    assert World(stored("b", "a"), unread_kinds=unread).look_at("delete/u-b") == ([], None)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.kubelet.cni import command
 from kvstack.agents.kubelet.cni.plugin import CniError, answer
-from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.standalone.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import CONTROLLERS, SCHEDULER
 from kvstack.agents.standalone.parts import NODES as HOLLOW
+from kvstack.component.net import nft
+from kvstack.component.net.hosts import has_ipv6
 from tests.agents.support.namespaces import has_namespaces
 
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="interfaces need root and namespaces")
@@ -105,7 +106,7 @@ def shown(*arguments: str) -> str:
 
 
 @NAMESPACES
-@pytest.mark.skipif(not translation.is_available(), reason="the program nft is not installed")
+@pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
 def test_containers_come_and_go(tmp_path: Path) -> None:
     def story(engine: Engine) -> None:
         with pod() as one, pod() as two:
@@ -160,6 +161,35 @@ def test_a_range_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
                 engine.add("c2", two, subnet="10.244.3.0/30")
             assert shown("ip", "-o", "link").count(": kvpod") == 1
             assert len(list(tmp_path.glob("cni/kvstack/*.json"))) == 1
+
+    run(tmp_path, story)
+
+
+@NAMESPACES
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_container_has_an_address_of_each_family(tmp_path: Path) -> None:
+    both: Any = {"subnet": f"{SUBNET},fd00:9:3::/64", "clusterCIDR": f"{WHOLE},fd00:9::/32"}
+
+    def story(engine: Engine) -> None:
+        with pod() as one, pod() as two:
+            found = engine.ask("ADD", "c1", one, **both)
+            assert found["ips"] == [
+                {"address": "10.244.3.2/29", "gateway": "10.244.3.1", "interface": 2},
+                {"address": "fd00:9:3::2/128", "gateway": "fe80::1", "interface": 2},
+            ]
+            assert found["routes"] == [
+                {"dst": "0.0.0.0/0", "gw": "10.244.3.1"},
+                {"dst": "::/0", "gw": "fe80::1"},
+            ]
+            engine.ask("ADD", "c2", two, **both)
+            with inside_of(two):
+                server = socket.create_server(("fd00:9:3::3", 80), family=socket.AF_INET6)
+            with server, inside_of(one):
+                socket.create_connection(("fd00:9:3::3", 80), 10).close()
+            for each in ("c1", "c2"):
+                engine.ask("DEL", each, **both)
+            again = engine.ask("ADD", "c3", two, **both)  # others are known again from files
+            assert again["ips"][1]["address"] == "fd00:9:3::2/128"
 
     run(tmp_path, story)
 
@@ -228,13 +258,18 @@ def test_what_engines_read_is_installed(tmp_path: Path, capsys: pytest.CaptureFi
 
         async def add_node() -> None:
             api = Api(connect(load(cluster.kubeconfig)))
-            spec = {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24"]}
+            ranges = ["10.244.3.0/24", "fd00:9:3::/64"]
+            spec = {"podCIDR": ranges[0], "podCIDRs": ranges}
             await api.create(NODES, "", {"metadata": {"name": "two"}, "spec": spec})
             await api.close()
 
         asyncio.run(add_node())
         assert command.main(["install", *flags, "--cluster-cidr=10.9.0.0/16"]) == 1
         assert not (tmp_path / "bin").exists()
+        both = f"--cluster-cidr={WHOLE},fd00:9::/32"
+        assert command.main(["install", *flags, both]) == 0
+        text = (tmp_path / "net.d" / "10-kvstack.conflist").read_text()
+        assert json.loads(text)["plugins"][0]["subnet"] == "10.244.3.0/24,fd00:9:3::/64"
         assert command.main(["install", *flags]) == 0
     found = json.loads((tmp_path / "net.d" / "10-kvstack.conflist").read_text())
     assert (found["cniVersion"], found["name"]) == ("1.0.0", "kvstack")

@@ -228,3 +228,72 @@ def test_pods_use_what_they_say_also_under_another_process(tmp_path: Path) -> No
         await again.stop()
 
     run(tmp_path, story)
+
+
+def test_nodes_of_a_copied_cluster_stay_as_they_are(tmp_path: Path) -> None:
+    status = {
+        "capacity": {"cpu": "96", "pods": "250"},
+        "allocatable": {"cpu": "95", "pods": "250"},
+        "addresses": [{"type": "InternalIP", "address": "10.9.8.7"}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+    }
+    running = {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "podIP": "10.1.2.3",
+        "podIPs": [{"ip": "10.1.2.3"}],
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [
+            {
+                "name": "c",
+                "image": "web:1",
+                "imageID": "web",
+                "containerID": "containerd://1",
+                "ready": False,
+                "started": True,
+                "restartCount": 3,
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                "lastState": {},
+            }
+        ],
+    }
+
+    async def story(cluster: TestCluster) -> None:
+        admin, store = cluster.admin, cluster.informers.of(PODS).store
+        for name in ("real", "other"):
+            made = await admin.create(NODES, "", {"metadata": {"name": name}})
+            await admin.update(NODES, {**made, "status": status}, subresource="status")
+        for name, policy in (("web", "Always"), ("job", "Never"), ("old", "Always")):
+            made = await admin.create(
+                PODS, "default", pod(name, "real", spec={"restartPolicy": policy})
+            )
+            await admin.update(PODS, {**made, "status": running}, subresource="status")
+        before = {
+            each: (await admin.get(PODS, "default", each))["status"] for each in ("web", "job")
+        }
+        node = (await admin.get(NODES, "", "real"))["status"]
+        nodes = hollow(cluster, HollowOptions(found=("real",), lease_every_s=0.01))
+        await nodes.start()
+        await eventually(lambda: nodes.names == ("real",))
+        await admin.create(PODS, "default", pod("new", "real"))
+        await eventually(lambda: of_status(store.get("default/new"), "Ready") == "True")
+        assert (store.get("default/new") or {})["status"]["hostIP"] == "10.9.8.7"
+        await admin.delete(PODS, "default", "old")
+        await eventually(lambda: store.get("default/old") is None)
+        leases = cluster.informers.of(LEASES).store
+        await eventually(lambda: leases.get("kube-node-lease/real"))
+        for name, found in before.items():
+            assert (await admin.get(PODS, "default", name))["status"] == found
+        assert (await admin.get(NODES, "", "real"))["status"] == node
+        lost = {
+            **node,
+            "conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}],
+        }
+        real = await admin.get(NODES, "", "real")
+        await admin.update(NODES, {**real, "status": lost}, subresource="status")
+        informer = cluster.informers.of(NODES).store
+        await eventually(lambda: of_status(informer.get("real"), "Ready") == "True")
+        assert (informer.get("real") or {})["status"]["capacity"] == status["capacity"]
+        await nodes.stop()
+
+    run(tmp_path, story)

@@ -15,7 +15,7 @@ from kvstack.agents.kubelet.pods.environment import (
 )
 from tests.agents.kubelet.pods.test_worker import pod
 
-ADDRESSES = Addresses("10.0.0.2", "10.0.0.1")
+ADDRESSES = Addresses(("10.0.0.2",), ("10.0.0.1", "fd00::1"))
 OBJECTS: dict[tuple[str, str], Any] = {
     ("ConfigMap", "m"): {"data": {"k": "1", "other": "2"}},
     ("Secret", "s"): {"data": {"p": "aGVsbG8="}},
@@ -169,9 +169,9 @@ def test_what_volumes_show_of_their_pod_that_may_change() -> None:
 def test_a_volume_of_what_is_missing() -> None:
     volume = {"name": "v", "configMap": {"name": "m", "items": [{"key": "x", "path": "x"}]}}
     with pytest.raises(ConfigurationError, match="configmap references non-existent config key: x"):
-        files.contents(pod(), volume, OBJECTS, Addresses("", ""), {}, {})
+        files.contents(pod(), volume, OBJECTS, Addresses((), ()), {}, {})
     volume["configMap"] = {"name": "gone", "optional": True}
-    assert files.contents(pod(), volume, OBJECTS, Addresses("", ""), {}, {}) == {}
+    assert files.contents(pod(), volume, OBJECTS, Addresses((), ()), {}, {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.kubelet.pods.environment import Addresses
 from kvstack.agents.kubelet.pods.status import refused_status, status_of
 from kvstack.agents.kubelet.pods.worker import Memory, Waiting
 from kvstack.agents.kubelet.runtime.runtime import Container, User
@@ -12,10 +13,12 @@ from tests.agents.kubelet.pods.test_worker import ALWAYS, NOW, container, init, 
 NEVER = {"policy": "Never"}
 
 
-def status(obj: Any, *containers: Container, memory: Memory | None = None, **more: Any) -> Any:
-    return status_of(
-        obj, containers, memory or Memory(has_sandbox=True), "10.0.0.1", "process", NOW, **more
-    )
+def status(
+    obj: Any, *containers: Container, memory: Memory | None = None, pod_ip: str = "", **more: Any
+) -> Any:
+    memory = memory or Memory(has_sandbox=True)
+    addresses = Addresses(("10.0.0.1",), tuple(filter(None, pod_ip.split(","))))
+    return status_of(obj, containers, memory, addresses, "process", NOW, **more)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from kvstack.agents.kubelet.routes import guard
 from kvstack.agents.kubelet.routes.kernel import PORT, TUNNEL, Kernel
 from kvstack.agents.kubelet.routes.plan import Connected, Plan, Way
-from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.component.net import nft
 from tests.agents.support.namespaces import has_namespaces
 
 pytestmark = pytest.mark.skipif(not has_namespaces(), reason="interfaces need root and namespaces")
@@ -126,7 +126,7 @@ def test_the_tunnel() -> None:
     on_a_machine(work)
 
 
-@pytest.mark.skipif(not translation.is_available(), reason="the program nft is not installed")
+@pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
 def test_the_guard_can_be_put_in_place_and_taken_away() -> None:
     def work(_kernel: Kernel) -> None:
         text = guard.rules(OWN, IPv4Network("10.244.0.0/16"), [IPv4Address("203.0.113.7")])
@@ -141,7 +141,7 @@ def test_the_guard_can_be_put_in_place_and_taken_away() -> None:
     on_a_machine(work)
 
 
-@pytest.mark.skipif(not translation.is_available(), reason="the program nft is not installed")
+@pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
 def test_only_nodes_send_to_the_tunnel() -> None:
     """The first packet is from nobody who is known, the second from a node: the second arrives."""
 

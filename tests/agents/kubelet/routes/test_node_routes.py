@@ -16,9 +16,9 @@ from kvstack.agents.kubelet import command
 from kvstack.agents.kubelet.routes import guard
 from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
 from kvstack.agents.kubelet.routes.plan import AUTOMATIC, HOST_GATEWAY, NONE
-from kvstack.agents.kubelet.runtime.process.network import translation
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.component.net import nft
 from tests.agents.kubelet.routes.test_plan import node
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.list_log import ListLog
@@ -198,7 +198,7 @@ def test_one_process_writes_and_the_next_takes_over(tmp_path: Path) -> None:
 
 
 @NAMESPACES
-@pytest.mark.skipif(not translation.is_available(), reason="the program nft is not installed")
+@pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
 def test_a_tunnel_is_guarded_as_long_as_it_is_there(tmp_path: Path) -> None:
     async def story(here: Here) -> None:
         routes = here.routes()

@@ -53,7 +53,7 @@ class SlowSandboxes(Sandboxes):
         record = self._pods / sandbox.uid / RECORD
         record.parent.mkdir(parents=True)
         record.touch()
-        return HeldSandbox(sandbox.uid, "10.0.0.2", {"net": os.open("/dev/null", os.O_RDONLY)})
+        return HeldSandbox(sandbox.uid, ("10.0.0.2",), {"net": os.open("/dev/null", os.O_RDONLY)})
 
 
 class MadeUpSandboxes(SlowSandboxes):

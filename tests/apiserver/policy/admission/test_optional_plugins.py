@@ -45,7 +45,9 @@ from kvstack.apiserver.policy.admission.webhooks.plugins import WebhookParts
 from kvstack.apiserver.policy.expressions.match_conditions import RequestConditions
 from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.webhooks.client import WebhookClient
+from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
+from kvstack.component.clock import SystemClock
 from tests.apiserver.policy.admission.requests import asked, namespace, pod
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
@@ -392,7 +394,7 @@ def test_plugins_are_called_in_the_order_of_upstream() -> None:
     webhooks = WebhookParts(
         view,
         view,
-        WebhookClient(Services(view)),
+        WebhookClient(Services(view), Outbound(SystemClock().unix_ms)),
         clock,
         lambda: "uid",
         RequestConditions(Allowing()),

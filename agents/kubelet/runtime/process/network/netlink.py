@@ -1,4 +1,4 @@
-"""Interfaces, addresses and routes, as the kernel is asked for them (rtnetlink, IPv4).
+"""Interfaces, addresses and routes, as the kernel is asked for them (rtnetlink).
 
     with Netlink() as links:            of the namespace in which it is made, in whatever thread
         links.add_bridge("kv-1", mac)
@@ -13,11 +13,22 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Interface: TypeAlias = IPv4Interface | IPv6Interface
+Network: TypeAlias = IPv4Network | IPv6Network
 
 _NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 16, 17, 18, 20, 24, 26
 _DELETE_ADDRESS: Final = 21
@@ -27,6 +38,9 @@ _UP: Final = 1
 _MAIN_TABLE: Final = 254
 _BOOT, _UNIVERSE, _LINK, _UNICAST = 3, 0, 253, 1
 _BUFFER: Final = 1 << 16
+_KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
+_NO_DETECTION: Final = 2
+"""Flag of an address that is used at once, without a look whether a neighbour has it (IPv6)."""
 NODE_ROUTE: Final = 75
 """The protocol of routes to pods of other nodes, by which they are told from all others."""
 
@@ -47,7 +61,7 @@ class Link(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A route of the main table."""
+    """A route of the main table of IPv4."""
 
     network: IPv4Network
     link: int
@@ -55,6 +69,15 @@ class Route(NamedTuple):
     gateway: IPv4Address | None = None
     protocol: int = 0
     """Who made it."""
+
+
+class Route6(NamedTuple):
+    """A route of the main table of IPv6."""
+
+    network: IPv6Network
+    link: int
+    gateway: IPv6Address | None = None
+    protocol: int = 0
 
 
 class Netlink:
@@ -90,19 +113,29 @@ class Netlink:
         return found
 
     def routes(self) -> list[Route]:
-        """Return the routes of the main table."""
-        body = _ROUTE_HEAD.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+        """Return the routes of the main table of IPv4."""
         found = []
-        for payload in self.ask(_GET_ROUTE, _DUMP, body):
-            head = _ROUTE_HEAD.unpack_from(payload)
-            if head[4] != _MAIN_TABLE:
-                continue
-            given = dict(attributes(payload[_ROUTE_HEAD.size :]))
-            address = IPv4Address(given.get(1, bytes(4)))
+        for length, protocol, given in self._routes(socket.AF_INET):
+            network = IPv4Network((given.get(1, bytes(4)), length))
             gateway = IPv4Address(given[5]) if 5 in given else None
-            network = IPv4Network((address, head[1]))
-            found.append(Route(network, _number(given.get(4)), gateway, head[5]))
+            found.append(Route(network, _number(given.get(4)), gateway, protocol))
         return found
+
+    def routes_of_ipv6(self) -> list[Route6]:
+        """Return the routes of the main table of IPv6; none: the kernel does not have it."""
+        found = []
+        for length, protocol, given in self._routes(socket.AF_INET6):
+            network = IPv6Network((given.get(1, bytes(16)), length))
+            gateway = IPv6Address(given[5]) if 5 in given else None
+            found.append(Route6(network, _number(given.get(4)), gateway, protocol))
+        return found
+
+    def _routes(self, kind: int) -> Iterator[tuple[int, int, dict[int, bytes]]]:
+        """Give the length, the protocol and the attributes of each route of the main table."""
+        for payload in self.ask(_GET_ROUTE, _DUMP, _ROUTE_HEAD.pack(kind, *bytes(8))):
+            head = _ROUTE_HEAD.unpack_from(payload)
+            if head[0] == kind and head[4] == _MAIN_TABLE:
+                yield head[1], head[5], dict(attributes(payload[_ROUTE_HEAD.size :]))
 
     def add_bridge(self, name: str, mac: bytes) -> None:
         """Make a bridge, whose address stays as interfaces come and go."""
@@ -137,30 +170,34 @@ class Netlink:
             if error.errno != errno.ENODEV:
                 raise
 
-    def add_address(self, name: str, address: IPv4Interface) -> None:
+    def add_address(self, name: str, address: Interface) -> None:
         """Give an interface an address, and with it the route to its network."""
-        head = (socket.AF_INET, address.network.prefixlen, 0, 0, self.index(name))
+        flags = _NO_DETECTION if address.version == 6 else 0
+        kind, length = _KINDS[address.version], address.network.prefixlen
         packed = address.ip.packed
-        body = _ADDRESS_HEAD.pack(*head) + attribute(2, packed) + attribute(1, packed)
+        body = _ADDRESS_HEAD.pack(kind, length, flags, 0, self.index(name))
+        body += attribute(2, packed) + attribute(1, packed)
         self.ask(_NEW_ADDRESS, _ACK | _CREATE, body)
 
-    def delete_address(self, name: str, address: IPv4Interface) -> None:
+    def delete_address(self, name: str, address: Interface) -> None:
         """Take an address from an interface."""
-        head = (socket.AF_INET, address.network.prefixlen, 0, 0, self.index(name))
-        body = _ADDRESS_HEAD.pack(*head) + attribute(2, address.ip.packed)
-        self.ask(_DELETE_ADDRESS, _ACK, body)
+        kind, length = _KINDS[address.version], address.network.prefixlen
+        body = _ADDRESS_HEAD.pack(kind, length, 0, 0, self.index(name))
+        self.ask(_DELETE_ADDRESS, _ACK, body + attribute(2, address.ip.packed))
 
-    def add_host_route(self, address: IPv4Address, name: str, source: IPv4Address) -> None:
+    def add_host_route(self, address: Address, name: str, source: Address) -> None:
         """Send what is for an address out of an interface; source: of the machine's own packets."""
-        head = (socket.AF_INET, 32, 0, 0, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0)
-        body = _ROUTE_HEAD.pack(*head) + attribute(1, address.packed)
+        head = (_KINDS[address.version], address.max_prefixlen, 0, 0)
+        body = _ROUTE_HEAD.pack(*head, _MAIN_TABLE, _BOOT, _LINK, _UNICAST, 0)
+        body += attribute(1, address.packed)
         body += attribute(4, struct.pack("=I", self.index(name))) + attribute(7, source.packed)
         self.ask(_NEW_ROUTE, _ACK | _CREATE | _REPLACE, body)
 
-    def add_default_route(self, gateway: IPv4Address) -> None:
-        """Send what has no other route to a gateway."""
-        head = (socket.AF_INET, 0, 0, 0, _MAIN_TABLE, _BOOT, _UNIVERSE, _UNICAST, 0)
+    def add_default_route(self, gateway: Address, name: str) -> None:
+        """Send what has no other route to a gateway, which is reached by an interface."""
+        head = (_KINDS[gateway.version], 0, 0, 0, _MAIN_TABLE, _BOOT, _UNIVERSE, _UNICAST, 0)
         body = _ROUTE_HEAD.pack(*head) + attribute(5, gateway.packed)
+        body += attribute(4, struct.pack("=I", self.index(name)))
         self.ask(_NEW_ROUTE, _ACK | _CREATE, body)
 
     def index(self, name: str) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.shim import (
     cgroup_view,
+    composed_layer,
     device_files,
     host_layer,
     mounts,
@@ -105,6 +106,8 @@ def execute(spec: LaunchSpec) -> None:
     """Take the container's user and rights, and run its program; StartError, OSError."""
     root = rooted.open_root("/")
     user, group, groups, home = identity(spec, root)
+    if spec.user_namespace < 0 and user_namespaces.is_restricted():
+        groups = _known_groups(user, group, groups)
     if spec.hidden is not None:
         home = host_layer.home_of(home)
     for each in range(3):
@@ -127,7 +130,8 @@ def execute(spec: LaunchSpec) -> None:
         privileges.limit_capabilities(capabilities)
     if spec.filters_calls:
         seccomp.load(capabilities or ())
-    os.setgroups(groups)
+    if groups:  # the own one at least, unless the kernel lets this node set none
+        os.setgroups(groups)
     os.setgid(group)
     os.setuid(user)
     if spec.is_first:  # another user begins without it
@@ -155,6 +159,18 @@ def _enter_user_namespace(namespace: int, ids: Sequence[int]) -> None:
                 f"{user_namespaces.IDS - 1} (hostUsers: false)"
             )
     user_namespaces.enter(namespace)
+
+
+def _known_groups(user: int, group: int, groups: Sequence[int]) -> list[int]:
+    """Return the groups that can be set in the node's own user namespace; StartError."""
+    unknown = [f"user {user}"] if not user_namespaces.has_id(user) else []
+    unknown += [f"group {e}" for e in (group, *groups) if not user_namespaces.has_id(e, "gid")]
+    if unknown:
+        raise StartError(
+            f"{unknown[0]} is nobody on this node, which runs without root: its user has too few"
+            " subordinate ids (/etc/subuid, /etc/subgid)"
+        )
+    return list(groups) if user_namespaces.may_set_groups() else []
 
 
 def _may_mount(spec: LaunchSpec) -> bool:
@@ -261,10 +277,10 @@ def _make_files(spec: LaunchSpec) -> None:
     scratch, is_privileged = spec.scratch, spec.is_privileged
     flags = 0 if is_privileged else MS_NODEV
     try:
-        merged = _overlay(spec, flags)
+        merged, *parts = _overlay(spec, flags)
     except OSError:  # no overlay above this file system: the layer is kept in memory
         mount("tmpfs", scratch, "tmpfs", MS_NODEV, "mode=700")
-        merged = _overlay(spec, flags)
+        merged, *parts = _overlay(spec, flags)
     stage, root = Stage(scratch), rooted.open_root(merged)
     mount("proc", stage.empty(), "proc", _KERNEL_FLAGS)
     _move_to_top(stage, root, "proc")
@@ -282,7 +298,8 @@ def _make_files(spec: LaunchSpec) -> None:
         _cover(root, stage)
     os.close(root)
     if spec.read_only_root:
-        mounts.set_flags(merged, MS_RDONLY)
+        for part in (merged, *parts):
+            mounts.set_flags(part, MS_RDONLY)
     _change_root(merged)
 
 
@@ -299,7 +316,8 @@ def _move_to_top(stage: Stage, root: int, name: str) -> None:
 
 def _make_sys(spec: LaunchSpec, directory: str) -> None:
     is_privileged = spec.is_privileged
-    if any(kind == syscalls.CLONE_NEWNET for _, kind in spec.namespaces):
+    is_own = any(kind == syscalls.CLONE_NEWNET for _, kind in spec.namespaces)
+    if is_own or user_namespaces.is_restricted():
         # One of its own shows its network; what is mounted in the node's is shown as there.
         mount("sysfs", directory, "sysfs", _KERNEL_FLAGS)
         if is_privileged and os.path.isdir("/sys/fs/cgroup"):
@@ -311,8 +329,11 @@ def _make_sys(spec: LaunchSpec, directory: str) -> None:
         cgroup_view.mount_own(directory, spec.cgroup_view)
 
 
-def _overlay(spec: LaunchSpec, flags: int) -> str:
-    """Mount the layer of a container above its image; return where; StartError, OSError."""
+def _overlay(spec: LaunchSpec, flags: int) -> list[str]:
+    """Mount the layer of a container above its image; StartError, OSError.
+
+    Return where, and the mounts below it of which it consists.
+    """
     scratch, lower, first = spec.scratch, spec.root, spec.first_id
     upper, work, merged = (f"{scratch}/{name}" for name in ("upper", "work", "merged"))
     for each in (upper, work, merged):
@@ -326,24 +347,21 @@ def _overlay(spec: LaunchSpec, flags: int) -> str:
         os.makedirs(lower, exist_ok=True)
         held = user_namespaces.idmapped(spec.root, spec.user_namespace, is_recursive=False)
         user_namespaces.attach(held, lower)
-    places = {"lowerdir": lower, "upperdir": upper, "workdir": work}
-    options = ",".join(f"{name}={_escaped(path)}" for name, path in places.items())
-    mount("overlay", merged, "overlay", flags, options)
-    return merged
+    if spec.hidden is not None and user_namespaces.is_restricted():
+        return composed_layer.compose(upper, work, merged, flags)
+    composed_layer.overlay(lower, upper, work, merged, flags)
+    return [merged]
 
 
 def _fill_host_layer(upper: str, hidden: Sequence[str], spec: LaunchSpec) -> None:
     root = rooted.open_root("/")
-    user, _, _, home = identity(spec, root)
+    user, group, _, home = identity(spec, root)
     os.close(root)
+    if spec.user_namespace < 0 and user_namespaces.is_restricted():
+        _known_groups(user, group, ())
     first = spec.first_id
     owners = (first, first + user) if first else (user, user)
     host_layer.fill(upper, hidden, home, spec.directory, owners)
-
-
-def _escaped(path: str) -> str:
-    """Return a path as options of an overlay take it: names of images have colons."""
-    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
 def _cover(root: int, stage: Stage) -> None:

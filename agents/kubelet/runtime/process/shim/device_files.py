@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.shim import mounts
+from kvstack.agents.kubelet.runtime.process.shim import mounts, user_namespaces
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import LaunchSpec
 from kvstack.agents.kubelet.runtime.process.shim.syscalls import (
     MS_BIND,
@@ -27,6 +27,8 @@ DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 MACHINE: Final = "/dev"
 COPIED_MAX: Final = 10_000
 """Device files and links that are copied."""
+_TERMINALS: Final = 5
+"""The group of terminals (tty)."""
 _OWN: Final = frozenset(
     ("console", "core", "fd", "mqueue", "ptmx", "pts", "shm", "stderr", "stdin", "stdout")
 )
@@ -44,8 +46,9 @@ def make(dev: str, spec: LaunchSpec) -> None:
     else:
         for name in DEVICES:
             _bind_file(f"{MACHINE}/{name}", f"{dev}/{name}")
+    group = f",gid={first + _TERMINALS}" if user_namespaces.has_id(_TERMINALS, "gid") else ""
     for name, kind, options, more in (
-        ("pts", "devpts", f"newinstance,ptmxmode=0666,mode=0620,gid={first + 5}", 0),
+        ("pts", "devpts", f"newinstance,ptmxmode=0666,mode=0620{group}", 0),
         ("mqueue", "mqueue", "", MS_NODEV),
     ):
         os.mkdir(f"{dev}/{name}")

@@ -14,7 +14,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
+
 _OPAQUE: Final = "trusted.overlay.opaque"
+_OPAQUE_OF_USERS: Final = "user.overlay.opaque"
+"""In a user namespace (`userxattr`)."""
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
 _RUN: Final = "/run"
 _HOMES: Final = ("/root", "/home/")
@@ -58,6 +62,11 @@ def fill(
     _give(upper, directory, user, replaced)
 
 
+def opaque() -> str:
+    """Return the attribute of a directory that hides all of those below it."""
+    return _OPAQUE_OF_USERS if user_namespaces.is_restricted() else _OPAQUE
+
+
 def _is_below(path: str, others: Collection[str]) -> bool:
     """Whether a path is one of others, or below one of them."""
     return any(path == each or path.startswith(f"{each}/") for each in others)
@@ -79,7 +88,7 @@ def _replace(upper: str, path: str, owner: int, mode: int) -> None:
         os.mkdir(place)
     os.chown(place, owner, owner)
     os.chmod(place, mode)
-    os.setxattr(place, _OPAQUE, b"y")
+    os.setxattr(place, opaque(), b"y")
 
 
 def _make_parents(upper: str, path: str) -> None:
@@ -94,7 +103,8 @@ def _make_parents(upper: str, path: str) -> None:
 def _copy(upper: str, path: str) -> None:
     found = os.stat(path)
     os.mkdir(upper + path)
-    os.chown(upper + path, found.st_uid, found.st_gid)
+    if not user_namespaces.is_restricted():  # there most owners are nobody
+        os.chown(upper + path, found.st_uid, found.st_gid)
     os.chmod(upper + path, stat.S_IMODE(found.st_mode))
 
 

@@ -105,15 +105,16 @@ def _flags(path: str) -> int:
     return sum(flag for flag in (MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC) if found & flag)
 
 
+def mount_points() -> list[str]:
+    """Return where something is mounted, the outer ones first."""
+    lines = _MOUNTS.read_bytes().splitlines()
+    fields = (line.split(b" ", _MOUNT_POINT + 1)[_MOUNT_POINT] for line in lines)
+    return [os.fsdecode(_unescaped(each)) for each in fields]
+
+
 def _mounts_below(path: str) -> list[str]:
     """Return a mount and those below it."""
-    found = []
-    for line in _MOUNTS.read_bytes().splitlines():
-        escaped = line.split(b" ", _MOUNT_POINT + 1)[_MOUNT_POINT]
-        place = os.fsdecode(_unescaped(escaped))
-        if place == path or place.startswith(f"{path}/"):
-            found.append(place)
-    return found
+    return [each for each in mount_points() if each == path or each.startswith(f"{path}/")]
 
 
 def _unescaped(text: bytes) -> bytes:

@@ -40,6 +40,31 @@ _MOUNT_ATTR_IDMAP: Final = 0x100000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def is_restricted() -> bool:
+    """Whether this process is in a user namespace that has not all ids of the machine."""
+    return _ids("uid") != [(0, 1 << 32)]
+
+
+def has_id(number: int, kind: str = "uid") -> bool:
+    """Whether an id means somebody in the user namespace of this process; kind: uid or gid."""
+    return any(first <= number < first + count for first, count in _ids(kind))
+
+
+def may_set_groups() -> bool:
+    """Whether processes of this user namespace may choose their other groups."""
+    try:
+        return Path("/proc/self/setgroups").read_text().strip() != "deny"
+    except OSError:
+        return True  # of a kernel that asks nobody
+
+
+def _ids(kind: str) -> list[tuple[int, int]]:
+    """Return the ranges of ids that have a name here: the first, and how many follow it."""
+    rows = [line.split() for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
+    found = [(int(first), int(count)) for first, _, count in rows]
+    return [(0, 1 << 32)] if found == [(0, (1 << 32) - 1)] else found
+
+
 @contextlib.contextmanager
 def member(flags: int, first: int) -> Iterator[int]:
     """Give the id of a process in new namespaces, which ends with the block; OSError.

@@ -162,7 +162,7 @@ async def opened(
             ProcessOptions(
                 directory,
                 ends_with_node=False,
-                node_ip="192.0.2.7",
+                node_ips=("192.0.2.7",),
                 network=AUTOMATIC,
                 state=directory / "run",
             ),

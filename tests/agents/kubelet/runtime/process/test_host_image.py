@@ -129,7 +129,7 @@ def run(directory: Path, *stories: Story, lives_on: bool = False, network: str =
         options = ProcessOptions(
             directory / "node",
             ends_with_node=not lives_on,
-            node_ip="192.0.2.7",
+            node_ips=("192.0.2.7",),
             network=network,
             state=directory / "run",
             host_root_namespaces=(ALLOWED,),

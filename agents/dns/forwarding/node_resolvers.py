@@ -1,4 +1,4 @@
-"""The resolvers of the node, as its resolv.conf says: read again when the file changes."""
+"""What the resolv.conf of the node says, read again when the file changes."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.dns.exchange import Resolver
+from kvstack.agents.dns.forwarding.exchange import Resolver
 from kvstack.component.errors import ConfigError
 from kvstack.component.net import resolv_conf
 from kvstack.component.net.resolv_conf import Resolving
@@ -14,6 +14,8 @@ from kvstack.component.net.resolv_conf import Resolving
 LOOKED_S: Final = 5.0
 """So long what was read is believed."""
 RESOLVERS_MAX: Final = 15
+SEARCHES_MAX: Final = 29
+"""Of the 32 that a pod may have, three are of the cluster."""
 
 
 class NodeResolvers:
@@ -31,25 +33,36 @@ class NodeResolvers:
         self._read = read
         self._looked_s = float("-inf")
         self._stamp: tuple[int, int] | None = None
-        self._found: tuple[Resolver, ...] = ()
+        self._resolvers: tuple[Resolver, ...] = ()
+        self._searches: tuple[str, ...] = ()
 
     def __call__(self) -> tuple[Resolver, ...]:
         """Return them; none where the file is not there or cannot be read."""
+        self._look()
+        return self._resolvers
+
+    def searches(self) -> tuple[str, ...]:
+        """Return the domains that the node searches."""
+        self._look()
+        return self._searches
+
+    def _look(self) -> None:
         now_s = self._clock.monotonic_s()
         if now_s - self._looked_s < LOOKED_S:
-            return self._found
+            return
         self._looked_s = now_s
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_ino)
             if stamp != self._stamp:
-                servers = self._read(str(self._path)).servers
-                self._found = tuple(Resolver(each) for each in servers if _is_usable(each))
-                self._found = self._found[:RESOLVERS_MAX]
+                read = self._read(str(self._path))
+                servers = (Resolver(each) for each in read.servers if _is_usable(each))
+                self._resolvers = tuple(servers)[:RESOLVERS_MAX]
+                searches = (each.lower() for each in read.searches if each != ".")
+                self._searches = tuple(searches)[:SEARCHES_MAX]
                 self._stamp = stamp
         except (OSError, ConfigError):
-            self._found, self._stamp = (), None
-        return self._found
+            self._resolvers, self._searches, self._stamp = (), (), None
 
 
 def _is_usable(server: str) -> bool:

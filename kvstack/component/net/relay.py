@@ -1,6 +1,6 @@
-"""Connections and packets that are passed on to endpoints.
+"""Connections and packets that are passed on to endpoints, by this process.
 
-    relay = TcpRelay(balancer, limits); await relay.listen("127.0.0.1", 30080)
+    relay = TcpRelay(balancer, room); await relay.listen("127.0.0.1", 30080)
 
 An endpoint that does not take a connection is passed over for the next one. Of UDP each client has
 a socket of its own, until nothing has come for a while.
@@ -12,12 +12,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from typing_extensions import override
-
-from kvstack.agents.proxy.endpoints import Endpoint
-from kvstack.agents.proxy.userspace.balancer import Balancer
 
 _PIECE_BYTES: Final = 64 << 10
 _DIAL_S: Final = (0.25, 0.5, 1.0, 2.0)
@@ -29,11 +26,66 @@ _IDLE_S: Final = 10.0
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
+class Target(Protocol):
+    """Where something can be passed on to."""
+
+    @property
+    def ip(self) -> str:
+        """Its address."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        ...
+
+
+T = TypeVar("T", bound=Target)
+
+
+class Balancing(Protocol[T]):
+    """Chooses for one port."""
+
+    def next(self, client: str, now_s: float) -> list[T]:
+        """Return where a client is passed on to, in the order in which it is to be tried."""
+        ...
+
+    def took(self, client: str, endpoint: T, now_s: float) -> None:
+        """A connection of a client was made."""
+        ...
+
+
+class Destination(NamedTuple):
+    """An address and a port."""
+
+    ip: str
+    port: int
+
+
+class Single:
+    """Leads to one destination always."""
+
+    def __init__(self, destination: Destination) -> None:
+        """Know it."""
+        self._destination = destination
+
+    def next(self, client: str, now_s: float) -> list[Destination]:
+        """Return it."""
+        return [self._destination]
+
+    def took(self, client: str, endpoint: Destination, now_s: float) -> None:
+        """Remember nothing."""
+
+
 class Relay(Protocol):
     """One address and port that is passed on."""
 
     async def listen(self, host: str, port: int) -> None:
         """Begin; raises OSError."""
+        ...
+
+    async def take(self, own: socket.socket) -> None:
+        """Begin, on a socket that is bound; it is this one's from now on."""
         ...
 
     def close(self) -> None:
@@ -49,11 +101,11 @@ class Room:
         self.used = 0
 
 
-class TcpRelay(Relay):
+class TcpRelay(Relay, Generic[T]):
     """Passes connections on."""
 
     def __init__(
-        self, balancer: Balancer, room: Room, may: Callable[[str], bool] = lambda client: True
+        self, balancer: Balancing[T], room: Room, may: Callable[[str], bool] = lambda client: True
     ) -> None:
         """may: whether a client (its address) is let in."""
         self._balancer = balancer
@@ -66,6 +118,10 @@ class TcpRelay(Relay):
         self._server = await asyncio.start_server(self._serve, host, port, limit=_PIECE_BYTES)
 
     @override
+    async def take(self, own: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=own, limit=_PIECE_BYTES)
+
+    @override
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
@@ -76,17 +132,22 @@ class TcpRelay(Relay):
             _reset(writer)
             return
         self._room.used += 1
+        both: list[asyncio.StreamWriter] = [writer]
         try:
             found = await self._dial(client)
             if found is None:
                 _reset(writer)
                 return
             other_reader, other_writer = found
+            both.append(other_writer)
             await asyncio.gather(_copy(reader, other_writer), _copy(other_reader, writer))
-            for each in (writer, other_writer):
+            for each in both:
                 each.close()
         finally:
             self._room.used -= 1
+            for each in both:
+                if not each.is_closing():  # the process ends
+                    each.transport.abort()
 
     async def _dial(self, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connect to the first endpoint that takes it; None: none does."""
@@ -121,11 +182,11 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-class UdpRelay(Relay, asyncio.DatagramProtocol):
+class UdpRelay(Relay, asyncio.DatagramProtocol, Generic[T]):
     """Passes packets on."""
 
     def __init__(
-        self, balancer: Balancer, may: Callable[[str], bool] = lambda client: True
+        self, balancer: Balancing[T], may: Callable[[str], bool] = lambda client: True
     ) -> None:
         """may: whether a client (its address) is let in."""
         self._balancer = balancer
@@ -138,6 +199,11 @@ class UdpRelay(Relay, asyncio.DatagramProtocol):
     async def listen(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         self._own, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+
+    @override
+    async def take(self, own: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._own, _ = await loop.create_datagram_endpoint(lambda: self, sock=own)
 
     @override
     def close(self) -> None:
@@ -175,7 +241,7 @@ class UdpRelay(Relay, asyncio.DatagramProtocol):
         del self._clients[addr]
 
     async def _connect(
-        self, loop: asyncio.AbstractEventLoop, endpoint: Endpoint, addr: tuple[str, int]
+        self, loop: asyncio.AbstractEventLoop, endpoint: T, addr: tuple[str, int]
     ) -> "_Client":
         own = self._own
         assert own is not None, "packets come once it listens"

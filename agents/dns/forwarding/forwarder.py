@@ -24,8 +24,8 @@ from dns.rdatatype import RdataType
 from dns.rrset import RRset
 
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.dns.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
-from kvstack.agents.dns.exchange import ExchangeError, Question, Resolver, ask
+from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
+from kvstack.agents.dns.forwarding.exchange import ExchangeError, Question, Resolver, ask
 from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
 from kvstack.component.logger import Logger

@@ -13,7 +13,7 @@ from bench.procfs import Memory
 from bench.reporting.figures import OURS, Better, Measure
 from bench.restarts import MIB
 from bench.run import Run, Scenario
-from bench.scenarios.stack import inside, make, remove
+from bench.scenarios.clusters.stack import inside, make, remove
 from bench.stacks import Stack
 
 _PODS: Final = 10_000

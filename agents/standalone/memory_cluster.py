@@ -1,0 +1,161 @@
+"""A cluster whose store is in memory, on the running loop: what tests and forks are made of.
+
+    own = memory_stack(directory, nodes=("n1",))
+    async with MemoryCluster(own, stack_options(own, CommandLine(TABLE)), logger) as cluster:
+        cluster.url, cluster.server, cluster.store
+
+Its API server listens on a free port of the loopback with TLS. The directory has certificates and
+kubeconfigs, nothing else. It begins empty, or with rows of another store: the same objects, uids,
+resourceVersions and current revision.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from kvstack.agents.standalone.agent_settings import agent_options
+from kvstack.agents.standalone.parts import NODE
+from kvstack.agents.standalone.stack_settings import (
+    StackOptions,
+    kubernetes_dir,
+    pki_dir,
+    server_url,
+)
+from kvstack.apiserver.server.certs.pki import Pki
+from kvstack.apiserver.server.settings.options import Options
+from kvstack.component.errors import ComponentError
+from kvstack.component.logger import Logger
+from kvstore.client import Store
+from kvstore.embed import FirstRows as FirstRows
+
+if TYPE_CHECKING:
+    from kvstack.agents.standalone.local_agents import AgentOptions
+    from kvstack.apiserver.server.assembly import ApiServer
+
+STOP_S: Final = 5.0
+
+
+def memory_stack(
+    directory: Path, *, nodes: tuple[str, ...] = (), without: frozenset[str] = frozenset()
+) -> StackOptions:
+    """Return the settings of a cluster in memory; no processes of pods run in it."""
+    return StackOptions(
+        directory,
+        (),
+        kubernetes_dir(directory) / "admin.conf",
+        "warn",
+        (),
+        has_peers=False,
+        without=without | {NODE},
+        hollow_nodes=nodes,
+    )
+
+
+def pki_of(own: StackOptions, options: Options, url: str, logger: Logger) -> Pki:
+    """Return the certificates of a cluster; url: of its API server."""
+    return Pki(pki_dir(own.data_dir), own.kubeconfig, options, url, logger)
+
+
+class MemoryCluster:
+    """Store, API server and agents; several run at once."""
+
+    def __init__(
+        self,
+        own: StackOptions,
+        options: Options,
+        logger: Logger,
+        *,
+        authorities: Path | None = None,
+        first_rows: FirstRows | None = None,
+        agents: Callable[[StackOptions], "AgentOptions"] = agent_options,
+        on_server: "Callable[[ApiServer], None] | None" = None,
+    ) -> None:
+        """Start nothing yet.
+
+        authorities: a directory whose keys are copied instead of made. first_rows: what the store
+        begins with. agents: called for their settings once the certificates are there. on_server:
+        called when the API server has read the store, before there are agents; what it raises ends
+        the start.
+        """
+        self._own: Final = own
+        self._options: Final = replace(options, serving=replace(options.serving, port=0))
+        self._logger: Final = logger
+        self._authorities: Final = authorities
+        self._first_rows = first_rows
+        self._agents: Final = agents
+        self._on_server: Final = on_server
+        self._running = AsyncExitStack()
+        self._server: ApiServer | None = None
+        self._store: Store | None = None
+        self.url = ""
+        """Of the API server, once it runs."""
+
+    @property
+    def server(self) -> "ApiServer":
+        """The API server of a running cluster."""
+        if self._server is None:
+            raise ComponentError("the cluster does not run")
+        return self._server
+
+    @property
+    def store(self) -> Store:
+        """The store of a running cluster."""
+        if self._store is None:
+            raise ComponentError("the cluster does not run")
+        return self._store
+
+    async def __aenter__(self) -> Self:
+        """Start, and return when everything is ready."""
+        try:
+            await self._start(self._running)
+        except BaseException:
+            await self._running.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything."""
+        await self._running.aclose()
+
+    async def _start(self, running: AsyncExitStack) -> None:
+        from kvstack.agents.standalone.local_agents import LocalAgents
+        from kvstack.agents.standalone.pages.store import add_store_pages
+        from kvstack.apiserver.server.assembly import ApiServer
+        from kvstore import embed
+
+        own, logger = self._own, self._logger
+        pki = pki_dir(own.data_dir)
+        if self._authorities is not None and not pki.exists():
+            shutil.copytree(pki_dir(self._authorities), pki)
+        made = pki_of(own, self._options, server_url(self._options), logger)
+        await asyncio.to_thread(made.ensure)
+        rows, self._first_rows = self._first_rows, None
+        member = await asyncio.to_thread(embed.start, logger=logger, first_rows=rows)
+        running.push_async_callback(asyncio.to_thread, member.stop)
+        del rows
+        self._store = await running.enter_async_context(member.store())
+        running.callback(self._forget)
+        server = ApiServer(self._store, self._options, logger)
+        add_store_pages(server.site.pages, member.page)
+        running.push_async_callback(server.stop, STOP_S)
+        await server.start()
+        self._server = server
+        if self._on_server is not None:
+            self._on_server(server)
+        await server.ready()
+        await running.enter_async_context(LocalAgents(server, self._agents(own), logger))
+        self.url = f"https://127.0.0.1:{server.port}"
+        pki_of(own, self._options, self.url, logger).ensure()  # writes the kubeconfigs
+
+    def _forget(self) -> None:
+        self._server = self._store = None

@@ -1,0 +1,1 @@
+"""Pages that a cluster in one process has at its API server's port."""

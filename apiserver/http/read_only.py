@@ -1,0 +1,21 @@
+"""Which requests a server serves that writes nothing.
+
+Reads, what answers without being stored (reviews), and writes that are only tried (`dryRun`).
+"""
+
+from typing import Final
+
+from kvstack.apiserver.http.routing import WRITES, Route
+
+_WRITES: Final = WRITES | {"deletecollection"}
+REFUSAL: Final = "this cluster can only be read"
+
+
+def lets_pass(route: Route) -> bool:
+    """Return whether a request for a resource writes nothing."""
+    if route.verb not in _WRITES:
+        return True
+    endpoint = route.endpoint
+    if endpoint is not None and endpoint.row.storage is None:
+        return True
+    return route.query.get("dryRun") == ["All"]

@@ -1,0 +1,1 @@
+"""Workloads of whole clusters: `kvstack up`, and its forks."""

@@ -1,0 +1,277 @@
+"""Forks of clusters of several sizes: how long until one answers, and what it holds.
+
+The source is an API server of this project that has the objects in memory: `kvstack open` of a
+packed file. What is measured is `kvstack fork` of its context, a process of its own each time, from
+the start of the command until a list of the fork's namespaces is answered. A fork of a cluster
+without objects is what a process costs by itself.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from bench.procfs import cpu_seconds, memory
+from bench.reporting.figures import OURS, Better, Measure
+from bench.run import Run, Scenario
+from kvstack.clusters.contents import Contents, Origin
+from kvstack.clusters.pack.packed_file import write_pack
+from kvstore.client.values import KeyValue
+
+MIB: Final = 1 << 20
+SIZES: Final = (1_000, 10_000, 100_000)
+QUICK: Final = (100,)
+_LIMITS_S: Final = {1_000: 1.0, 10_000: 3.0, 100_000: 30.0}
+_PODS_A_NODE: Final = 50
+_PODS_OF_TEN: Final = 6
+_KVSTACK: Final = (sys.executable, "-m", "kvstack")
+
+
+def play(run: Run) -> None:
+    """Fork clusters of each size, in rounds."""
+    sizes = QUICK if run.is_quick else SIZES
+    bare = 0.0
+    for number in (0, *sizes):
+        with run.step(f"making a cluster of {number} objects"):
+            packed = run.directory / f"{number}.kvs"
+            write_pack(packed, Contents(rows_of(number), number + 10, Origin("bench", "x")), None)
+        with _opened(run.directory, packed) as source:
+            for round_number in run.rounds():
+                with run.step(f"round {round_number + 1}: a fork of {number} objects"):
+                    bare = _note(run, source, number, bare)
+    run.note(
+        "Six objects of ten are pods that run, fifty on a node; the others ConfigMaps. Values are "
+        "those of pods of a real cluster in size (2 KiB)."
+    )
+    run.note("Where other work runs on the machine, CPU time is what can be compared.")
+
+
+def _note(run: Run, source: "_User", number: int, bare: float) -> float:
+    """Measure one fork; return the memory of one without objects."""
+    add, lower = run.figures.add, Better.LOWER
+    begin = time.perf_counter()
+    name = source.fork()
+    seconds = time.perf_counter() - begin
+    [fork] = [each for each in source.forks() if each["name"] == name]
+    held, cpu_s = memory(fork["pid"]).anon_bytes, cpu_seconds(fork["pid"])
+    source.run("delete", "fork", name)
+    if not number:
+        add(Measure("memory of a fork without objects, anonymous", "MiB", lower), OURS, held / MIB)
+        add(Measure("a fork without objects, to a first answer", "s", lower), OURS, seconds)
+        return held
+    what = f"{number:,} objects"
+    limit = _LIMITS_S.get(number)
+    add(Measure(f"{what}: to a first answer", "s", lower, limit=limit), OURS, seconds)
+    add(Measure(f"{what}: CPU of the fork so far", "s", lower), OURS, cpu_s)
+    more = (held - bare) / MIB
+    add(
+        Measure(
+            f"{what}: memory over a fork without objects, anonymous",
+            "MiB",
+            lower,
+            limit=60.0 if number == 1_000 else None,
+        ),
+        OURS,
+        more,
+    )
+    add(Measure(f"{what}: memory, anonymous", "MiB", lower, limit=1024.0), OURS, held / MIB)
+    return bare
+
+
+class _User:
+    """Runs commands with a kubeconfig and a registry of forks of its own."""
+
+    def __init__(self, directory: Path, kubeconfig: str = "") -> None:
+        self.environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(directory),
+            "KUBECONFIG": kubeconfig or str(directory / "none"),
+        }
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*_KVSTACK, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"kvstack {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def fork(self) -> str:
+        """Fork the current context and ask for its namespaces; return the name of the fork."""
+        said = self.run("fork", "--add-context=false", "--name=measured")
+        file = said.splitlines()[1].removeprefix("export KUBECONFIG=")
+        _ask(file)
+        return "measured"
+
+    def forks(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run("get", "forks", "-o", "json"))
+        return found
+
+
+def _ask(kubeconfig: str) -> None:
+    import asyncio
+
+    from kvstack.agents.client.api import Api
+    from kvstack.agents.client.kubeconfig import connect, load
+
+    async def main() -> None:
+        api = Api(connect(load(kubeconfig)))
+        try:
+            await api.call("GET", "/api/v1/namespaces")
+        finally:
+            await api.close()
+
+    asyncio.run(main())
+
+
+@contextmanager
+def _opened(directory: Path, packed: Path) -> Iterator[_User]:
+    """Serve a packed file; yield a user whose context it is."""
+    runtime = directory / f"{packed.stem}-run"
+    runtime.mkdir(mode=0o700)
+    owner = _User(runtime)
+    said = owner.run(
+        "open", str(packed), "--add-context=false", "--name=source", "--max-objects=1000000"
+    )
+    kubeconfig = said.splitlines()[1].removeprefix("export KUBECONFIG=")
+    try:
+        yield _User(runtime, kubeconfig)
+    finally:
+        owner.run("delete", "fork", "--all")
+
+
+def rows_of(number: int) -> list[KeyValue]:
+    """Return the objects of a cluster: nodes besides, as many as its pods need."""
+    pods = number * _PODS_OF_TEN // 10
+    nodes = -(-pods // _PODS_A_NODE)
+    objects = {
+        **{f"minions/n{each}": _node(each) for each in range(nodes)},
+        **{f"pods/bench/p{each}": _pod(each, nodes) for each in range(pods)},
+        **{f"configmaps/bench/c{each}": _config_map(each) for each in range(number - pods - nodes)},
+    }
+    found = []
+    for at, (key, obj) in enumerate(sorted(objects.items()), 2):
+        found.append(KeyValue(f"/registry/{key}".encode(), orjson.dumps(obj) + b"\n", at, at, 1, 0))
+    return found
+
+
+def _meta(name: str, **more: object) -> dict[str, object]:
+    return {
+        "name": name,
+        "uid": f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012d}",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        **more,
+    }
+
+
+def _node(number: int) -> dict[str, object]:
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "250"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": _meta(f"n{number}"),
+        "spec": {"podCIDR": f"10.{64 + number // 256}.{number % 256}.0/24"},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def _config_map(number: int) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta(f"c{number}", namespace="bench"),
+        "data": {"content": f"{number} " * 200},
+    }
+
+
+def _pod(number: int, nodes: int) -> dict[str, object]:
+    moment = "2026-01-01T00:00:00Z"
+    node, ip = f"n{number % nodes}", f"10.{64 + number % nodes // 256}.{number % nodes % 256}.9"
+    fields = {
+        "f:metadata": {"f:generateName": {}, "f:labels": {".": {}, "f:app": {}}},
+        "f:spec": {
+            "f:containers": {
+                'k:{"name":"web"}': {".": {}, "f:image": {}, "f:name": {}, "f:resources": {}}
+            }
+        },
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _meta(
+            f"p{number}",
+            namespace="bench",
+            labels={"app": f"app-{number % 100}", "pod-template-hash": "5f68bcd7c8"},
+            managedFields=[
+                {
+                    "manager": "kube-controller-manager",
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "time": moment,
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": fields,
+                }
+            ],
+        ),
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Always",
+            "serviceAccountName": "default",
+            "containers": [
+                {
+                    "name": "web",
+                    "image": "registry.example/team/web:1.4.2",
+                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+                    "env": [{"name": "MODE", "value": "production"}],
+                }
+            ],
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{each}", "operator": "Exists", "effect": "NoExecute"}
+                for each in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": moment,
+            "podIP": ip,
+            "podIPs": [{"ip": ip}],
+            "conditions": [
+                {"type": each, "status": "True", "lastTransitionTime": moment}
+                for each in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+            "containerStatuses": [
+                {
+                    "name": "web",
+                    "image": "registry.example/team/web:1.4.2",
+                    "imageID": "registry.example/team/web@sha256:1",
+                    "containerID": f"containerd://{number:064d}",
+                    "ready": True,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": moment}},
+                }
+            ],
+        },
+    }
+
+
+SCENARIO: Final = Scenario(
+    "forks",
+    "Forks of clusters",
+    "`kvstack fork` of a context, to a first answer of the fork, and what it holds then",
+    rounds=3,
+    play=play,
+    columns=("fork", "—"),
+)

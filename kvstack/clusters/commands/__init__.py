@@ -1,0 +1,1 @@
+"""The commands on clusters as values: fork, open, get, delete, diff, pack."""

@@ -1,0 +1,111 @@
+"""The command `kvstack fork`: a copy of a cluster, for its user alone.
+
+kvstack fork                             of the current context, as it is now
+kvstack fork prod --at 10m --name before
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands.naming import NamedSource, kubeconfig_to_write
+from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.terminal import Terminal
+from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.flag_table import FlagTable
+
+if TYPE_CHECKING:
+    from kvstack.clusters.forks.fork_process import ForkRequest, Ready
+
+COMMAND: Final = "kvstack fork"
+ARGUMENTS: Final = "[SOURCE] [flags]"
+ABOUT: Final = """\
+Fork a cluster: run a copy of it on this machine, with the same objects, uids and resourceVersions.
+Changes to the fork stay in the fork. Nothing is written to the source, and the fork calls nobody.
+
+  kvstack fork                        the current context, now
+  kvstack fork --context prod -n shop one namespace of a context
+  kvstack fork --at 10m --name before the current context ten minutes ago (servers of kvstack)
+  kvstack fork etcd://10.0.0.1:2379   the contents of an etcd
+  kvstack get forks, kvstack delete fork NAME"""
+TABLE: Final = FlagTable(
+    (*flag_rows.SOURCE, *flag_rows.ETCD, *flag_rows.FORK, flag_rows.HELP),
+    {"n": "namespace", "h": "help"},
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+
+    def body(shown: Terminal) -> int:
+        line = CommandLine(arguments, COMMAND, TABLE)
+        if line.asks_for_help:
+            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
+            return 0
+        line.at_most(1)
+        names, context = line.names(), line.reader.text("context")
+        if line.arguments and context:
+            raise UsageError(
+                f"--context {context} and the source {line.arguments[0]}: give one of them"
+            )
+        source = names.find(line.arguments[0]) if line.arguments else names.context(context)
+        return start_fork(line, shown, source, is_read_only=False)
+
+    return terminal.run(body)
+
+
+def start_fork(
+    line: CommandLine, shown: Terminal, source: NamedSource, *, is_read_only: bool
+) -> int:
+    """Start a fork as the flags say; return the exit code."""
+    from kvstack.clusters.forks.fork_process import ForkRequest, start  # all of a cluster
+
+    reader = line.reader
+    ttl_s = reader.seconds("ttl")
+    if ttl_s < 0:
+        raise UsageError("--ttl is negative: 0 means until the fork is deleted")
+    adds_context = reader.flag("add-context")
+    file = kubeconfig_to_write(line.kubeconfigs) if adds_context else None
+    request = ForkRequest(
+        source.open,
+        source.shown,
+        source.name,
+        reader.text("name"),
+        line.read_options(),
+        line.fork_settings(is_read_only=is_read_only),
+        ttl_s,
+        reader.flag("detach"),
+        file,
+        line.names().current if adds_context else "",
+    )
+    return start(request, line.registry, _Report(shown, request))
+
+
+class _Report:
+    """Shows how a fork begins."""
+
+    def __init__(self, shown: Terminal, request: "ForkRequest") -> None:
+        self._shown: Final = shown
+        self._request: Final = request
+        self.say: Final = shown.say
+
+    def ready(self, found: "Ready") -> None:
+        is_read_only = self._request.settings.is_read_only
+        what = "read-only, " if is_read_only else ""
+        objects = "1 object" if found.objects == 1 else f"{found.objects} objects"
+        said = (
+            f'fork "{found.name}" of "{found.source}" at revision {found.revision}: {what}'
+            f"{objects}, {found.seconds:.1f} s"
+        )
+        file = self._request.context_file
+        if file is not None:
+            path = terminal.shown_path(str(file))
+            said = f'{said:<60} context "{found.name}" added to {path}'
+        else:
+            said = f"{said}\nexport KUBECONFIG={found.kubeconfig}"
+        self._shown.print(said)
+        for each in terminal.left_out_lines(found.left_out):
+            self._shown.note(f"left out: {each}")
+
+    def failed(self, text: str) -> None:
+        self._shown.note(f"Error: {text}")

@@ -1,0 +1,1 @@
+"""Where contents come from: a module each, and one interface (`source`)."""
