@@ -86,6 +86,21 @@ class Inbox:
         """Whether there is anything from or about the other members."""
         return bool(self.messages or self.unreachable or self.reached or self.snapshots_sent)
 
+    @property
+    def has_only_calls(self) -> bool:
+        """Whether nothing arrived but calls."""
+        return not (
+            self.messages
+            or self.frames
+            or self.opened
+            or self.half_closed
+            or self.gone
+            or self.task_results
+            or self.unreachable
+            or self.reached
+            or self.snapshots_sent
+        )
+
 
 @dataclass(slots=True)
 class Outbox:

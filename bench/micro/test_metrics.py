@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kvstore.batch import Inbox, Outbox
-from kvstore.server.metrics.calls import CallCounters, SlowCalls
+from kvstore.server.metrics.calls import CallCounters, SlowCalls, columns_of
 from kvstore.wire import rpc
 
 CALLS = 500
@@ -36,7 +36,7 @@ def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
         begin(inbox, out)
 
     def begin(inbox: Inbox, out: Outbox) -> None:
-        calls.count_arrivals(inbox, 1, STAGES)
+        calls.count_arrivals(columns_of(inbox), 1, STAGES)
         calls.count_answers(out, 2)
 
     benchmark(turn)
@@ -49,7 +49,7 @@ def test_count_deliveries(benchmark: BenchmarkFixture, streams: str) -> None:
     opened = [(1, rpc.WATCH)]
     if streams == "mixed":
         opened.append((2, rpc.LEASE_KEEP_ALIVE))
-    calls.count_arrivals(Inbox(opened=opened), 1, STAGES)
+    calls.count_arrivals(columns_of(Inbox(opened=opened)), 1, STAGES)
     out = Outbox(deliveries=[(1, b"x" * 20, b"y" * 300)] * 1000)
     benchmark(calls.count_answers, out, 2)
     assert calls.sent[rpc.WATCH] % 1000 == 0

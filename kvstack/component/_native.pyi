@@ -19,8 +19,50 @@ ABI: int  # see kvstack.component.crate
 
 def encode_entries(
     entries: list[Entry],
+    state: bytes,
     crc: int,
 ) -> tuple[bytes, int]: ...
+
+class Kernels:
+    def __init__(self) -> None: ...
+    def encode_puts(
+        self,
+        keys: list[bytes],
+        values: list[bytes],
+        leases: list[int] | None,
+        numbers: tuple[list[int], list[int]],
+        first: int,
+    ) -> tuple[list[bytes], list[bytes]]: ...
+    def put_replies(
+        self, call_ids: list[int], header: tuple[bytes, bytes], first: int
+    ) -> list[tuple[int, int, bytes]]: ...
+    def swap_replies(
+        self,
+        call_ids: list[int],
+        outcomes: bytes,
+        revisions: list[int],
+        kvs: list[bytes],
+        header: tuple[bytes, bytes],
+    ) -> list[tuple[int, int, bytes]]: ...
+    def get_replies(
+        self, gets: list[tuple[int, bytes]], kvs: list[bytes | None], header: bytes
+    ) -> list[tuple[int, int, bytes]]: ...
+    def tally(self, tuples: list[tuple[int, int, bytes]]) -> tuple[dict[int, int], int]: ...
+
+class PlainCalls:
+    def __init__(
+        self, put: tuple[int, int], range_: int, txn: tuple[int, int], overhead_bytes: int
+    ) -> None: ...
+    def recognize(
+        self,
+        calls: list[tuple[int, int, bytes]],
+        start: int,
+        limits: tuple[int, int],
+        last_id: tuple[int, int],
+    ) -> tuple[int, list[Any], list[tuple[int, bytes]], list[tuple[int, bytes]]]: ...
+    def puts_of_entries(
+        self, entries: list[Entry], start: int
+    ) -> tuple[list[bytes], list[bytes]]: ...
 
 class RowSums:
     def __init__(self) -> None: ...

@@ -3,6 +3,8 @@
     Server, HttpServer          see `transport.native` and `kvstack.component.http.serving.native`
     Client, Decoder             see `kvstore.client.channels` and `kvstore.client.codec`
     encode_entries, ROW_SUMS    as in `kvstore.storage`, several times as fast
+    KERNELS, PlainCalls         codec work on whole batches: see `kvstore.wire.columns`, and
+                                `kvstore.node.plain_calls`
 
 Each is None without the crate, and MISSING says why. A library that was built from other sources
 is no reason to do without it but an error: its calls may take other arguments than those here.
@@ -11,7 +13,7 @@ is no reason to do without it but an error: its calls may take other arguments t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-ABI: Final = 1  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
+ABI: Final = 2  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
 
 if TYPE_CHECKING:
     from kvstack.component import _native
@@ -21,7 +23,9 @@ MISSING = ""  # why the crate cannot be loaded
 Server: "type[_native.Server] | None" = None
 Client: "type[_native.Client] | None" = None
 Decoder: "type[_native.Decoder] | None" = None
-encode_entries: Callable[..., tuple[bytes, int]] | None = None  # of entries, with a crc
+encode_entries: Callable[..., tuple[bytes, int]] | None = None  # of entries and a state
+KERNELS: "_native.Kernels | None" = None
+PlainCalls: "type[_native.PlainCalls] | None" = None
 ROW_SUMS: "_native.RowSums | None" = None
 
 
@@ -48,6 +52,7 @@ else:
     check_abi(getattr(_library, "ABI", None), str(_library.__file__))
     Server, Client, Decoder = _library.Server, _library.Client, _library.Decoder
     encode_entries, ROW_SUMS = _library.encode_entries, _library.RowSums()
+    KERNELS, PlainCalls = _library.Kernels(), _library.PlainCalls
     if not TYPE_CHECKING:
         HttpServer = _library.HttpServer
 

@@ -11,16 +11,16 @@ watchers is collected in `events`, in order. Who waits for the result is not kno
 Rule: what belongs to one entry (credential, index) comes as an argument and is kept nowhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from kvstore.apply.alarms import Alarms
 from kvstore.apply.auth_guard import WRITE, Guard
 from kvstore.apply.auth_requests import AuthRequests
-from kvstore.apply.compare_and_put import CompareAndPut
+from kvstore.apply.compare_and_put import Swap, Swaps, run_swaps
 from kvstore.apply.entry_context import EntryContext
 from kvstore.apply.membership import Membership
-from kvstore.apply.plain_put import PlainPut
 from kvstore.apply.quota import (
     KEY_OVERHEAD_BYTES,
     LEASE_COST_BYTES,
@@ -34,10 +34,11 @@ from kvstore.apply.txn import Result, TxnRunner, bind_lease, check_put, resolve_
 from kvstore.auth.store import AuthStore
 from kvstore.auth.tokens import Credential
 from kvstore.backend import Backend
-from kvstore.errors import CORRUPT, LEASE_NOT_FOUND, NO_SPACE, CorruptionError, Refusal
+from kvstore.errors import CORRUPT, NO_SPACE, CorruptionError, Refusal
 from kvstore.lease.lessor import Lessor
 from kvstore.mvcc.store import Event, Store
 from kvstore.wire import splice
+from kvstore.wire.columns import ABSENT, GOT
 from kvstore.wire.gen import membership_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field
@@ -175,28 +176,46 @@ class Applier:
         header = self._headers.field(event.main, self.term)
         return header if shown is None else splice.put_response(header, shown)
 
-    def put_run(self, puts: Sequence[PlainPut]) -> int | None:
+    def put_run(self, keys: list[bytes], values: list[bytes]) -> int | None:
         """Apply puts that follow one another in the log (the hot path); return the first revision.
 
         None, with nothing done, if each must be applied by put().
         """
-        alarms = self._alarms
-        if alarms.corrupt or alarms.no_space or self._auth.enabled:
+        if not self._may_run(map(len, keys), values):
             return None
-        largest = max(len(key) + len(value) for key, value in puts)
-        if largest + KEY_OVERHEAD_BYTES >= self._room_bytes:
-            return None
-        events = self._store.put_run(puts)
+        events = self._store.put_run(keys, values)
         self.events += events
         lessor = self._lessor
         if lessor.has_keys:
-            for key, _ in puts:
+            for key in keys:
                 bind_lease(lessor, key, 0)
-        return events[0].main
+        return self._store.revision + 1 - len(keys)
 
-    def put_responses(self, first_revision: int, count: int) -> list[bytes]:
-        """Return the responses to a run of puts that made count revisions from this one on."""
-        return self._headers.run(first_revision, count, self.term)
+    def swap_run(self, swaps: list[Swap], values: list[bytes]) -> Swaps | None:
+        """Apply planned transactions that follow one another in the log (a hot path).
+
+        The results are those of txn() of their requests. None, with nothing done, if each must be
+        applied by txn().
+        """
+        if not self._may_run((len(swap[4]) for swap in swaps), values):
+            return None
+        found = run_swaps(self._store, self._lessor, swaps, values)
+        self.events += found.events
+        reads = found.outcomes.count(ABSENT) + found.outcomes.count(GOT)
+        self.txns.range_count += len(found.outcomes) + reads
+        return found
+
+    def _may_run(self, key_sizes: Iterable[int], values: list[bytes]) -> bool:
+        """Tell whether writes are refused for no other reason than those of each request."""
+        alarms = self._alarms
+        if alarms.corrupt or alarms.no_space or self._auth.enabled:
+            return False
+        largest: int = max(map(add, key_sizes, map(len, values)))
+        return largest + KEY_OVERHEAD_BYTES < self._room_bytes
+
+    def header_parts(self) -> tuple[bytes, bytes]:
+        """Return what the headers of responses to a run have in common; see wire.columns."""
+        return self._headers.parts(self.term)
 
     def txn(self, request: pb.TxnRequest, credential: Credential) -> Result:
         """Apply one transaction."""
@@ -219,32 +238,6 @@ class Applier:
             self.over_quota = True
             return NO_SPACE
         return splice.txn_response(self.header(), succeeded, ops)
-
-    def compare_and_put(self, planned: CompareAndPut, credential: Credential) -> Result:
-        """Apply a planned transaction (a hot path); the result is that of txn() of its request."""
-        alarms = self._alarms
-        if alarms.corrupt or alarms.no_space or self._auth.enabled:
-            return self.txn(planned.request, credential)
-        if planned.cost_bytes >= self._room_bytes:
-            return self.txn(planned.request, credential)
-        store, lessor, runner = self._store, self._lessor, self.txns
-        if not planned.holds(store.numbers(planned.compared)):
-            runner.count_planned()
-            otherwise = planned.otherwise
-            if otherwise is None:
-                return self.header()
-            return splice.txn_response(self.header(), False, (runner.read(otherwise),))
-        lease = planned.lease
-        if lease and not lessor.exists(lease):
-            return LEASE_NOT_FOUND
-        key = planned.key
-        event = store.put_one(key, planned.value, lease)
-        if lease or lessor.has_keys:
-            bind_lease(lessor, key, lease)
-        self.events.append(event)
-        runner.count_planned()
-        header = self._headers.field(event.main, self.term)
-        return splice.put_in_txn_response(header, event.main)
 
     def _txn_bytes(self, body: bytes, context: EntryContext) -> Result:
         return self.txn(pb.TxnRequest.FromString(body), context.credential)

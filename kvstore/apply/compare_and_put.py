@@ -1,102 +1,120 @@
 """The most common transaction, compare-and-put: if a key is unchanged, write a value.
 
     compare  one key, by version, create or mod revision
-    success  one put, without options
-    failure  nothing, or one range
+    success  one put, without options but a lease
+    failure  nothing, or a get of one key without options
 
-It is planned when it is admitted, so applying it reads no messages. The result is the same as that
-of `txn.TxnRunner` for the same request, which tests check; every other transaction is run there.
+It is planned when it is admitted, so applying it reads no messages, and those that follow one
+another in the log are applied as one batch. The result is the same as that of `txn.TxnRunner` for
+the same request, which tests check; every other transaction is run there. The crate plans the same
+(kvstore/native/src/kernels/requests.rs).
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
 
-from kvstore.apply.quota import KEY_OVERHEAD_BYTES
-from kvstore.mvcc.key_index import Numbers
+from kvstore.apply.txn import bind_lease
+from kvstore.errors import LEASE_NOT_FOUND, Refusal
+from kvstore.lease.lessor import Lessor
+from kvstore.mvcc.store import Event, Run, Store
+from kvstore.wire.columns import ABSENT, GOT, NOT_SWAPPED, SWAPPED
 from kvstore.wire.gen import rpc_pb2 as pb
 
 _EQUAL: Final = int(pb.Compare.EQUAL)
 _GREATER: Final = int(pb.Compare.GREATER)
 _LESS: Final = int(pb.Compare.LESS)
 _NOT_EQUAL: Final = int(pb.Compare.NOT_EQUAL)
-_PLACES: Final = {
-    int(pb.Compare.CREATE): 0,
-    int(pb.Compare.MOD): 1,
-    int(pb.Compare.VERSION): 2,
-}  # target → place in mvcc's Numbers
+_TARGETS: Final = {
+    int(pb.Compare.CREATE): (0, "create_revision"),
+    int(pb.Compare.MOD): (1, "mod_revision"),
+    int(pb.Compare.VERSION): (2, "version"),
+}  # target → (position in mvcc's Numbers, the field of the number)
+
+Swap: TypeAlias = tuple[bytes, int, int, int, bytes, int, bytes]
+"""A compare-and-put without its value.
+
+(key to compare, position in mvcc's Numbers, relation, number, key to put, lease, key to get if the
+comparison does not hold; empty: none)
+"""
 
 
-class CompareAndPut(NamedTuple):
-    """A planned transaction."""
+class Swaps(NamedTuple):
+    """How compare-and-puts ended; columns of those that were not refused."""
 
-    compared: bytes  # the key
-    place: int  # 0 create revision, 1 mod revision, 2 version
-    relation: int
-    number: int
-    key: bytes
-    value: bytes
-    lease: int
-    otherwise: pb.RangeRequest | None  # read if the comparison does not hold
-    cost_bytes: int
-    request: pb.TxnRequest
-
-    def holds(self, numbers: Numbers | None) -> bool:
-        """Tell whether the comparison holds for the numbers of the key; None: there is no key."""
-        relation, number = self.relation, self.number
-        has = 0 if numbers is None else numbers[self.place]
-        if relation == _EQUAL:
-            return has == number
-        if relation == _GREATER:
-            return has > number
-        if relation == _LESS:
-            return has < number
-        return has != number if relation == _NOT_EQUAL else True  # unknown ones hold, as in etcd
+    refused: list[tuple[int, Refusal]]  # by position
+    outcomes: bytearray  # see wire.columns
+    revisions: list[int]  # of the store, after each
+    kvs: list[bytes]  # of those that got a key instead
+    events: list[Event]
 
 
-def plan(request: pb.TxnRequest) -> CompareAndPut | None:
-    """Plan a transaction of this shape; None for any other, and if it may be refused."""
+def plan(request: pb.TxnRequest) -> tuple[Swap, bytes] | None:
+    """Return a transaction of this shape and its value; None for any other."""
     compares, success, failure = request.compare, request.success, request.failure
     if len(compares) != 1 or len(success) != 1 or len(failure) > 1:
         return None
     compare = compares[0]
-    place = _PLACES.get(compare.target)
-    if place is None or compare.range_end or not compare.key:
+    target, relation = _TARGETS.get(compare.target), int(compare.result)
+    if target is None or compare.range_end or not compare.key:
         return None
-    if not success[0].HasField("request_put"):
+    position, name = target
+    if compare.WhichOneof("target_union") not in (None, name):
+        return None  # the number of another target: it is compared with 0
+    if not _EQUAL <= relation <= _NOT_EQUAL or not success[0].HasField("request_put"):
         return None
     put = success[0].request_put
-    key, value = put.key, put.value
+    key = put.key
     if not key or put.prev_kv or put.ignore_value or put.ignore_lease:
         return None
-    otherwise = None
+    otherwise = b""
     if failure:
-        if not failure[0].HasField("request_range"):
+        # Its size tells whether there is an option.
+        read = failure[0].request_range
+        otherwise = read.key
+        if not otherwise or read.ByteSize() != pb.RangeRequest(key=otherwise).ByteSize():
             return None
-        otherwise = failure[0].request_range
-        if not otherwise.key or otherwise.revision or otherwise.range_end:
-            return None
-        if otherwise.sort_order or otherwise.sort_target:
-            return None
-    if place == 0:
-        number = compare.create_revision
-    elif place == 1:
-        number = compare.mod_revision
-    else:
-        number = compare.version
-    cost_bytes = KEY_OVERHEAD_BYTES + len(key) + len(value)
-    # A hot path: this costs half as much as CompareAndPut(...).
-    planned: CompareAndPut = tuple.__new__(
-        CompareAndPut,
-        (
-            compare.key,
-            place,
-            compare.result,
-            number,
-            key,
-            value,
-            put.lease,
-            otherwise,
-            cost_bytes,
-            request,
-        ),
-    )
-    return planned
+    number = getattr(compare, name)
+    return (compare.key, position, relation, number, key, put.lease, otherwise), put.value
+
+
+def run_swaps(
+    store: Store, lessor: Lessor, swaps: Iterable[Swap], values: Iterable[bytes]
+) -> Swaps:
+    """Apply compare-and-puts that follow one another in the log (a hot path)."""
+    run = Run()
+    refused: list[tuple[int, Refusal]] = []
+    outcomes, revisions = bytearray(), []
+    reads: list[bytes] = []  # revision keys
+    numbers_of, stage = store.numbers, store.stage_put
+    binds = lessor.has_keys
+    for at, (swap, value) in enumerate(zip(swaps, values, strict=True)):
+        compared, position, relation, number, key, lease, otherwise = swap
+        numbers = numbers_of(compared)
+        has = 0 if numbers is None else numbers[position]
+        if relation == _EQUAL:
+            holds = has == number
+        elif relation == _GREATER:
+            holds = has > number
+        elif relation == _LESS:
+            holds = has < number
+        else:
+            holds = has != number
+        if holds:
+            if lease and not lessor.exists(lease):
+                refused.append((at, LEASE_NOT_FOUND))
+                continue
+            stage(run, key, value, lease)
+            if lease or binds:
+                bind_lease(lessor, key, lease)
+                binds = True
+            outcomes.append(SWAPPED)
+        elif not otherwise:
+            outcomes.append(NOT_SWAPPED)
+        elif (revkey := store.current_revkey(otherwise)) is None:
+            outcomes.append(ABSENT)
+        else:
+            outcomes.append(GOT)
+            reads.append(revkey)
+        revisions.append(store.revision)
+    events = store.end_run(run)
+    return Swaps(refused, outcomes, revisions, store.records(reads), events)

@@ -86,15 +86,6 @@ class TxnRunner:
         self._count(len(request.compare))
         return succeeded, ops, self._store.end()
 
-    def read(self, request: pb.RangeRequest) -> bytes:
-        """Run a range that cannot be refused, outside run(); return its framed response."""
-        self.range_count += 1
-        return splice.response_op(1, self._range(request))
-
-    def count_planned(self) -> None:
-        """Count a transaction of one compare that was run elsewhere."""
-        self.range_count += 1
-
     def _count(self, compares: int) -> None:
         """Count a transaction as etcd does: compares are a transaction of their own."""
         self.range_count += compares

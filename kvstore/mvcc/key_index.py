@@ -18,7 +18,7 @@ The index has no values and does not access rows; revisions must be given in asc
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import Final, NamedTuple, TypeAlias
 
@@ -90,6 +90,30 @@ class KeyIndex:
         entry.append(sub << 1)
         entry[1] = version = entry[1] + 1
         return entry[0], version, replaced
+
+    def put_run(
+        self, keys: Iterable[bytes], first: int
+    ) -> tuple[list[int], list[int], list[bytes | None]]:
+        """Add puts at consecutive main revisions from first on; return columns of what put does."""
+        creates: list[int] = []
+        versions: list[int] = []
+        replaced: list[bytes | None] = []
+        live = self.live
+        for main, key in enumerate(keys, first):  # the hot path of every write
+            entry = live.get(key)
+            if type(entry) is array:
+                replaced.append(pack(entry[-2], SEPARATOR, entry[-1] >> 1))
+                entry.append(main)
+                entry.append(0)
+                entry[1] = version = entry[1] + 1
+                creates.append(entry[0])
+                versions.append(version)
+            else:
+                create, version, old = self.put(key, main, 0)
+                creates.append(create)
+                versions.append(version)
+                replaced.append(old)
+        return creates, versions, replaced
 
     def delete(self, key: bytes, main: int, sub: int) -> bytes:
         """Add a tombstone of a live key; return the revision key of the value it removes."""

@@ -8,11 +8,8 @@ index is written there just before each commit (see maintenance).
 """
 
 from collections.abc import Sequence
-from typing import Final
 
-from kvstore.apply.compare_and_put import CompareAndPut
 from kvstore.apply.entry_context import EntryContext
-from kvstore.apply.plain_put import PlainPut, plain_put
 from kvstore.apply.txn import Result
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.batch import Outbox
@@ -21,14 +18,15 @@ from kvstore.failpoints import armed, hit
 from kvstore.node import slow_apply
 from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, Parsed, Waiter
+from kvstore.node.pending import INTERNAL
+from kvstore.node.plain_calls import PLAIN_CALLS
+from kvstore.node.waiters import PlainRun, Waiter
 from kvstore.raft.model import ConfChange, ConfChangeType, Entry, EntryType
 from kvstore.wire import raft_codec
+from kvstore.wire.columns import put_replies, swap_replies
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, credentials, decode_v2_request, unwrap, unwrap_request
 from kvstore.wire.varint import WireError
-
-_EMPTY: Final = b""
 
 
 class Committed:
@@ -43,105 +41,119 @@ class Committed:
         self.members_changed = False  # reset when the links were updated
         self._over_quota: list[int] = []  # calls whose write was done but exceeded the quota
 
-    def apply(self, entries: Sequence[Entry], now_ns: int, out: Outbox) -> None:
-        """Apply entries in order and answer their waiters.
+    def apply(self, entries: list[Entry], now_ns: int, out: Outbox) -> bool:
+        """Apply entries in order and answer their waiters; tell whether all were in whole runs.
 
-        Plain puts that follow one another are applied as one run.
+        Plain writes that follow one another are applied as one run.
         """
         parts = self._parts
-        applier = parts.state.applier
+        applier, pending = parts.state.applier, parts.replication.pending
         applier.begin_batch(parts.raft.term)
-        waiting = parts.replication.pending.by_index
         clock = parts.counters.clock
         began_ns = clock()
         if armed:
             _hit_each(entries)
         puts = 0  # that succeeded and are not counted yet
-        run: list[PlainPut] = []
-        run_waiters: list[Waiter | None] = []
-        for entry in entries:
-            placed = waiting.pop(entry.index, None)
-            waiter = None if placed is None else self._waiter_of(placed, entry, out)
-            plain = self._plain_put_of(entry) if waiter is None else waiter.request
-            if isinstance(plain, PlainPut):
-                run.append(plain)
-                run_waiters.append(waiter)
+        are_runs = True
+        at, end = 0, len(entries)
+        while at < end:
+            run = pending.take_run(entries, at)
+            if run is not None:
+                done = self._apply_run(run, out)
+                if done is None:
+                    are_runs = False
+                    done = self._apply_each(run, now_ns, out)
+                puts += done
+                at += len(run)
                 continue
-            if run:
-                puts += self._apply_run(run, run_waiters, entry.index - len(run), now_ns, out)
-                run, run_waiters = [], []
-            if entry.type != EntryType.NORMAL:
-                self._change(entry, now_ns, out)
-            elif waiter is not None:
-                puts += self._apply_awaited(waiter, entry.index, now_ns, out)
-            elif entry.data:
-                puts += self._apply_unplaced(entry, now_ns, out)
+            count = 0 if pending.by_index or pending.runs else self._apply_unawaited(entries, at)
+            if count:
+                puts += count
+                at += count
             else:
-                self.confirmed_term = entry.term
-        if run:
-            first = entries[-1].index + 1 - len(run)
-            puts += self._apply_run(run, run_waiters, first, now_ns, out)
+                are_runs = False
+                puts += self._apply_one(entries[at], now_ns, out)
+                at += 1
         took_ns = clock() - began_ns
         if parts.counters.note_batch(took_ns, puts, Field.PUT):
             slow_apply.warn_batch(parts, entries, took_ns)
+        return are_runs
 
-    def _plain_put_of(self, entry: Entry) -> Parsed | None:
-        """Return the plain put in an entry without a waiter, if it is one."""
-        parts = self._parts
-        if entry.type != EntryType.NORMAL or not entry.data:
-            return None
-        if parts.replication.pending.by_request or parts.state.auth.enabled:
-            return None
-        try:
-            field, body = unwrap_request(entry.data)
-        except WireError:
-            return None
-        return plain_put(pb.PutRequest.FromString(body), body) if field == Field.PUT else None
+    def _apply_run(self, run: PlainRun, out: Outbox) -> int | None:
+        """Apply a run and answer it; return how many puts succeeded, not counted yet.
 
-    def _apply_run(
-        self,
-        run: list[PlainPut],
-        waiters: list[Waiter | None],
-        first_index: int,
-        now_ns: int,
-        out: Outbox,
-    ) -> int:
-        """Apply plain puts from first_index on; return how many succeeded, not counted yet."""
+        None, with nothing done: each must be applied by itself.
+        """
         applier = self._parts.state.applier
-        first_revision = applier.put_run(run)
-        if first_revision is None:
-            puts = 0
-            for index, (put, waiter) in enumerate(zip(run, waiters, strict=True), first_index):
-                awaited = waiter or Waiter(INTERNAL, Field.PUT, put, _EMPTY)
-                puts += self._apply_awaited(awaited, index, now_ns, out)
-            return puts
-        if any(waiters):
-            responses = applier.put_responses(first_revision, len(run))
-            out.replies += [
-                (waiter.call_id, 0, response)
-                for waiter, response in zip(waiters, responses, strict=True)
-                if waiter is not None
-            ]
-        return len(run)
+        if run.field == Field.PUT:
+            first_revision = applier.put_run(run.keys, run.values)  # type: ignore[arg-type]
+            if first_revision is not None:
+                out.replies += put_replies(run.call_ids, applier.header_parts(), first_revision)
+                return len(run)
+        elif self._apply_swaps(run, out):
+            return 0
+        return None
+
+    def _apply_each(self, run: PlainRun, now_ns: int, out: Outbox) -> int:
+        """Apply the writes of a run one by one; return as _apply_run."""
+        puts = 0
+        for index, waiter in enumerate(run.waiters(), run.first_index):
+            puts += self._apply_awaited(waiter, index, now_ns, out)
+        return puts
+
+    def _apply_swaps(self, run: PlainRun, out: Outbox) -> bool:
+        """Apply a run of compare-and-puts and answer it; False, with nothing done: one by one."""
+        applier, counters = self._parts.state.applier, self._parts.counters
+        found = applier.swap_run(run.keys, run.values)  # type: ignore[arg-type]
+        if found is None:
+            return False
+        refused, outcomes, revisions, kvs, _ = found
+        call_ids = run.call_ids
+        for at, refusal in refused:
+            out.refuse(call_ids[at], refusal)
+        counters.note_in_batch(Field.TXN, False, len(refused))
+        if refused:
+            positions = {at for at, _ in refused}
+            call_ids = [each for at, each in enumerate(call_ids) if at not in positions]
+        counters.note_in_batch(Field.TXN, True, len(call_ids))
+        header = applier.header_parts()
+        out.replies += swap_replies(call_ids, bytes(outcomes), revisions, kvs, header)
+        return True
+
+    def _apply_unawaited(self, entries: list[Entry], at: int) -> int:
+        """Apply plain puts from entries[at] on for which nobody waits; return how many."""
+        parts = self._parts
+        if parts.replication.pending.by_request or parts.state.auth.enabled:
+            return 0
+        keys, values = PLAIN_CALLS.puts_of_entries(entries, at)
+        if not keys or parts.state.applier.put_run(keys, values) is None:
+            return 0
+        return len(keys)
+
+    def _apply_one(self, entry: Entry, now_ns: int, out: Outbox) -> bool:
+        """Apply an entry; return True for a successful put, not counted yet."""
+        placed = self._parts.replication.pending.by_index.pop(entry.index, None)
+        waiter = None if placed is None else self._waiter_of(placed, entry, out)
+        if entry.type != EntryType.NORMAL:
+            self._change(entry, now_ns, out)
+        elif waiter is not None:
+            return self._apply_awaited(waiter, entry.index, now_ns, out)
+        elif entry.data:
+            return self._apply_unplaced(entry, now_ns, out)
+        else:
+            self.confirmed_term = entry.term
+        return False
 
     def _apply_awaited(self, waiter: Waiter, index: int, now_ns: int, out: Outbox) -> bool:
         """Apply an entry that has a waiter; return True for a successful put, not counted yet."""
         applier, request, credential = self._parts.state.applier, waiter.request, waiter.credential
         clock = self._parts.counters.clock
         at_ns = clock()
-        if isinstance(request, PlainPut):
-            request = pb.PutRequest(key=request.key, value=request.value)
         if isinstance(request, pb.PutRequest):
             result = applier.put(request, credential)
             if isinstance(result, bytes):
                 self._answer(waiter, result, out)
                 return True
-        elif isinstance(request, CompareAndPut):
-            result = applier.compare_and_put(request, credential)
-            if isinstance(result, bytes):
-                self._parts.counters.note_in_batch(Field.TXN, True)
-                out.replies.append((waiter.call_id, 0, result))
-                return False
         elif isinstance(request, pb.TxnRequest):
             result = applier.txn(request, credential)
         else:

@@ -94,7 +94,8 @@ class DiskBudget:
     def _is_quiet(self) -> bool:
         """Tell whether all that was admitted is in the database on disk, or will never be."""
         pending, backend = self._parts.replication.pending, self._parts.state.backend
-        under_way = pending.by_index or pending.by_request or pending.is_waiting
+        placed = pending.by_index or pending.runs or pending.by_request
+        under_way = placed or pending.is_waiting
         return not under_way and not backend.pending_ops()
 
     # What a request costs at most.

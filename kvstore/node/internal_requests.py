@@ -2,7 +2,7 @@
 
 from kvstore.auth.tokens import NO_CREDENTIAL, Credential
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, ResultCallback, Waiter
+from kvstore.node.waiters import INTERNAL, ResultCallback, Waiter
 from kvstore.wire.internal import wrap
 
 

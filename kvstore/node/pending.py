@@ -1,6 +1,7 @@
 """Who waits for which entry of the log.
 
     add ──► datas ──► propose ─┬─ accepted here  ──► by_index    (index, term) identifies the entry
+                               │                     runs        of plain writes, by first index
                                ├─ forwarded      ──► by_request  its request id does
                                └─ no leader      ──► queued      until there is a leader again
 
@@ -14,47 +15,26 @@ Rule: a proposal is given to raft once. What raft did not take is queued and off
 raft took is never offered again, lost or not: it might be applied twice. Every wait ends with the
 request timeout.
 
-The parsed request stays with the waiter, so applying does not parse it again. Changes of members
-wait in the same way, each under the id of the change.
+Plain writes are kept as runs under the index of their first entry. Changes of members wait in the
+same way, each under the id of the change.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from google.protobuf.message import Message
-
-from kvstore.apply.compare_and_put import CompareAndPut
-from kvstore.apply.plain_put import PlainPut
-from kvstore.auth.tokens import NO_CREDENTIAL, Credential
 from kvstore.batch import Outbox
 from kvstore.errors import Refusal
-from kvstore.raft.model import ConfChange
+from kvstore.node.waiters import INTERNAL as INTERNAL
+from kvstore.node.waiters import PlainRun, Proposed, Waiter
+from kvstore.node.waiters import ResultCallback as ResultCallback
+from kvstore.raft.model import ConfChange, Entry
 
-INTERNAL: int = 0  # the call id of what the server itself proposes
 QUEUED_MAX: Final = 5000  # proposals waiting for a leader
 QUEUED_BYTES_MAX: Final = 64 << 20
 
 ChangeCallback = Callable[[Refusal | None, Outbox], None]
 """Called once with how a change of members ended: None if it is in force, else why it is not."""
-
-ResultCallback = Callable[[bytes | Refusal, Outbox], None]
-"""Called with the result of an entry instead of answering the call, or with why there is none."""
-
-
-Parsed: TypeAlias = Message | CompareAndPut | PlainPut
-
-
-class Waiter(NamedTuple):
-    """One proposal under way."""
-
-    call_id: int  # INTERNAL: nobody is answered
-    field: int  # its number in InternalRaftRequest
-    request: Parsed | None  # parsed, where apply wants it so
-    body: bytes
-    verdict: Refusal | None = None  # sent instead of the result (a refusal that raised an alarm)
-    credential: Credential = NO_CREDENTIAL  # in the entry's header
-    callback: ResultCallback | None = None
 
 
 class QueuedProposal(NamedTuple):
@@ -79,8 +59,9 @@ class Pending:
 
     def __init__(self) -> None:
         self.datas: list[bytes] = []  # encoded, not yet given to raft
-        self.waiters: list[Waiter] = []  # theirs, in step
+        self.new: list[Proposed] = []  # who waits for them, in step; a run for as many as it has
         self.by_index: dict[int, tuple[int, int, Waiter]] = {}  # index → (term, since_ns, waiter)
+        self.runs: deque[PlainRun] = deque()  # ascending by first index
         self.by_request: dict[int, tuple[int, Waiter]] = {}  # request id → (since_ns, waiter)
         self.queued: deque[QueuedProposal] = deque()
         self.queued_bytes = 0
@@ -92,7 +73,12 @@ class Pending:
     def add(self, data: bytes, waiter: Waiter) -> None:
         """Add a proposal of this turn."""
         self.datas.append(data)
-        self.waiters.append(waiter)
+        self.new.append(waiter)
+
+    def add_run(self, datas: list[bytes], run: PlainRun) -> None:
+        """Add plain writes of this turn, with the data of their entries."""
+        self.datas += datas
+        self.new.append(run)
 
     def add_change(self, change: ConfChange, call_id: int, callback: ChangeCallback) -> None:
         """Add a change of members; callback is called once, in a later stage or turn.
@@ -113,33 +99,71 @@ class Pending:
         """Whether anything is to be offered to raft."""
         return bool(self.datas or self.new_changes or self.queued or self.queued_changes)
 
-    def take(self) -> tuple[list[bytes], list[Waiter]]:
+    @property
+    def placed_count(self) -> int:
+        """How many proposals wait by log index."""
+        return len(self.by_index) + sum(map(len, self.runs))
+
+    def take(self) -> tuple[list[bytes], list[Proposed]]:
         """Return this turn's proposals and forget them here."""
-        taken = self.datas, self.waiters
-        self.datas, self.waiters = [], []
+        taken = self.datas, self.new
+        self.datas, self.new = [], []
         return taken
 
     # Given to raft.
 
     def track(
-        self, first_index: int, term: int, waiters: list[Waiter], now_ns: int
+        self, first_index: int, term: int, proposed: Sequence[Proposed], now_ns: int
     ) -> list[Waiter]:
         """Record the log indexes of proposals; return the waiters of entries they overwrote."""
         lost: list[Waiter] = []
         if self._last_placed >= first_index:
-            lost = [
-                self.by_index.pop(index)[2]
-                for index in range(first_index, self._last_placed + 1)
-                if index in self.by_index
-            ]
-        self.by_index.update(
-            {
-                index: (term, now_ns, waiter)
-                for index, waiter in enumerate(waiters, start=first_index)
-            }
-        )
-        self._last_placed = first_index + len(waiters) - 1
+            lost = self._overwritten(first_index)
+        index = first_index
+        for each in proposed:
+            if isinstance(each, PlainRun):
+                each.first_index, each.term, each.since_ns = index, term, now_ns
+                self.runs.append(each)
+                index = each.end_index
+            else:
+                self.by_index[index] = (term, now_ns, each)
+                index += 1
+        self._last_placed = index - 1
         return lost
+
+    def _overwritten(self, first_index: int) -> list[Waiter]:
+        """Remove and return the waiters from an index on."""
+        lost = [
+            self.by_index.pop(index)[2]
+            for index in range(first_index, self._last_placed + 1)
+            if index in self.by_index
+        ]
+        while self.runs and self.runs[-1].end_index > first_index:
+            run = self.runs.pop()
+            if run.first_index < first_index:
+                self.runs.append(run.split(first_index - run.first_index))
+            lost += run.waiters()
+        return lost
+
+    def take_run(self, entries: Sequence[Entry], at: int) -> PlainRun | None:
+        """Remove and return the run that begins with entries[at], as far as it is among them.
+
+        None if there is none. One whose entries are another leader's is given up: its waiters are
+        in by_index.
+        """
+        runs = self.runs
+        if not runs or runs[0].first_index != entries[at].index:
+            return None
+        run, count = runs.popleft(), len(entries) - at
+        if len(run) > count:
+            runs.appendleft(run)
+            run = run.split(count)
+        # Terms never decrease along a log.
+        if entries[at].term == run.term == entries[at + len(run) - 1].term:
+            return run
+        for index, waiter in enumerate(run.waiters(), run.first_index):
+            self.by_index[index] = (run.term, run.since_ns, waiter)
+        return None
 
     def await_request(self, request_id: int, waiter: Waiter, since_ns: int) -> None:
         """Record a proposal that was forwarded to the leader."""
@@ -147,8 +171,14 @@ class Pending:
 
     def forget_up_to(self, index: int) -> list[Waiter]:
         """Remove and return the waiters for entries that a snapshot replaced."""
-        gone = [each for each in self.by_index if each <= index]
-        return [self.by_index.pop(each)[2] for each in gone]
+        gone = [self.by_index.pop(each)[2] for each in list(self.by_index) if each <= index]
+        while self.runs and self.runs[0].first_index <= index:
+            run = self.runs.popleft()
+            if run.end_index > index + 1:
+                self.runs.appendleft(run)
+                run = run.split(index + 1 - run.first_index)
+            gone += run.waiters()
+        return gone
 
     # Not given to raft yet.
 
@@ -188,6 +218,10 @@ class Pending:
                 break
             del self.by_index[index]
             yield waiter, since_ns
+        while self.runs and self.runs[0].since_ns <= before_ns:
+            run = self.runs.popleft()
+            for waiter in run.waiters():
+                yield waiter, run.since_ns
         while self.by_request:
             request_id = next(iter(self.by_request))
             since_ns, waiter = self.by_request[request_id]

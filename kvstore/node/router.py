@@ -1,6 +1,7 @@
 """Admission: each call is checked, and becomes a refusal, a read, a proposal or a task.
 
-    call ──► parse ──► checks ──┬─► out.replies        (a refusal is sent at once)
+    calls ──► plain_calls ──────┬─► runs, gets         (most calls, a batch at a time)
+    call ──► parse ──► checks ──┼─► out.replies        (a refusal is sent at once)
                                 ├─► pending.add        (a write: one entry of the log)
                                 ├─► reads.add          (answered after this turn's applies)
                                 └─► maintenance / members
@@ -10,13 +11,12 @@ exception of a handler is the DecodeError of bytes that are no message; admit ma
 Calls are handled in the order of their arrival.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from kvstore.apply.compare_and_put import plan
-from kvstore.apply.plain_put import PlainPut, plain_put
 from kvstore.apply.quota import (
     KEY_OVERHEAD_BYTES,
     LEASE_COST_BYTES,
@@ -27,7 +27,7 @@ from kvstore.apply.quota import (
 )
 from kvstore.apply.txn import is_read_only, is_serializable
 from kvstore.auth.tokens import NO_CREDENTIAL, Credential
-from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Outbox
+from kvstore.batch import AS_PEER, AS_ROOT, HAS_LEADER, Inbox, Metadata, Outbox
 from kvstore.errors import (
     BAD_LEADER_TRANSFEREE,
     CORRUPT,
@@ -49,9 +49,10 @@ from kvstore.node.disk_budget import DiskBudget
 from kvstore.node.fence import REFUSED as REFUSED_BEHIND_FENCE
 from kvstore.node.maintenance.long_jobs import LongJobs
 from kvstore.node.parts import Parts
-from kvstore.node.pending import Parsed, ResultCallback, Waiter
-from kvstore.node.reads.gets import is_get
+from kvstore.node.pending import ResultCallback
+from kvstore.node.plain_calls import PLAIN_CALLS, RECOGNIZED, Call
 from kvstore.node.reads.reads import Reads
+from kvstore.node.waiters import PlainRun, Waiter
 from kvstore.watch.request import MALFORMED as MALFORMED_MESSAGE
 from kvstore.wire import checks, rpc
 from kvstore.wire.gen import health_pb2
@@ -99,6 +100,7 @@ class Router:
         self._room_bytes = NO_LIMIT_BYTES  # a write of this cost or more is refused in this turn
         self._gap = 0  # entries committed and not applied
         self._is_behind = False  # the gap is too large: writes are refused
+        self._is_learner = self._no_leader = self._is_fenced = False
         self._handlers: dict[int, Handler] = {
             rpc.RANGE: self._range,
             rpc.RANGE_STREAM: self._range_stream,
@@ -130,8 +132,8 @@ class Router:
         """Return the ids of the methods served here (streams of messages are not)."""
         return frozenset(self._handlers)
 
-    def admit(self, inbox: Inbox, out: Outbox) -> None:
-        """Handle every call of the inbox."""
+    def admit(self, inbox: Inbox, out: Outbox) -> bool:
+        """Handle every call of the inbox; tell whether all were plain writes and reads."""
         self._out = out
         parts = self._parts
         raft = parts.raft
@@ -142,37 +144,82 @@ class Router:
             self._room_bytes = parts.state.quota.room_bytes(parts.state.backend.size_in_use_bytes())
         self._gap = raft.committed - raft.applied
         self._is_behind = self._gap > parts.limits.apply_gap_max
-        handlers = self._handlers
-        metadata = inbox.metadata
         no_leader = raft.lead == 0
         own = parts.state.membership.members.get(parts.member_id)
         is_learner = own is not None and own.is_learner
-        checker = self._checker
-        is_secured = checker.is_enabled
         is_fenced = parts.replication.fence.refusal is not None
-        for call_id, method, body in inbox.calls:
-            refusal: Refusal | None
-            carried = metadata.get(call_id) if metadata else None
-            try:
-                if is_learner and carried is not AS_ROOT and not _learner_serves(method, body):
-                    refusal = LEARNER_NOT_SUPPORTED
-                elif no_leader and carried and carried.get(HAS_LEADER) == "true":
-                    refusal = NO_LEADER
-                elif is_fenced and method in REFUSED_BEHIND_FENCE:
-                    refusal = parts.replication.fence.refusal
-                elif is_secured:
-                    context = checker.admit(call_id, method, body, carried)
-                    if isinstance(context, Refusal):
-                        refusal = context
-                    else:
-                        refusal = handlers[method](call_id, body, context)
+        if no_leader or is_learner or is_fenced or self._checker.is_enabled or self._is_behind:
+            self._is_learner, self._no_leader, self._is_fenced = is_learner, no_leader, is_fenced
+            for call in inbox.calls:
+                self._admit_checked(call, inbox.metadata, out)
+            return False
+        return self._admit_free(inbox.calls, inbox.metadata, out)
+
+    def _admit_free(self, calls: list[Call], metadata: Mapping[int, Metadata], out: Outbox) -> bool:
+        """Handle calls that are refused for no other reason than their own contents.
+
+        Returns as admit.
+        """
+        parts, reads = self._parts, self._reads
+        ids, pending = parts.replication.request_ids, parts.replication.pending
+        limits = self._room_bytes, parts.limits.request_bytes_max
+        are_plain = True
+        at, end = 0, len(calls)
+        while at < end:
+            at, runs, gets, local_gets = PLAIN_CALLS.recognize(calls, at, limits, ids.last)
+            for field, call_ids, bodies, datas, keys, values in runs:
+                ids.skip(len(datas))
+                pending.add_run(datas, PlainRun(field, call_ids, bodies, keys, values))
+            if gets:
+                reads.add_gets(gets, serializable=False)
+            if local_gets:
+                reads.add_gets(local_gets, serializable=True)
+            are_plain &= at == end
+            while at < end:
+                call_id, method, body = calls[at]
+                at += 1
+                carried = metadata.get(call_id) if metadata else None
+                context = UNRESTRICTED if carried is None else CallContext(carried)
+                self._handle(call_id, method, body, context, out)
+                if at < end and calls[at][1] in RECOGNIZED:
+                    break
+        return are_plain
+
+    def _admit_checked(self, call: Call, metadata: Mapping[int, Metadata], out: Outbox) -> None:
+        """Handle a call that may be refused, or needs a credential."""
+        call_id, method, body = call
+        carried = metadata.get(call_id)
+        refusal: Refusal | None = None
+        context = UNRESTRICTED if carried is None else CallContext(carried)
+        try:
+            if self._is_learner and carried is not AS_ROOT and not _learner_serves(method, body):
+                refusal = LEARNER_NOT_SUPPORTED
+            elif self._no_leader and carried and carried.get(HAS_LEADER) == "true":
+                refusal = NO_LEADER
+            elif self._is_fenced and method in REFUSED_BEHIND_FENCE:
+                refusal = self._parts.replication.fence.refusal
+            elif self._checker.is_enabled:
+                admitted = self._checker.admit(call_id, method, body, carried)
+                if isinstance(admitted, Refusal):
+                    refusal = admitted
                 else:
-                    context = UNRESTRICTED if carried is None else CallContext(carried)
-                    refusal = handlers[method](call_id, body, context)
-            except DecodeError:
-                refusal = MALFORMED_MESSAGE if method in rpc.SERVER_STREAMS else MALFORMED_REQUEST
-            if refusal is not None:
-                (out.end if method in rpc.SERVER_STREAMS else out.refuse)(call_id, refusal)
+                    context = admitted
+        except DecodeError:
+            refusal = _malformed(method)
+        if refusal is not None:
+            _refuse(call_id, method, refusal, out)
+        else:
+            self._handle(call_id, method, body, context, out)
+
+    def _handle(
+        self, call_id: int, method: int, body: bytes, context: CallContext, out: Outbox
+    ) -> None:
+        try:
+            refusal = self._handlers[method](call_id, body, context)
+        except DecodeError:
+            refusal = _malformed(method)
+        if refusal is not None:
+            _refuse(call_id, method, refusal, out)
 
     # Writes.
 
@@ -182,7 +229,7 @@ class Router:
         field: int,
         body: bytes,
         credential: Credential,
-        request: Parsed | None = None,
+        request: Message | None = None,
         verdict: Refusal | None = None,
         *,
         callback: ResultCallback | None = None,
@@ -201,12 +248,8 @@ class Router:
         if self._budget.is_counting and not self._budget.admits(field, body, len(data)):
             return NO_SPACE
         pending = parts.replication.pending
-        pending.datas.append(data)
-        # A hot path: this costs half as much as Waiter(...).
-        waiter = tuple.__new__(
-            Waiter, (call_id, field, request, body, verdict, credential, callback)
-        )
-        pending.waiters.append(waiter)
+        waiter = Waiter(call_id, field, request, body, verdict, credential, callback)
+        pending.add(data, waiter)
         return None
 
     def _has_priority(self, field: int) -> bool:
@@ -237,10 +280,6 @@ class Router:
 
     def _put(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.PutRequest.FromString(body)
-        if context.credential is NO_CREDENTIAL and not self._is_behind:
-            plain = plain_put(request, body)
-            if plain is not None and len(body) + KEY_OVERHEAD_BYTES < self._room_bytes:
-                return self._propose_plain(call_id, body, plain)
         refusal = checks.check_put(request)
         if refusal is not None:
             return refusal
@@ -250,27 +289,12 @@ class Router:
             return self._no_space(call_id)
         return self._propose(call_id, Field.PUT, body, context.credential, request)
 
-    def _propose_plain(self, call_id: int, body: bytes, plain: PlainPut) -> Refusal | None:
-        """Propose a plain put without a credential (the hot path of every write)."""
-        parts = self._parts
-        data = wrap(Field.PUT, body, parts.replication.request_ids.next())
-        if len(data) > parts.limits.request_bytes_max:
-            return REQUEST_TOO_LARGE
-        pending = parts.replication.pending
-        pending.datas.append(data)
-        waiter = tuple.__new__(Waiter, (call_id, Field.PUT, plain, body, None, NO_CREDENTIAL, None))
-        pending.waiters.append(waiter)
-        return None
-
     def _delete_range(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         refusal = checks.check_delete_range(pb.DeleteRangeRequest.FromString(body))
         return refusal or self._propose(call_id, Field.DELETE_RANGE, body, context.credential)
 
     def _txn(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.TxnRequest.FromString(body)
-        planned = plan(request)
-        if planned is not None and planned.cost_bytes < self._room_bytes:
-            return self._propose(call_id, Field.TXN, body, context.credential, planned)
         refusal = checks.check_txn(request, self._parts.limits.txn_ops_max)
         if refusal is not None:
             return refusal
@@ -306,9 +330,6 @@ class Router:
 
     def _range(self, call_id: int, body: bytes, context: CallContext) -> Refusal | None:
         request = pb.RangeRequest.FromString(body)
-        if is_get(request, body):
-            self._reads.add_get(call_id, context, request)
-            return None
         refusal = checks.check_range(request)
         if refusal is None:
             self._reads.add_range(call_id, context, request)
@@ -406,6 +427,14 @@ class Router:
             return _UNKNOWN_SERVICE
         self._out.deliveries.append((call_id, _SERVING, b""))  # it stays open and never changes
         return None
+
+
+def _malformed(method: int) -> Refusal:
+    return MALFORMED_MESSAGE if method in rpc.SERVER_STREAMS else MALFORMED_REQUEST
+
+
+def _refuse(call_id: int, method: int, refusal: Refusal, out: Outbox) -> None:
+    (out.end if method in rpc.SERVER_STREAMS else out.refuse)(call_id, refusal)
 
 
 def _learner_serves(method: int, body: bytes) -> bool:

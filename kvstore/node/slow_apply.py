@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from kvstore.apply.txn import Result
 from kvstore.errors import Refusal
 from kvstore.node.parts import Parts
-from kvstore.node.pending import Waiter
+from kvstore.node.waiters import Waiter
 from kvstore.raft.model import Entry
 from kvstore.wire.internal import unwrap
 from kvstore.wire.loggable import duration_text, loggable_entry

@@ -8,14 +8,16 @@
 Changes of members are proposed one at a time: a leader drops a second one while the first is under
 way, and a member that forwarded it would wait in vain.
 
-What raft has taken is never given to it again; see pending.
+What raft has taken is never given to it again; see pending. Runs of plain writes that raft forwards
+or does not take are waited for one by one.
 """
 
 from kvstore.batch import Outbox
 from kvstore.errors import LEADER_CHANGED, PROPOSAL_DROPPED, TOO_MANY_REQUESTS, Code, Refusal
 from kvstore.node.cluster.leadership import Leadership
 from kvstore.node.parts import Parts
-from kvstore.node.pending import INTERNAL, ChangeWaiter, QueuedProposal, Waiter
+from kvstore.node.pending import INTERNAL, ChangeWaiter, QueuedProposal
+from kvstore.node.waiters import Proposed, Waiter, each_waiter
 from kvstore.raft.model import NO_NODE
 from kvstore.raft.ready import ProposeOutcome, ProposeResult
 from kvstore.wire.internal import unwrap
@@ -35,28 +37,29 @@ class Submission:
         pending = self._parts.replication.pending
         if pending.queued:
             self._submit_queued(out)
-        datas, waiters = pending.take()
+        datas, proposed = pending.take()
         if datas:
-            self._submit_new(datas, waiters, now_ns, out)
+            self._submit_new(datas, proposed, now_ns, out)
         if pending.new_changes or pending.queued_changes:
             self._submit_changes(now_ns, out)
 
     def _submit_new(
-        self, datas: list[bytes], waiters: list[Waiter], now_ns: int, out: Outbox
+        self, datas: list[bytes], proposed: list[Proposed], now_ns: int, out: Outbox
     ) -> None:
         parts = self._parts
+        pending = parts.replication.pending
         result = parts.raft.propose(datas)
         if result.first_index:
-            lost = parts.replication.pending.track(result.first_index, result.term, waiters, now_ns)
+            lost = pending.track(result.first_index, result.term, proposed, now_ns)
             if lost:
                 refuse(self._parts, lost, LEADER_CHANGED, out)
         elif result.outcome is ProposeOutcome.FORWARDED:
-            for data, waiter in zip(datas, waiters, strict=True):
-                parts.replication.pending.await_request(unwrap(data)[2], waiter, now_ns)
+            for data, waiter in zip(datas, each_waiter(proposed), strict=True):
+                pending.await_request(unwrap(data)[2], waiter, now_ns)
         elif result.outcome in _WAIT:
-            self._enqueue(datas, waiters, now_ns, out)
+            self._enqueue(datas, each_waiter(proposed), now_ns, out)
         else:
-            refuse(self._parts, waiters, PROPOSAL_DROPPED, out)
+            refuse(self._parts, each_waiter(proposed), PROPOSAL_DROPPED, out)
 
     def _enqueue(self, datas: list[bytes], waiters: list[Waiter], now_ns: int, out: Outbox) -> None:
         pending = self._parts.replication.pending

@@ -18,6 +18,11 @@ waits for it at the end of answer:
 
     start_save ─► apply ─► advance ─► reads, streams, watchers ─► finish_save ─► replies leave
 
+A turn is *quiet* if nothing happened in it but plain writes and reads (see `plain_calls`), no
+upkeep was due, and no read goes on over several turns. Nothing that the stages for everything else
+look at can have changed then, so they are not entered. A tick of raft's clock ends that: a turn
+that has one is never quiet, so whatever they find is found within a tick.
+
 Rule: the same inboxes give the same outboxes. Time enters as inbox.now_ns; randomness is in the
 generators given to raft and the hub.
 """
@@ -93,6 +98,10 @@ class Node:
         self._saving_ns: int | None = None  # spent on the save that is to be finished
         self._published: list[list[Event]] = []  # of this turn, to be counted
         self._more_ready = False  # raft has more to do than one turn does
+        self._is_quiet = False  # this turn, so far
+        self._upkeep_ns = 0  # when the next turn that is not quiet is due
+        self._commit_due_ns = 0  # when the database is to be looked at, if nothing is written
+        self._settled_index = -1  # applied when that was last looked at
         self.wake_ns = 0  # when the next turn is due if nothing arrives before
 
     @property
@@ -120,6 +129,37 @@ class Node:
         time.now_ns, time.wall_ms = now_ns, inbox.wall_ms
         self._budget.begin_turn()
         has_ticked = (now_ns >= self._tick_due_ns or parts.raft.lead == 0) and self._tick(now_ns)
+        self._is_quiet = (
+            not has_ticked
+            and now_ns < self._upkeep_ns
+            and inbox.has_only_calls
+            and not self._checker.is_enabled
+            and not self._reads.has_long
+        )
+        if not self._is_quiet:
+            self._receive(inbox, out)
+        if inbox.calls:
+            self._is_quiet &= self._router.admit(inbox, out)
+        if pending.is_waiting:
+            self._submission.submit(now_ns, out)
+        self._reads.ask()
+        self._more_ready = self._advance(now_ns, out, may_save=False)
+        if has_ticked:
+            self._submission.expire(now_ns, out)
+        if not self._is_quiet:
+            self._leadership.step_transfers(now_ns, out)
+        self._reads.answer(out)
+        if not self._is_quiet or self._reads.has_long:
+            self._is_quiet = False
+            if inbox.opened:
+                self._streams.open(inbox, out)
+            self._streams.receive(inbox, out)
+        self._finish_save()
+        return out
+
+    def _receive(self, inbox: Inbox, out: Outbox) -> None:
+        """Handle what arrived beside calls."""
+        parts = self._parts
         if inbox.has_peer_news or self._exchange.has_failed:
             self._exchange.receive(inbox)
         if inbox.metadata or self._checker.is_deferring:
@@ -128,38 +168,25 @@ class Node:
             self._forget(gone)
         if inbox.task_results or parts.host.tasks.has_refused:
             parts.host.tasks.deliver(inbox.task_results, out)
-        if inbox.calls:
-            self._router.admit(inbox, out)
         if self._committed.has_over_quota:
             for call_id in self._committed.take_over_quota():
                 refusal = self._router.raise_no_space(call_id)
                 if refusal is not None:
                     out.refuse(call_id, refusal)
-        if pending.is_waiting:
-            self._submission.submit(now_ns, out)
-        self._reads.ask()
-        self._more_ready = self._advance(now_ns, out, may_save=False)
-        if has_ticked:
-            self._submission.expire(now_ns, out)
-        self._leadership.step_transfers(now_ns, out)
-        self._reads.answer(out)
-        if inbox.opened:
-            self._streams.open(inbox, out)
-        self._streams.receive(inbox, out)
-        self._finish_save()
-        return out
 
-    def save(self, inbox: Inbox, out: Outbox) -> None:
+    def save(self, inbox: Inbox, out: Outbox) -> bool:
         """Save what answer() deferred: the others have it by now, and it must be on disk here too.
 
-        The driver sends the replies before, and the output of this after it.
+        The driver sends the replies before, and the output of this after it. False: nothing was.
         """
         raft = self._parts.raft
-        if raft.can_defer_save:
-            applied = raft.applied
-            self._more_ready = self._advance(inbox.now_ns, out, may_save=True)
-            self._finish_save()
-            self._more_ready |= raft.applied > applied  # something may have waited for that
+        if not raft.can_defer_save:
+            return False
+        applied = raft.applied
+        self._more_ready = self._advance(inbox.now_ns, out, may_save=True)
+        self._finish_save()
+        self._more_ready |= raft.applied > applied  # something may have waited for that
+        return True
 
     def settle(self, inbox: Inbox, out: Outbox) -> None:
         """Do what no reply of this turn waits for: slices of long work, and the database's commits.
@@ -167,23 +194,51 @@ class Node:
         The driver sends the replies first. The output of this is sent with out, after them.
         """
         now_ns = inbox.now_ns
+        if self._is_quiet:
+            return self._settle_quietly(inbox, out)
         self._cluster.step(now_ns, out)
         self._proposals.make(now_ns)
         self._step_long_work(inbox, out, self._exchange.notify_commits(now_ns))
         self._parts.host.tasks.take(out)
-        self._parts.state.store.flush()
-        for events in self._published:
-            self._parts.counters.note_events(events)
-        self._published.clear()
         must_commit = self._jobs.wants_commit or self._exchange.wants_commit
-        self._checkpointer.retain_log_after(self._exchange.retained_index(now_ns))
-        due_ns = self._checkpointer.step(now_ns, must_commit=must_commit)
+        self._step_database(now_ns, must_commit=must_commit)
         if must_commit:
             self._jobs.take_snapshots(out)
             self._exchange.send_snapshots()
+        self._exchange.defer_wakeups(now_ns, is_waiting=self._reads.is_waiting)
+        return None
+
+    def _settle_quietly(self, inbox: Inbox, out: Outbox) -> None:
+        """Do what a quiet turn leaves to be done."""
+        parts, now_ns = self._parts, inbox.now_ns
+        hub, is_alone = parts.state.hub, parts.raft.is_only_voter
+        self.wake_ns = self._upkeep_ns
+        parts.host.tasks.take(out)
+        due_ns = None if is_alone else self._exchange.notify_commits(now_ns)
         if due_ns is not None:
             self.wake_ns = min(self.wake_ns, due_ns)
-        self._exchange.defer_wakeups(now_ns, is_waiting=self._reads.is_waiting)
+        is_behind = hub.has_streams and self._step_hub(inbox, out)
+        if is_behind or self._has_more:
+            self.wake_ns = now_ns
+        if parts.raft.applied != self._settled_index or now_ns >= self._commit_due_ns:
+            self._step_database(now_ns, must_commit=False)
+        else:
+            self.wake_ns = min(self.wake_ns, self._commit_due_ns)
+        if not is_alone:
+            self._exchange.defer_wakeups(now_ns, is_waiting=self._reads.is_waiting)
+
+    def _step_database(self, now_ns: int, *, must_commit: bool) -> None:
+        """Move what was written into the database; commit it, if that is due."""
+        parts = self._parts
+        parts.state.store.flush()
+        for events in self._published:
+            parts.counters.note_events(events)
+        self._published.clear()
+        self._checkpointer.retain_log_after(self._exchange.retained_index(now_ns))
+        due_ns = self._checkpointer.step(now_ns, must_commit=must_commit)
+        self._settled_index = parts.raft.applied
+        self._commit_due_ns = NEVER_NS if due_ns is None else due_ns
+        self.wake_ns = min(self.wake_ns, self._commit_due_ns)
 
     @property
     def is_removed(self) -> bool:
@@ -250,9 +305,11 @@ class Node:
         parts, exchange = self._parts, self._exchange
         raft = parts.raft
         more_ready = True
-        for _ in range(READY_ROUNDS_MAX):
+        for round_ in range(READY_ROUNDS_MAX):
             ready = raft.ready(may_save=may_save)
             if ready is None:
+                if self._is_quiet and not round_:
+                    return False
                 more_ready = False
                 break
             self._finish_save()  # of the round before
@@ -276,7 +333,8 @@ class Node:
             if ready.messages_late:
                 exchange.send(ready.messages_late)
             if ready.committed:
-                self._committed.apply(ready.committed, now_ns, out)
+                self._is_quiet &= self._committed.apply(ready.committed, now_ns, out)
+            self._is_quiet &= ready.soft_state is None and ready.snapshot is None
             hit("raftBeforeAdvance")
             raft.advance(ready)
             self._handle_state_changes(ready, now_ns, out)
@@ -345,10 +403,7 @@ class Node:
         due_ns: when the rest of this turn needs another one, if it does.
         """
         parts, now_ns = self._parts, inbox.now_ns
-        limits = parts.limits
-        is_behind = parts.state.hub.step(
-            now_ns, inbox.backlog, limits.catch_up_rows, limits.catch_up_bytes, out.deliveries
-        )
+        is_behind = self._step_hub(inbox, out)
         is_idle = not inbox.calls and not inbox.frames
         due = [
             due_ns,
@@ -362,16 +417,21 @@ class Node:
         if (
             is_behind
             or reads_left
-            or self._more_ready
+            or self._has_more
             or (parts.raft.lead == 0 and parts.raft.is_only_voter)  # it campaigns in the next turn
-            or parts.replication.pending.has_new
-            or self._reads.has_new
             or self._committed.has_over_quota
         ):
             due.append(now_ns)
         if self._checker.has_ready:
             due.append(now_ns)
         self.wake_ns = min((each for each in due if each is not None), default=NEVER_NS)
+        is_waiting = (
+            self._streams.is_waiting
+            or self._checker.is_deferring
+            or self._exchange.has_failed
+            or parts.host.tasks.has_refused
+        )
+        self._upkeep_ns = 0 if is_waiting else self.wake_ns
 
     @property
     def _rests(self) -> bool:
@@ -382,4 +442,17 @@ class Node:
             and parts.raft.lead != 0
             and not parts.replication.pending.is_waiting
             and not parts.state.hub.has_paused
+        )
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether the next turn has something to do that this one left."""
+        has_new = self._parts.replication.pending.has_new or self._reads.has_new
+        return self._more_ready or has_new
+
+    def _step_hub(self, inbox: Inbox, out: Outbox) -> bool:
+        """Catch watchers up, and send them progress; tell whether more can be done at once."""
+        parts, limits = self._parts, self._parts.limits
+        return parts.state.hub.step(
+            inbox.now_ns, inbox.backlog, limits.catch_up_rows, limits.catch_up_bytes, out.deliveries
         )

@@ -258,7 +258,9 @@ class RawNode:
         # A single member commits an entry by saving it. Nothing that this round applies may leave
         # the member before the save is durable.
         is_alone = saves and state.role is Role.LEADER and leader.commit_alone(state)
-        soft_state = SoftState(state.lead, state.role)
+        soft_state = None
+        if self._soft_state.lead != state.lead or self._soft_state.role is not state.role:
+            soft_state = SoftState(state.lead, state.role)
         hard_state = self._current_hard_state() if saves else self._hard_state
         entries = log.unstable() if saves else []
         is_new_term_or_vote = hard_state[:2] != self._hard_state[:2]
@@ -266,7 +268,7 @@ class RawNode:
         early = state.role is Role.LEADER and not is_new_term_or_vote
         late = state.messages_late if saves else []
         ready = Ready(
-            soft_state=None if soft_state == self._soft_state else soft_state,
+            soft_state=soft_state,
             hard_state=None if hard_state == self._hard_state else hard_state,
             snapshot=log.pending_snapshot,
             entries=entries,
@@ -279,7 +281,8 @@ class RawNode:
         )
         if not saves and ready.is_empty:
             return None
-        self._soft_state = soft_state
+        if soft_state is not None:
+            self._soft_state = soft_state
         state.messages = []
         state.read_states, state.warnings = [], []
         if saves:

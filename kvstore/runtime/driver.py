@@ -182,8 +182,8 @@ class Driver:
         out = self._node.answer(inbox)
         self._stream_snapshots(inbox, out)
         self._send(out)
-        self._node.save(inbox, self._late)
-        self._send_late()
+        if self._node.save(inbox, self._late):
+            self._send_late()
         self._node.settle(inbox, self._late)
         self._send_late()
 

@@ -24,7 +24,7 @@ class MemoryLog:
         self.sync_count = 0
         self.sync_seconds = Histogram(DISK_BOUNDS)
         self.write_seconds = Histogram(DISK_BOUNDS)
-        self.encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] | None = None
+        self.encode_entries: Callable[[list[Entry], bytes, int], tuple[bytes, int]] | None = None
 
     def save(self, hard_state: HardState | None, entries: Sequence[Entry], *, sync: bool) -> None:
         """Drop what a log on disk would append."""

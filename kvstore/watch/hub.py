@@ -135,6 +135,11 @@ class Hub:
             self._request_progress(stream)
         return None
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether any stream is open."""
+        return bool(self._streams)
+
     def stream_ids(self) -> list[int]:
         """Return the open streams."""
         return list(self._streams)

@@ -199,6 +199,15 @@ class RequestIds:
         self._prefix = (member_id & 0xFFFF) << 48
         self._suffix = (unix_ms & (1 << 40) - 1) << 8
 
+    @property
+    def last(self) -> tuple[int, int]:
+        """The two parts of the last id: prefix, and suffix before it is cut to 48 bits."""
+        return self._prefix, self._suffix
+
+    def skip(self, count: int) -> None:
+        """Note that so many ids after the last one were given out."""
+        self._suffix += count
+
     def next(self) -> int:
         """Return the next id, 0 <= id < 2**64."""
         self._suffix += 1

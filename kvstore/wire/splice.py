@@ -61,15 +61,11 @@ class HeaderMaker:
                 self._field = b"\n%c%b%b" % (len(head) + len(tail), head, tail)
         return self._field
 
-    def run(self, revision: int, count: int, term: int) -> list[bytes]:
-        """Return the header fields of count revisions from this one on; revision is not 0."""
-        self.field(revision, term)
-        head, tail = self._identity, self._tail
-        rest = len(head) + 1 + len(tail)
-        return [
-            b"\n%c%b\x18%b%b" % (rest + len(number), head, number, tail)
-            for number in map(varint, range(revision, revision + count))
-        ]
+    def parts(self, term: int) -> tuple[bytes, bytes]:
+        """Return what is before and after the revision in the headers of a term; see `columns`."""
+        if term != self._term:
+            self.field(0, term)
+        return self._identity, self._tail
 
     def message(self, revision: int, term: int) -> bytes:
         """Return the bare ResponseHeader."""

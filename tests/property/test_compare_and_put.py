@@ -1,10 +1,11 @@
-"""Planned transactions and the general way: the same answers, events, rows and leases."""
+"""Runs of planned transactions and the general way: the same answers, events, rows and leases."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstore.apply.compare_and_put import plan
 from kvstore.auth.tokens import NO_CREDENTIAL
+from kvstore.wire.columns import swap_replies
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node.applier_parts import LEASE, ApplierParts
 
@@ -37,29 +38,35 @@ def transactions(draw: st.DrawFn) -> pb.TxnRequest:
     request = pb.TxnRequest(compare=[compare], success=[pb.RequestOp(request_put=put)])
     if draw(st.booleans()):
         read = pb.RangeRequest(
-            key=draw(KEYS), revision=draw(st.sampled_from([0, 0, 1])), keys_only=draw(st.booleans())
+            key=draw(KEYS),
+            revision=draw(st.sampled_from([0, 0, 0, 1])),
+            keys_only=draw(st.sampled_from([False, False, False, True])),
         )
         request.failure.append(pb.RequestOp(request_range=read))
     return request
 
 
 @given(st.lists(transactions(), max_size=25), st.sampled_from([0, 1]))
-def test_both_ways_end_the_same(requests: list[pb.TxnRequest], quota_bytes: int) -> None:
-    planned_parts, general_parts = ApplierParts(quota_bytes), ApplierParts(quota_bytes)
-    count = 0
-    for request in requests:
-        planned = plan(request)
-        if planned is None:
-            continue
-        count += 1
-        answers = (
-            planned_parts.applier.compare_and_put(planned, NO_CREDENTIAL),
-            general_parts.applier.txn(request, NO_CREDENTIAL),
-        )
-        assert answers[0] == answers[1]
-        if isinstance(answers[0], bytes):
-            pb.TxnResponse.FromString(answers[0])
-    assert planned_parts.view() == general_parts.view()
+def test_a_run_and_one_by_one(requests: list[pb.TxnRequest], quota_bytes: int) -> None:
+    together, apart = ApplierParts(quota_bytes), ApplierParts(quota_bytes)
+    planned = [(each, shape) for each in requests if (shape := plan(each)) is not None]
+    swaps, values = [swap for _, (swap, _) in planned], [value for _, (_, value) in planned]
+    found = together.applier.swap_run(swaps, values) if planned else None
+    if quota_bytes:
+        assert found is None
+        assert together.view() == ApplierParts(quota_bytes).view()
+    if found is None:
+        return
+    answers = dict(found.refused)
+    left = [at for at in range(len(planned)) if at not in answers]
+    header = together.applier.header_parts()
+    replies = swap_replies(left, bytes(found.outcomes), found.revisions, found.kvs, header)
+    for _, code, response in replies:
+        assert code == 0
+        pb.TxnResponse.FromString(response)
+    expected = [apart.applier.txn(request, NO_CREDENTIAL) for request, _ in planned]
+    assert {**answers, **{at: response for at, _, response in replies}} == dict(enumerate(expected))
+    assert together.view() == apart.view()
 
 
 def test_the_shapes_that_are_planned() -> None:
@@ -76,5 +83,14 @@ def test_the_shapes_that_are_planned() -> None:
         pb.TxnRequest(compare=[absent], success=[put], failure=[put]),
         pb.TxnRequest(compare=[absent], success=[pb.RequestOp()]),
         pb.TxnRequest(compare=[pb.Compare(target=pb.Compare.MOD)], success=[put]),
+        pb.TxnRequest(
+            compare=[absent],
+            success=[put],
+            failure=[pb.RequestOp(request_range=pb.RangeRequest(key=b"k", limit=1))],
+        ),
+        pb.TxnRequest(
+            compare=[absent],
+            success=[pb.RequestOp(request_put=pb.PutRequest(key=b"k", prev_kv=True))],
+        ),
     ):
         assert plan(other) is None

@@ -130,7 +130,10 @@ pub fn txn(operation: u64, request: Message) -> Message {
 pub fn compare_and_swap(key: &[u8], mod_revision: u64, value: &[u8]) -> Message {
     let compare =
         Message::default().number(1, 0).number(2, 2).bytes(3, key).number(6, mod_revision);
-    txn(2, put(key, value)).message(1, compare)
+    // In the order of the fields' numbers, as every library writes.
+    Message::default()
+        .message(1, compare)
+        .message(2, Message::default().message(2, put(key, value)))
 }
 
 /// If the key was last changed at that revision (0: is not there), do; else read it.

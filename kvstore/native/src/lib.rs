@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod grpc;
 mod http;
 mod id_map;
+mod kernels;
 mod python;
 mod rows;
 mod server;

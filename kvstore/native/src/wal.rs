@@ -6,9 +6,11 @@
 //! word = n, or n | (0x80 | padding) << 56 where there is padding
 //! ```
 //!
-//! The crc is CRC-32C over all bodies of the log so far.
+//! The crc is CRC-32C over all bodies of the log so far. The record of a state has kind 3 and its bytes
+//! as the body.
 
 const ENTRY_RECORD: u8 = 2;
+const STATE_RECORD: u8 = 3;
 const HEAD_BYTES_MAX: usize = 8 + 2 + 6 + 11; // word, kind, crc, length of the body
 const ENTRY_HEAD_BYTES_MAX: usize = 4 * 11;
 const PADDING_BYTES_MAX: usize = 7;
@@ -23,7 +25,6 @@ pub struct Entry<'a> {
 
 /// Append the record of an entry to `out`; return the crc after it.
 pub fn append_entry(out: &mut Vec<u8>, entry: &Entry<'_>, crc: u32) -> u32 {
-    out.reserve(HEAD_BYTES_MAX + ENTRY_HEAD_BYTES_MAX + entry.data.len() + PADDING_BYTES_MAX);
     let mut head = [0u8; ENTRY_HEAD_BYTES_MAX];
     let mut end = 0;
     if entry.kind != 0 {
@@ -38,18 +39,28 @@ pub fn append_entry(out: &mut Vec<u8>, entry: &Entry<'_>, crc: u32) -> u32 {
     if !entry.data.is_empty() {
         end = field(&mut head, end, 0x22, entry.data.len() as u64);
     }
-    let head = &head[..end];
-    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, head), entry.data);
+    append_record(out, ENTRY_RECORD, &head[..end], entry.data, crc)
+}
+
+/// Append the record of a state; return the crc after it.
+pub fn append_state(out: &mut Vec<u8>, state: &[u8], crc: u32) -> u32 {
+    append_record(out, STATE_RECORD, state, &[], crc)
+}
+
+/// Append a record whose body is in two parts.
+fn append_record(out: &mut Vec<u8>, kind: u8, head: &[u8], data: &[u8], crc: u32) -> u32 {
+    out.reserve(HEAD_BYTES_MAX + head.len() + data.len() + PADDING_BYTES_MAX);
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, head), data);
 
     let word_at = out.len();
     out.extend_from_slice(&[0; 8]);
     let record_at = out.len();
-    out.extend_from_slice(&[0x08, ENTRY_RECORD, 0x10]);
+    out.extend_from_slice(&[0x08, kind, 0x10]);
     push_varint(out, u64::from(crc));
     out.push(0x1a);
-    push_varint(out, (head.len() + entry.data.len()) as u64);
+    push_varint(out, (head.len() + data.len()) as u64);
     out.extend_from_slice(head);
-    out.extend_from_slice(entry.data);
+    out.extend_from_slice(data);
     let size = out.len() - record_at;
     let padding = size.wrapping_neg() & 7;
     out.resize(out.len() + padding, 0);

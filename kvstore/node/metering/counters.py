@@ -84,10 +84,11 @@ class Counters:
             return True
         return False
 
-    def note_in_batch(self, field: int, succeeded: bool) -> None:  # noqa: FBT001 - on the way of every entry
-        """Count a request that gets its share of the batch's time."""
-        key = (field, succeeded)
-        self._batch[key] = self._batch.get(key, 0) + 1
+    def note_in_batch(self, field: int, succeeded: bool, count: int = 1) -> None:  # noqa: FBT001 - on the way of every entry
+        """Count requests that get their share of the batch's time."""
+        if count:
+            key = (field, succeeded)
+            self._batch[key] = self._batch.get(key, 0) + count
 
     def note_batch(self, took_ns: int, rest: int, rest_field: int) -> bool:
         """Close a batch: rest of its entries succeeded and are not counted yet.

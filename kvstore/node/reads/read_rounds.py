@@ -62,9 +62,9 @@ class ReadRounds:
         """Add a read; its answer is called when it may be answered."""
         self._waiting.append(read)
 
-    def add_get(self, get: Get) -> None:
-        """Add a get."""
-        self._waiting_gets.append(get)
+    def add_gets(self, gets: list[Get]) -> None:
+        """Add gets."""
+        self._waiting_gets += gets
 
     @property
     def is_waiting(self) -> bool:

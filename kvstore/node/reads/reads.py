@@ -81,21 +81,12 @@ class Reads:
             shows_keys=True,
         )
 
-    def add_get(self, call_id: int, context: CallContext, request: pb.RangeRequest) -> None:
-        """Add a Range call that is a get."""
-        get = (call_id, request.key)
-        if context.read_check is not None:
-            self.add(
-                call_id,
-                context,
-                lambda out: answer_gets(self._parts, [get], out),
-                serializable=request.serializable,
-                shows_keys=True,
-            )
-        elif request.serializable:
-            self._gets.append(get)
+    def add_gets(self, gets: list[Get], *, serializable: bool) -> None:
+        """Add Range calls that are gets, of callers that need no permission."""
+        if serializable:
+            self._gets += gets
         else:
-            self._rounds.add_get(get)
+            self._rounds.add_gets(gets)
 
     def add_range_stream(
         self, call_id: int, context: CallContext, request: pb.RangeRequest
@@ -240,6 +231,11 @@ class Reads:
             answer_gets(self._parts, gets, out)
         self._rounds.answer(out)
         counters.note_reads(counters.clock() - began_ns, ranges, refused)
+
+    @property
+    def has_long(self) -> bool:
+        """Whether any read takes several turns."""
+        return bool(self._long or self._streams)
 
     def step(self, backlog: Backlog, out: Outbox) -> bool:
         """Do a slice of the long reads; tell whether any could continue at once."""

@@ -86,6 +86,11 @@ class KeepAlives:
         """Return the open streams."""
         return list(self._streams)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any stream has something to do."""
+        return bool(self._busy)
+
     def __bool__(self) -> bool:
         return bool(self._streams)
 

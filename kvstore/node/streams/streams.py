@@ -54,6 +54,11 @@ class Streams:
             return LEARNER_NOT_SUPPORTED
         return NO_LEADER if needs_leader and parts.raft.lead == NO_NODE else None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether keep-alives wait for something that is to be applied or confirmed."""
+        return self._keep_alives.is_waiting
+
     def close(self, stream_id: int) -> None:
         """Forget a stream whose client went away."""
         if not self._keep_alives.close(stream_id):

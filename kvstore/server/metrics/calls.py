@@ -1,6 +1,6 @@
 """Calls and messages by method and code, counted a batch at a time.
 
-    count_arrivals(inbox) ──► started, received     count_answers(out) ──► handled, sent, durations
+    count_arrivals(columns) ► started, received     count_answers(out) ──► handled, sent, durations
 
 Most turns answer all calls of their batch. Then no call is stored: a few counts over the whole
 batch are enough. Only calls that stay open after their turn are stored, each with its turn.
@@ -26,10 +26,11 @@ from kvstack.component.metrics.histograms import (
     PROMETHEUS_BOUNDS,
     Histogram,
 )
-from kvstore.batch import STORE_IDS, Inbox, Outbox
+from kvstore.batch import STORE_IDS, Inbox, Metadata, Outbox
 from kvstore.errors import Code
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
+from kvstore.wire.columns import tally
 from kvstore.wire.rpc import METHODS, Kind
 
 METHOD_BITS: Final = 8
@@ -45,6 +46,21 @@ _second: Final = itemgetter(1)
 _third: Final = itemgetter(2)
 
 CallTuple = tuple[int, int, bytes]
+Columns = tuple[
+    list[CallTuple],
+    list[tuple[int, int]],
+    list[tuple[int, bytes]],
+    list[int],
+    dict[int, Metadata],
+]
+"""The calls, opened streams, frames, gone ids and metadata of an inbox."""
+
+
+def columns_of(inbox: Inbox) -> Columns:
+    """Return what is counted of an inbox; the node may replace its columns meanwhile."""
+    return inbox.calls, inbox.opened, inbox.frames, inbox.gone, inbox.metadata
+
+
 Stages = tuple[int, ...]
 
 
@@ -143,45 +159,42 @@ class CallCounters:
 
     # Arrivals.
 
-    def count_arrivals(self, inbox: Inbox, now_ns: int, stages: Stages) -> None:
+    def count_arrivals(self, columns: Columns, now_ns: int, stages: Stages) -> None:
         """Count the calls and messages of an inbox; stages: ns spent in each stage so far."""
         self._began_ns = now_ns
         self._stages = stages
-        calls = inbox.calls
+        calls, opened, frames, gone, metadata = columns
         if calls:
             if calls[-1][0] < 0:  # the process's own come last
                 calls = [call for call in calls if _is_counted(call[0])]
             self._batch = calls
             if calls:
                 self._start(calls)
-        if inbox.opened or inbox.frames:
-            self._count_streams(inbox, now_ns)
-        if inbox.gone:
-            self._cancel(inbox.gone, now_ns)
-        if calls or inbox.opened:
-            self._note_versions(inbox, len(calls))
+        if opened or frames:
+            self._count_streams(opened, frames, now_ns)
+        if gone:
+            self._cancel(gone, now_ns)
+        if opened or metadata:
+            self._note_versions(opened, metadata, len(calls))
+        elif calls:
+            self._note_version(_UNKNOWN_VERSION, len(calls), 0)
 
     def _start(self, calls: list[CallTuple]) -> None:
         started, received = self.started, self.received
-        methods = list(map(_second, calls))
-        first, total = methods[0], len(methods)
-        if methods.count(first) == total:
-            self._batch_counts = {first: total}
-            started[first] += total
-            received[first] += total
-        else:
-            self._batch_counts = counts = Counter(methods)
-            for method, count in counts.items():
-                started[method] += count
-                received[method] += count
-        self.received_bytes += sum(map(len, map(_third, calls)))
+        self._batch_counts, size_bytes = tally(calls)
+        for method, count in self._batch_counts.items():
+            started[method] += count
+            received[method] += count
+        self.received_bytes += size_bytes
 
-    def _count_streams(self, inbox: Inbox, now_ns: int) -> None:
-        for stream_id, method in inbox.opened:
+    def _count_streams(
+        self, opened: list[tuple[int, int]], frames: list[tuple[int, bytes]], now_ns: int
+    ) -> None:
+        for stream_id, method in opened:
             if _is_counted(stream_id):
                 self._open_stream(stream_id, method, now_ns)
                 self.started[method] += 1
-        frames, streams = inbox.frames, self._streams
+        streams = self._streams
         counts = Counter(map(_first, frames))
         if not streams.keys() >= counts.keys():
             frames = [frame for frame in frames if frame[0] in streams]
@@ -203,21 +216,20 @@ class CallCounters:
             elif each in self._streams:
                 self._end_stream(each, Code.CANCELED, now_ns)
 
-    def _note_versions(self, inbox: Inbox, calls: int) -> None:
-        metadata = inbox.metadata
-        if not inbox.opened:
+    def _note_versions(
+        self, opened: list[tuple[int, int]], metadata: dict[int, Metadata], calls: int
+    ) -> None:
+        if not opened:
             named = [each.get(_VERSION_KEY, _UNKNOWN_VERSION) for each in metadata.values()]
-            if not named:
-                self._note_version(_UNKNOWN_VERSION, calls, 0)
-                return
             if len(named) == calls and named.count(named[0]) == calls:
                 self._note_version(named[0], calls, 0)
                 return
-        self._note_mixed_versions(inbox, calls)
+        self._note_mixed_versions(opened, metadata, calls)
 
-    def _note_mixed_versions(self, inbox: Inbox, calls: int) -> None:
-        metadata = inbox.metadata
-        ids = [stream_id for stream_id, _ in inbox.opened if _is_counted(stream_id)]
+    def _note_mixed_versions(
+        self, opened_streams: list[tuple[int, int]], metadata: dict[int, Metadata], calls: int
+    ) -> None:
+        ids = [stream_id for stream_id, _ in opened_streams if _is_counted(stream_id)]
         opened = len(ids)
         of_streams = [metadata.get(stream_id, {}) for stream_id in ids]
         streams = Counter(each.get(_VERSION_KEY, _UNKNOWN_VERSION) for each in of_streams)
@@ -250,9 +262,10 @@ class CallCounters:
             replies = [reply for reply in replies if _is_counted(reply[0])]
         if batch or replies:
             self._batch = []
-            if not self._is_all_answered(batch, replies, now_ns):
+            codes, size_bytes = tally(replies)
+            if not self._is_all_answered(batch, codes, now_ns):
                 self._count_mixed(batch, replies, now_ns)
-            self.sent_bytes += sum(map(len, map(_third, replies)))
+            self.sent_bytes += size_bytes
         if out.responses:
             self._pages.update([each[0] for each in out.responses if each[3] is None])
         if out.deliveries:
@@ -262,11 +275,12 @@ class CallCounters:
             if stream_id in self._streams:
                 self._end_stream(stream_id, code, now_ns)
 
-    def _is_all_answered(
-        self, batch: list[CallTuple], replies: list[tuple[int, int, bytes]], now_ns: int
-    ) -> bool:
-        """Count a turn whose replies answer exactly its batch, all of them OK and none slow."""
-        if self._open or len(batch) != len(replies) or any(map(_second, replies)):
+    def _is_all_answered(self, batch: list[CallTuple], codes: dict[int, int], now_ns: int) -> bool:
+        """Count a turn whose replies answer exactly its batch, all of them OK and none slow.
+
+        codes: how many replies have each code.
+        """
+        if self._open or codes != {0: len(batch)}:
             return False
         took_ns = now_ns - self._began_ns
         if took_ns > self._slow_ns:

@@ -205,7 +205,7 @@ SERVER: Final[tuple[F, ...]] = (
     F("etcd_server_proposals_applied_total", _GAUGE, "The total number of consensus proposals applied.", lambda r: r.parts.raft.applied),
     F("etcd_server_proposals_committed_total", _GAUGE, "The total number of consensus proposals committed.", lambda r: r.parts.raft.committed),
     F("etcd_server_proposals_failed_total", _COUNTER, "The total number of failed proposals seen.", lambda r: r.parts.counters.failed_proposals),
-    F("etcd_server_proposals_pending", _GAUGE, "The current number of pending proposals to commit.", lambda r: len(r.parts.replication.pending.by_index)),
+    F("etcd_server_proposals_pending", _GAUGE, "The current number of pending proposals to commit.", lambda r: r.parts.replication.pending.placed_count),
     F("etcd_server_quota_backend_bytes", _GAUGE, "Current backend storage quota size in bytes.", _quota),
     F("etcd_server_range_duration_seconds", _HISTOGRAM, "The latency distributions of txn.Range", _ranges),
     F("etcd_server_read_indexes_failed_total", _COUNTER, "The total number of failed read indexes seen.", lambda r: r.parts.counters.failed_reads),

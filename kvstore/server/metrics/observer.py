@@ -16,7 +16,7 @@ from kvstack.component.units import SECOND_NS
 from kvstore.batch import Inbox, Outbox
 from kvstore.node.metering.rate_limiter import RateLimiter
 from kvstore.node.parts import Parts
-from kvstore.server.metrics.calls import CallCounters, SlowCalls, Stages
+from kvstore.server.metrics.calls import CallCounters, Columns, SlowCalls, Stages, columns_of
 from kvstore.server.metrics.gatherer import Gatherer
 from kvstore.server.metrics.slow_requests import SlowRequests
 from kvstore.server.metrics.sources import Disk, MetricSources, ObserverCounters
@@ -50,7 +50,7 @@ class MetricsObserver:
         self._slow_commit_ns = slow_request_ns
         self._rate_limiter = RateLimiter()
         self._turn_ns = 0  # when the last turn began
-        self._inbox: Inbox | None = None  # of a turn whose answers are not sent yet
+        self._columns: Columns | None = None  # of a turn whose answers are not sent yet
         self._stages_before: Stages = ()
         self._lead = 0
         self._sync_ns = disk.wal.sync_ns
@@ -62,7 +62,7 @@ class MetricsObserver:
         self.sources = MetricSources(parts, disk, self._calls, clock, self._counters)
 
     def on_inbox(self, inbox: Inbox) -> None:
-        """Keep the inbox of a turn that begins."""
+        """Keep the columns of the inbox of a turn that begins."""
         now_ns = self._clock_ns()
         raft = self._parts.raft
         lead = raft.lead
@@ -73,22 +73,15 @@ class MetricsObserver:
         elif raft.is_leader and not raft.is_only_voter:
             self._check_heartbeat(now_ns)
         self._turn_ns = now_ns
-        # A copy of the columns: the node defers some calls and adds them to a later inbox.
-        self._inbox = Inbox(
-            calls=inbox.calls,
-            opened=inbox.opened,
-            frames=inbox.frames,
-            gone=inbox.gone,
-            metadata=inbox.metadata,
-        )
+        self._columns = columns_of(inbox)
         self._stages_before = self._stages()
 
     def on_sent(self, out: Outbox) -> None:
         """Count what the turn has sent."""
         now_ns = self._clock_ns()
-        if self._inbox is not None:
-            self._calls.count_arrivals(self._inbox, self._turn_ns, self._stages_before)
-            self._inbox = None
+        if self._columns is not None:
+            self._calls.count_arrivals(self._columns, self._turn_ns, self._stages_before)
+            self._columns = None
         answered = self.take_answered()
         self._calls.count_answers(out if answered is None else _joined(out, answered), now_ns)
         disk = self._disk

@@ -39,7 +39,7 @@ def take_view(sources: MetricSources) -> Json:
         "term": raft.term,
         "committed": raft.committed,
         "applied": raft.applied,
-        "pending": len(parts.replication.pending.by_index),
+        "pending": parts.replication.pending.placed_count,
         "members": _members(sources),
         "alarms": [
             {"member": f"{member:x}", "alarm": _alarm_name(kind)}

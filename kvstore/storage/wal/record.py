@@ -98,12 +98,16 @@ def encode_records(kind: int, bodies: Iterable[bytes], crc: int) -> tuple[bytes,
     return b"".join(frames), crc
 
 
-def encode_entries(entries: Sequence[Entry], crc: int) -> tuple[bytes, int]:
-    """Return (the frames of the entries' records, the crc after the last).
+def encode_entries(entries: Sequence[Entry], state: bytes, crc: int) -> tuple[bytes, int]:
+    """Return (the frames of the records of entries and, unless empty, of a state, the last crc).
 
     The native crate has the same function (kvstore/native/src/wal.rs); tests compare the two.
     """
-    return encode_records(ENTRY, map(encode_entry, entries), crc)
+    frames, crc = encode_records(ENTRY, map(encode_entry, entries), crc)
+    if state:
+        frame, crc = encode_records(STATE, (state,), crc)
+        frames += frame
+    return frames, crc
 
 
 def encode_crc(crc: int) -> bytes:

@@ -98,7 +98,7 @@ class Wal:
         self._last_index = 0
         self._refusal: str | None = None
         # May be replaced by a faster function that returns the same bytes.
-        self.encode_entries: Callable[[list[Entry], int], tuple[bytes, int]] = encode_entries
+        self.encode_entries: Callable[[list[Entry], bytes, int], tuple[bytes, int]] = encode_entries
         self.tail_path = Path()
         self.tail_offset = 0
         self.written_bytes = 0
@@ -384,14 +384,12 @@ class Wal:
         if entries and self.tail_offset + NEAR_END_BYTES > self._segment_bytes:
             self._cut_before(entries)
         data = self._take_unwritten_state()
-        crc = self._crc
-        if entries:
-            records, crc = self.encode_entries(list(entries), crc)
-            data += records
+        crc, state = self._crc, b""
         if hard_state is not None and hard_state != EMPTY_HARD_STATE:
-            record, crc = encode_records(STATE, (encode_hard_state(hard_state),), crc)
-            data += record
-            self._hard_state = hard_state
+            self._hard_state, state = hard_state, encode_hard_state(hard_state)
+        if entries or state:
+            records, crc = self.encode_entries(list(entries), state, crc)
+            data = data + records if data else records
         if data:
             self._write(data)
             self._crc = crc

@@ -15,6 +15,7 @@ from kvstore.node.disk_budget import (
     ROW_BYTES,
     DiskBudget,
 )
+from kvstore.node.waiters import PlainRun
 from kvstore.raft.model import Entry
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -119,6 +120,21 @@ def test_what_was_admitted_counts_until_it_is_on_disk(member: Member) -> None:
     member.commit()
     member.harness.turn()
     assert not member.is_refused(rpc.DELETE_RANGE, other)
+
+
+def test_nothing_is_measured_while_a_run_of_writes_is_under_way(member: Member) -> None:
+    parts = member.harness.parts
+    member.commit()
+    budget = DiskBudget(parts)
+    budget.begin_turn()
+    size_bytes = 1 << 19
+    parts.replication.pending.runs.append(PlainRun(Field.PUT, [1], [b""], [b"k"], [b""]))
+    assert budget.admits(Field.PUT, b"", size_bytes)
+    budget.begin_turn()
+    assert not budget.admits(Field.PUT, b"", size_bytes)
+    parts.replication.pending.runs.clear()
+    budget.begin_turn()
+    assert budget.admits(Field.PUT, b"", size_bytes)
 
 
 def test_the_log_keeps_some_for_alarms_and_for_itself(member: Member) -> None:

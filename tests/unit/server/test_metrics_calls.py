@@ -5,7 +5,7 @@ import pytest
 from kvstore.batch import Inbox, Outbox
 from kvstore.errors import Code
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
-from kvstore.server.metrics.calls import CallCounters, SlowCalls
+from kvstore.server.metrics.calls import CallCounters, SlowCalls, columns_of
 from kvstore.wire import rpc
 
 SLOW_NS = 100
@@ -22,7 +22,7 @@ class Watched:
     def turn(
         self, inbox: Inbox, out: Outbox | None = None, *, begin_ns: int = 0, end_ns: int = 10
     ) -> None:
-        self.calls.count_arrivals(inbox, begin_ns, BEFORE)
+        self.calls.count_arrivals(columns_of(inbox), begin_ns, BEFORE)
         self.calls.count_answers(out or Outbox(), end_ns)
 
 

@@ -215,8 +215,11 @@ def test_entries_of_older_writers_with_all_zeros_are_read() -> None:
         ),
         max_size=20,
     ),
+    st.binary(max_size=30),
     st.integers(0, 2**32 - 1),
 )
-def test_the_native_twin_writes_the_same_bytes(entries: list[Entry], crc: int) -> None:
+def test_the_native_twin_writes_the_same_bytes(
+    entries: list[Entry], state: bytes, crc: int
+) -> None:
     assert crate.encode_entries is not None
-    assert crate.encode_entries(entries, crc) == encode_entries(entries, crc)
+    assert crate.encode_entries(entries, state, crc) == encode_entries(entries, state, crc)

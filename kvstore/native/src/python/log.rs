@@ -5,11 +5,13 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::wal;
 
-/// Records of the log for entries (type, term, index, data), and the crc after the last.
+/// Records of the log for entries (type, term, index, data) and then for a state, unless it is empty, and
+/// the crc after the last.
 #[pyfunction]
 pub fn encode_entries<'py>(
     py: Python<'py>,
     entries: &Bound<'py, PyList>,
+    state: &[u8],
     crc: u32,
 ) -> PyResult<(Bound<'py, PyBytes>, u32)> {
     let mut out = Vec::with_capacity(entries.len() * 512);
@@ -24,6 +26,9 @@ pub fn encode_entries<'py>(
             data: data.as_bytes(),
         };
         crc = wal::append_entry(&mut out, &parts, crc);
+    }
+    if !state.is_empty() {
+        crc = wal::append_state(&mut out, state, crc);
     }
     Ok((PyBytes::new(py, &out), crc))
 }

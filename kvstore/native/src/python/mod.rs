@@ -3,6 +3,7 @@
 pub mod client;
 pub mod decoder;
 pub mod http_server;
+pub mod kernels;
 pub mod log;
 pub mod module;
 mod options;

@@ -4,7 +4,7 @@
 pub mod kvstore_native {
     /// The number in kvstack/component/crate.py: raise both when an interface to Python changes.
     #[pymodule_export]
-    const ABI: u32 = 1;
+    const ABI: u32 = 2;
 
     #[pymodule_export]
     use crate::python::client::Client;
@@ -12,6 +12,8 @@ pub mod kvstore_native {
     use crate::python::decoder::Decoder;
     #[pymodule_export]
     use crate::python::http_server::{Head, HttpServer};
+    #[pymodule_export]
+    use crate::python::kernels::{Kernels, PlainCalls};
     #[pymodule_export]
     use crate::python::log::encode_entries;
     #[pymodule_export]
