@@ -362,6 +362,9 @@ def test_a_node_is_cordoned_drained_and_its_load_shown(cluster: Cluster, page: P
     page.until("document.querySelector('#usage svg')")
     click(page, "Cordon", "#actions")
     click(page, "Uncordon", "#actions")
+    # The button is Cordon again once the node has been uncordoned, not before.
+    page.until("[...document.querySelectorAll('#actions button')].some("
+               "(each) => each.textContent.trim() === 'Cordon')")  # fmt: skip
     click(page, "Drain…", "#actions")
     shows(page, "nobody would make it again", "#evicted")
     page.run("document.getElementById('alone').click()")

@@ -42,8 +42,9 @@ print(urllib.request.urlopen(request, context=trusted, timeout=30).status)
 GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=30).status)"
 CONNECT = """
 import socket, sys
+limit_s = float(sys.argv[3]) if len(sys.argv) > 3 else 30
 try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=limit_s)
     print("connected")
 except OSError as error:
     print(type(error).__name__)
