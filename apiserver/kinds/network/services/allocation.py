@@ -95,8 +95,7 @@ def allocate_create(obj: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allo
 
 def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
     """Give a changed Service what it needs more, and take what it needs no longer."""
-    spec, old_spec = new["spec"], old["spec"]
-    fill_stored(old, pools.families[0])
+    spec, old_spec = new["spec"], _filled_spec(old, pools)
     _keep_allocated(spec, old_spec)
     _join_cluster_ips(spec, old_spec)
     write = _Write(new, old_spec, pools, is_dry_run=is_dry_run)
@@ -109,8 +108,7 @@ def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = Fals
 
 def release_all(obj: Obj, pools: Pools) -> Allocation:
     """Take back all that a deleted Service has."""
-    fill_stored(obj, pools.families[0])
-    spec: Spec = obj["spec"]
+    spec = _filled_spec(obj, pools)
     allocation = Allocation(pools.port_claims(is_dry_run=False))
     if not is_external_name(spec) and cluster_ips(spec)[:1] != [NONE]:
         allocation.released_addresses.extend(map(_canonical, cluster_ips(spec)))
@@ -119,6 +117,13 @@ def release_all(obj: Obj, pools: Pools) -> Allocation:
     if needs_health_check(spec) and spec.get("healthCheckNodePort"):
         allocation.ports.release(spec["healthCheckNodePort"])
     return allocation
+
+
+def _filled_spec(stored: Obj, pools: Pools) -> Spec:
+    """Return the spec of a stored Service, which others read too, with all its fields."""
+    spec: Spec = {**stored["spec"]}
+    fill_stored({**stored, "spec": spec}, pools.families[0])
+    return spec
 
 
 def fill_stored(obj: Obj, primary_family: str) -> None:

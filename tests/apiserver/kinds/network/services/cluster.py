@@ -58,6 +58,8 @@ def stored(given: Pools = DUAL, /, **spec: Any) -> Obj:
 
 def update(old: Obj, patch: Obj, given: Pools = DUAL) -> tuple[Obj, Allocation]:
     """Return a Service with a patch of its spec, and what that claims and releases."""
-    new = patched(old, {"spec": patch})
+    new, kept = patched(old, {"spec": patch}), deepcopy(old)
     default(new)
-    return new, allocate_update(new, patched(old, {}), given)
+    allocation = allocate_update(new, old, given)
+    assert old == kept, "others read what is stored"
+    return new, allocation

@@ -408,6 +408,20 @@ def test_all_is_released() -> None:
     assert release_all(stored(clusterIP="None"), DUAL).released_addresses == []
 
 
+def test_a_service_of_an_older_version_is_changed_and_released() -> None:
+    """It has no lists of addresses and families; what is stored stays as it is."""
+    old = stored()
+    for each in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        del old["spec"][each]
+    new, allocation = update(old, {"sessionAffinity": "ClientIP"})
+    assert new["spec"]["clusterIPs"] == [old["spec"]["clusterIP"]]
+    assert new["spec"]["ipFamilies"] == ["IPv4"]
+    assert allocation.ports.claimed == []
+    before = dict(old["spec"])
+    assert release_all(old, DUAL).released_addresses == [old["spec"]["clusterIP"]]
+    assert old["spec"] == before
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
