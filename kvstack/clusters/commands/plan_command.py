@@ -54,6 +54,8 @@ FAILED: Final = 2
 FAILED_ON: Final = 3
 OUTPUTS: Final = ("table", "json", "yaml", "markdown")
 _KUSTOMIZE_S: Final = 120.0
+_NAME: Final = "plan"
+"""Of its directory among those of forks."""
 _HORIZON_S_MAX: Final = 86_400.0
 
 
@@ -104,9 +106,13 @@ def _plan(line: CommandLine, command: Sequence[str] | None, shown: Terminal) -> 
     contents = asyncio.run(source.open().read(options, shown))
     left_out += contents.left_out
     log = open_logger(("stderr",), "error", "console")
+    line.registry.forks()  # what a plan left that was killed is removed
+    reserved = line.registry.reserve("", _NAME)
     try:
-        result = run_plan(contents, change, PlanSettings(horizon_s, fork), log, shown)
+        settings = PlanSettings(horizon_s, fork)
+        result = run_plan(contents, change, settings, reserved.directory, log, shown)
     finally:
+        reserved.give_up()
         log.close()
     report = report_of(result)
     printers = {

@@ -5,11 +5,13 @@
 While it runs, the fork's time goes on when nobody there has anything to do, RATE times as fast as
 real time, since the command waits in real time. A command that waits for what will not come is
 stopped: one whose evictions are refused while nothing changes any more, and one that takes longer
-than its limit.
+than its limit. One whose plan is killed gets SIGTERM from the kernel.
 """
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
 import sys
 import time
@@ -24,6 +26,13 @@ from kvstack.clusters.plan.writes import Write, Writes
 
 RATE: Final = 60.0
 LIMIT_S: Final = 600.0
+_ENDS_WITH_PLAN: Final = """\
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):  # or it has ended already
+    os.execv(sys.argv[2], sys.argv[3:])
+"""
 _LOOK_S: Final = 10.0
 """In the fork's time."""
 _REFUSALS: Final = 2
@@ -51,8 +60,12 @@ class CommandChange(Change):
     async def make(self, site: Site) -> Outcome:
         environ = {k: v for k, v in self._environ.items() if k not in _CLUSTER_VARIABLES}
         environ["KUBECONFIG"] = str(site.kubeconfig)
+        program = shutil.which(self._command[0], path=environ.get("PATH"))
+        if program is None:
+            raise PlanError(f"{self._command[0]}: {os.strerror(errno.ENOENT)}")
         try:
             process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-c", _ENDS_WITH_PLAN, str(os.getpid()), program),
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),

@@ -1,6 +1,6 @@
 """Makes a change on a fork in virtual time, and returns what there was before and after.
 
-    result = run_plan(contents, change, PlanSettings(), log)
+    result = run_plan(contents, change, PlanSettings(), directory, log, progress)
 
     fork ──► rests ──► before ──► the change ──► rests ──► after
 
@@ -11,7 +11,6 @@ own, in the caller's thread; nothing of the fork is left.
 
 import asyncio
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -77,18 +76,21 @@ class PlanResult(NamedTuple):
 
 
 def run_plan(
-    contents: Contents, change: Change, settings: PlanSettings, log: Logger, progress: Progress
+    contents: Contents,
+    change: Change,
+    settings: PlanSettings,
+    directory: Path,
+    log: Logger,
+    progress: Progress,
 ) -> PlanResult:
     """Make a change on a fork of contents; raises ComponentError.
 
+    directory: for the fork's keys and kubeconfigs, which nobody else may enter.
     SIGTERM ends it as SIGINT does: with KeyboardInterrupt, once nothing is left of it.
     """
     line = Timeline(AT_ONCE, real_s=time.monotonic())
-    with (
-        tempfile.TemporaryDirectory(prefix="kvstack-plan-") as directory,
-        asyncio.Runner(loop_factory=partial(VirtualLoop, line)) as runner,
-    ):
-        run = _Run(contents, change, settings, Path(directory), log, progress)
+    with asyncio.Runner(loop_factory=partial(VirtualLoop, line)) as runner:
+        run = _Run(contents, change, settings, directory, log, progress)
         try:
             return runner.run(run.result())
         except asyncio.CancelledError:

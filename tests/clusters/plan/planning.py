@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from typing_extensions import override
@@ -32,7 +33,9 @@ def contents_of(path: Path) -> Contents:
 
 def plan(contents: Contents, change: Change, settings: PlanSettings = SETTINGS) -> PlanResult:
     """Return what comes of a change."""
-    return run_plan(contents, change, settings, LineLogger([], "fatal"), Silent())
+    with TemporaryDirectory() as directory:
+        log = LineLogger([], "fatal")
+        return run_plan(contents, change, settings, Path(directory), log, Silent())
 
 
 def at_rest(contents: Contents) -> Contents:

@@ -105,8 +105,13 @@ class User:
             check=False,
         )
         assert done.returncode == code, (done.stdout, done.stderr)
-        assert list((self.directory / "tmp").iterdir()) == []  # nothing stays
+        assert self.left() == []
         return done
+
+    def left(self) -> list[Path]:
+        """Return what is there of forks and plans, and temporary files."""
+        forks = self.directory / "run" / "kvstack" / "forks"
+        return [*(self.directory / "tmp").iterdir(), *(p for p in forks.iterdir() if p.is_dir())]
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +230,8 @@ def test_a_command_reaches_the_fork_alone(user: User) -> None:
     assert "the command ended with exit code 1" in failed.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_plan_that_is_ended_leaves_nothing(user: User, number: signal.Signals) -> None:
+def begin(user: User) -> "tuple[subprocess.Popen[str], str]":
+    """Run a plan of a command that takes long; return it and the id of the command's process."""
     sign = user.directory / "begun"
     script = f"echo $$ > {sign}; exec sleep 600"
     process = subprocess.Popen(
@@ -237,9 +242,25 @@ def test_a_plan_that_is_ended_leaves_nothing(user: User, number: signal.Signals)
         text=True,
     )
     wait_for(lambda: sign.exists() and sign.read_text().strip(), timeout_s=TIMEOUT_S)
+    return process, sign.read_text().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_plan_that_is_ended_leaves_nothing(user: User, number: signal.Signals) -> None:
+    process, command = begin(user)
     process.send_signal(number)
     _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert errors.endswith("interrupted\n")
-    assert not Path(f"/proc/{sign.read_text().strip()}").exists()
-    assert list((user.directory / "tmp").iterdir()) == []
+    assert not Path(f"/proc/{command}").exists()
+    assert user.left() == []
+
+
+def test_what_a_plan_leaves_that_was_killed_is_removed_by_the_next_command(user: User) -> None:
+    process, command = begin(user)
+    process.kill()
+    process.communicate(timeout=TIMEOUT_S)
+    wait_for(lambda: not Path(f"/proc/{command}").exists())
+    assert user.left() != []
+    subprocess.run([*KVSTACK, "get", "forks"], env=user.environment, check=True)
+    assert user.left() == []
