@@ -216,17 +216,24 @@ def test_cve_2021_25740_endpoints_are_not_everybodys() -> None:
 # Nobody grants more than they have.
 
 
-def test_roles_that_grant_more(target: Target) -> None:
-    """By create, update, patch, apply and as a dry run."""
+@pytest.fixture(scope="module")
+def grants(target: Target) -> str:
+    """The path of a namespace whose roles and bindings bob keeps, and has a role `own`."""
     path = namespace(target, "grants")
+    group, verbs = "rbac.authorization.k8s.io", ["get", "list", "create", "update", "patch"]
+    less = {"apiGroups": [group], "resources": ["roles", "rolebindings"]}
+    allow(target, "keeper", {**less, "verbs": [*verbs, "delete"]}, "grants")
+    empty: dict[str, Any] = {"metadata": {"name": "own"}, "rules": []}
+    target.create(f"{RBAC}/namespaces/grants/roles", empty, token=BOB)
+    return path
+
+
+def test_roles_that_grant_more(target: Target, grants: str) -> None:
+    """By create, update, patch, apply and as a dry run."""
     rule = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["*"]}
-    less = {"apiGroups": [rule["apiGroups"][0]], "resources": ["roles", "rolebindings"]}
-    verbs = ["get", "list", "create", "update", "patch", "delete"]
-    allow(target, "keeper", {**less, "verbs": verbs}, "grants")
     roles = f"{RBAC}/namespaces/grants/roles"
     wide = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     empty: dict[str, Any] = {"metadata": {"name": "own"}, "rules": []}
-    target.create(roles, empty, token=BOB)
     for granted in (wide, rule):
         full = {**empty, "rules": [granted]}
         typed = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", **full}
@@ -248,9 +255,10 @@ def test_roles_that_grant_more(target: Target) -> None:
             reply = target.ask(method, place, body, token=BOB, content_type=kind)
             assert reply.code == 403, (method, place, reply)
             assert b"attempting to grant RBAC permissions not currently held" in reply.body
-    assert target.ask("GET", f"{path}/secrets", token=BOB).code == 403
+    assert target.ask("GET", f"{grants}/secrets", token=BOB).code == 403
 
 
+@pytest.mark.usefixtures("grants")
 def test_bindings_to_more(target: Target) -> None:
     """Nor by binding a role that others made, or one that does not exist yet."""
     bindings = f"{RBAC}/namespaces/grants/rolebindings"

@@ -8,6 +8,7 @@ equal seeds make equal histories wherever they are played (leases' ids included)
 
 import random
 from collections.abc import Sequence
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -48,7 +49,7 @@ class Store:
         """Start a server stream."""
         method = rpc.METHODS[method_id]
         start: grpc.UnaryStreamMultiCallable[Message, Any] = self.channel.unary_stream(
-            method.path, Message.SerializeToString, method.response.FromString
+            method.path, methodcaller("SerializeToString"), method.response.FromString
         )
         return start(request)
 
