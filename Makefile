@@ -45,7 +45,7 @@ test: $(VENV)/.dev check  ## all checks and tests; with cargo those of the crate
 	@if test "$(strip $(NATIVE))" = 0 || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then \
 	  echo "the crate's own tests are left out: NATIVE=0, or no cargo with clippy and rustfmt"; \
 	else $(MAKE) --no-print-directory native; fi
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
 
 test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Python found, each in a .venv of its own
 	@for python in $$({ packaging/fastest-python.sh; packaging/fastest-python.sh newest; } | sort -u); do \

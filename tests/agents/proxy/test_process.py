@@ -39,8 +39,17 @@ def command(here: Cluster, *flags: str) -> list[str]:
 def proxy(here: Cluster, log: Path, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("wb") as file:
         process = subprocess.Popen(command(here, *flags), stderr=file)
+
+    def is_healthy() -> bool:
+        assert process.poll() is None, "it has ended"
+        return here.status("http://127.0.0.1:10256/healthz") == 200
+
     try:
-        eventually(lambda: here.status("http://127.0.0.1:10256/healthz") == 200)
+        try:
+            eventually(is_healthy)
+        except AssertionError as error:
+            error.add_note(log.read_text()[-5000:])
+            raise
         yield process
     finally:
         process.kill()
