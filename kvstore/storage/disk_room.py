@@ -44,8 +44,12 @@ class DiskRoom:
 
     @property
     def is_short(self) -> bool:
-        """Whether there was too little space at the last check, or the log has got none since."""
-        return bool(self.shortage) or self._wal.preallocation_error is not None
+        """Whether there was too little space at the last check, or log or database got none since.
+
+        A fast client would else use up what is kept back before the next check.
+        """
+        has_room = self._backend.has_room and self._wal.preallocation_error is None
+        return bool(self.shortage) or not has_room
 
     @property
     def log_bytes(self) -> int:

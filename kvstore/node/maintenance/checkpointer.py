@@ -26,7 +26,9 @@ from kvstore.node.parts import Parts
 from kvstore.raft.model import ConfState
 from kvstore.types import MIN_CLUSTER_VERSION
 
-COMMIT_BYTES_MAX: Final = 32 << 20  # half of what the disk keeps back for the database
+# Of what the disk keeps back for the database (64 MiB), one step may be used before it is found to
+# be full, and then a commit and the one that is under way: deletes are to have room after that.
+COMMIT_BYTES_MAX: Final = 8 << 20
 ALONE_ENTRIES: Final = 500  # kept in memory where there is no other member
 TRIM_ENTRIES: Final = 64  # dropped from memory a turn, besides twice those that came
 TRIM_BYTES: Final = 16 << 20

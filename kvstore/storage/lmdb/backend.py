@@ -119,6 +119,11 @@ class LmdbBackend(LmdbTables):
             self._extend_ahead(ahead)
         return ahead.shortage
 
+    @property
+    def has_room(self) -> bool:
+        """Whether what is kept back was complete at the last commit, or is again."""
+        return self._ahead is None or not self._ahead.shortage
+
     def room_bytes(self) -> int:
         """Return by how much the rows may grow into space that is kept back, as of the last commit.
 

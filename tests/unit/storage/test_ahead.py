@@ -3,16 +3,32 @@
 import errno
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Table
 from kvstore.storage import allocation
+from kvstore.storage.disk_room import DiskRoom
 from kvstore.storage.lmdb import ahead as ahead_module
 from kvstore.storage.lmdb.ahead import AHEAD_BYTES, STEP_BYTES, AheadBlocks
 from kvstore.storage.lmdb.backend import LmdbBackend
 
+if TYPE_CHECKING:
+    from kvstore.storage.wal.wal import Wal
+
 BLOCK_BYTES = 512
+
+
+class Log:
+    """A log that has its next segment."""
+
+    preallocation_error = None
+    keeps_next = False
+
+    def make_room(self) -> str:
+        return ""
 
 
 @pytest.fixture
@@ -92,5 +108,24 @@ def test_a_database_that_grows_extends_its_reserve(tmp_path: Path, file: Path) -
     while not backend.step_defragment():
         pass
     assert allocated_bytes(data) >= (32 << 20) + AHEAD_BYTES
+    backend.close()
+    assert file.exists()
+
+
+def test_a_reserve_that_is_not_complete_is_known_with_the_commit(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only at the next check of the disk: a fast client would use up what is left till then."""
+    backend = LmdbBackend(tmp_path / "state")
+    backend.keep_ahead()
+    room = DiskRoom(tmp_path, cast("Wal", Log()), backend, LineLogger([], "fatal"))
+    monkeypatch.setattr(ahead_module, "reserve", full)
+    backend.put(Table.META, b"k", bytes(2 * STEP_BYTES))
+    assert not room.is_short
+    backend.commit()
+    assert room.is_short
+    monkeypatch.undo()
+    assert not room.check()
+    assert not room.is_short
     backend.close()
     assert file.exists()
