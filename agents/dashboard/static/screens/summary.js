@@ -1,8 +1,8 @@
 // What an object is, who owns it and what it owns, how it does, what happened to it.
 
 import { ApiError } from "../server/connection.js";
-import { EVENTS, isSame, kindOf, NODES, pathOf, PODS } from "../server/kinds.js";
-import { list } from "../server/lists.js";
+import { latestEvents, timeOf } from "../server/events.js";
+import { isSame, kindOf, NODES, pathOf, PODS } from "../server/kinds.js";
 import { copies, el, fill, quiet, section, table, toned } from "../parts/elements.js";
 import { short } from "../text/plain.js";
 import { age } from "../text/times.js";
@@ -10,7 +10,6 @@ import { tone } from "../text/tone.js";
 import { withoutSecrets } from "../text/yaml.js";
 import { podsOf } from "./pods_of.js";
 import { usage } from "./usage.js";
-import { timeOf } from "./warnings.js";
 
 const OWNERS_MAX = 8;
 const EVENTS_MAX = 50;
@@ -202,29 +201,17 @@ async function chain(app, metadata) {
 
 async function showEvents(app, place, object, signal) {
   const { namespace, uid, name } = object.metadata;
-  const kept = [];
+  let kept;
   // Events of nodes name the node in the place of its uid.
   const selector =
     object.kind === "Node" ? `involvedObject.kind=Node,involvedObject.name=${name}` : `involvedObject.uid=${uid}`;
   try {
-    await list(
-      app.server,
-      pathOf(EVENTS, namespace),
-      { fieldSelector: selector },
-      {
-        signal,
-        onPage: (page) => {
-          kept.push(...page.items);
-          return kept.length < READ_MAX;
-        },
-      },
-    );
+    kept = await latestEvents(app.server, namespace, selector, { max: READ_MAX, signal });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(place, el("h2", {}, "Events"), quiet(error.message));
     return;
   }
-  kept.sort((a, b) => Date.parse(timeOf(b)) - Date.parse(timeOf(a)));
   fill(
     place,
     el("h2", {}, "Events"),

@@ -1,8 +1,8 @@
 // The newest warnings.
 
 import { ApiError } from "../server/connection.js";
-import { EVENTS, kindOf, pathOf } from "../server/kinds.js";
-import { list } from "../server/lists.js";
+import { latestEvents, timeOf } from "../server/events.js";
+import { kindOf } from "../server/kinds.js";
 import { fill, quiet, section, table, toned } from "../parts/elements.js";
 import { short } from "../text/plain.js";
 import { age } from "../text/times.js";
@@ -11,32 +11,15 @@ const SHOWN_MAX = 15;
 const READ_MAX = 2000;
 const MESSAGE_MAX = 400;
 
-/** Return when an event happened last. */
-export function timeOf(event) {
-  return event.series?.lastObservedTime || event.lastTimestamp || event.eventTime || event.metadata.creationTimestamp;
-}
-
 export async function warnings(app, place, signal) {
-  const kept = [];
+  let kept;
   try {
-    await list(
-      app.server,
-      pathOf(EVENTS, app.route.namespace),
-      { fieldSelector: "type=Warning" },
-      {
-        signal,
-        onPage: (page) => {
-          kept.push(...page.items);
-          return kept.length < READ_MAX;
-        },
-      },
-    );
+    kept = await latestEvents(app.server, app.route.namespace, "type=Warning", { max: READ_MAX, signal });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(place, quiet(`events: ${error.message}`));
     return;
   }
-  kept.sort((a, b) => Date.parse(timeOf(b)) - Date.parse(timeOf(a)));
   fill(
     place,
     section(
