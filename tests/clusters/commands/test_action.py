@@ -87,6 +87,9 @@ def test_what_gets_stuck_fails_the_step(place: Path) -> None:
     done = run("plan", place, files="none.yaml", source="cluster.yaml")
     assert done.returncode == 2
     assert "none.yaml" in done.stderr
+    done = run("plan", place, files="many.yaml", source="--allow-outbound")
+    assert done.returncode == 2
+    assert "--allow-outbound: it begins as a flag does" in done.stderr
 
 
 def test_nothing_is_installed_if_no_package_is_named(place: Path) -> None:
