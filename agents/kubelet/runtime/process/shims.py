@@ -134,27 +134,13 @@ def _peer(writer: asyncio.StreamWriter) -> int:
     return int(pid)
 
 
-def _connected(directory: Path) -> socket.socket:
-    """Connect with a container's program; raises OSError."""
-    connection = socket.socket(socket.AF_UNIX)
-    folder = -1
-    try:
-        folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-        # A socket's address is short; the descriptor stands for the long path.
-        connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        if folder >= 0:
-            os.close(folder)
-    return connection
-
-
 async def ask(directory: Path, request: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:  # noqa: ANN401
     """Send a request to a container's program; return reader and writer; raises OSError."""
-    connection = _connected(directory)
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    connection = socket.socket(socket.AF_UNIX)
     try:
+        # A socket's address is short; the descriptor stands for the long path.
+        connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")
         line = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(connection, [line], list(descriptors))
         if sent < len(line):
@@ -164,6 +150,8 @@ async def ask(directory: Path, request: dict[str, Any], descriptors: Sequence[in
     except BaseException:
         connection.close()
         raise
+    finally:
+        os.close(folder)
 
 
 def probe() -> None:
