@@ -47,6 +47,9 @@ class Kernels:
     def get_replies(
         self, gets: list[tuple[int, bytes]], kvs: list[bytes | None], header: bytes
     ) -> list[tuple[int, int, bytes]]: ...
+    def join_messages(
+        self, head: bytes, tail: bytes, middles: Sequence[bytes], block_bytes_max: int
+    ) -> list[bytes]: ...
     def tally(self, tuples: list[tuple[int, int, bytes]]) -> tuple[dict[int, int], int]: ...
 
 class PlainCalls:
