@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from kvstack.component import crate
 from kvstack.component.clock import SystemClock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.batch import Inbox
@@ -42,6 +43,8 @@ def member(data_dir: Path, files: Files) -> Iterator[tuple[Node, Parts]]:
         is_new=True,
     )
     booted = boot(paths, founding, logger, files=files)
+    if crate.encode_entries is not None:
+        booted.wal.encode_entries = crate.encode_entries
     try:
         parts = build(
             config, booted, snapshot_files(config, booted, paths, logger, files), clock, logger

@@ -140,7 +140,7 @@ def _check(kind: str, answer: bytes) -> int:
 async def _unary(options: argparse.Namespace, tally: Tally) -> None:
     async def work(channel: grpc.aio.Channel, worker: int, until_s: float) -> None:
         method, request_at = _requests(options.kind, worker)
-        call = channel.unary_unary(rpc.METHODS[method].path)
+        call: Any = channel.unary_unary(rpc.METHODS[method].path)
         revision = 0
         while (begin_s := time.perf_counter()) < until_s:
             answer = await call(request_at(revision), timeout=_LIMIT_S)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvstore.backend import Row
-from kvstore.batch import Metadata, PortRequest, PortResponse
+from kvstore.batch import AnyDelivery, Metadata, PortRequest, PortResponse
 from kvstore.client.values import (
     DeleteResult,
     Event,
@@ -103,7 +103,7 @@ class Server:
     def flush(
         self,
         replies: list[tuple[int, int, bytes]],
-        deliveries: list[tuple[int, bytes, bytes]],
+        deliveries: list[AnyDelivery],
         ends: list[tuple[int, int, bytes]],
         responses: list[PortResponse],
     ) -> None: ...

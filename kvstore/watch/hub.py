@@ -20,7 +20,7 @@ Permissions are checked by `permit`. The hub reads no clock.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 from kvstore.batch import AnyDelivery
 from kvstore.deadlines import Deadlines
@@ -353,7 +353,8 @@ class Hub:
                 continue
             rows: list[Row] | None = None
             if ranges is self._synced:
-                rows = group.derived = group.derived or rows_of(group, batch.mains[0])
+                rows = cast("list[Row] | None", group.derived) or rows_of(group, batch.mains[0])
+                group.derived = rows
             if rows is None:
                 self._send_each(batch, matched, group, floor, out, missed)
             else:

@@ -17,7 +17,7 @@ one watcher each are common.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 W = TypeVar("W")
 
@@ -27,7 +27,7 @@ class Group(dict[W, None]):
 
     __slots__ = ("derived",)
 
-    derived: Any  # what its user computed from the watchers; None after any change
+    derived: object  # what its user computed from the watchers; None after any change
 
     def __init__(self, *watchers: W) -> None:
         super().__init__(dict.fromkeys(watchers))
