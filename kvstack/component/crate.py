@@ -13,7 +13,7 @@ is no reason to do without it but an error: its calls may take other arguments t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-ABI: Final = 2  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
+ABI: Final = 3  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
 
 if TYPE_CHECKING:
     from kvstack.component import _native

@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
-from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox
+from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox, messages
 from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
@@ -540,7 +540,7 @@ class Clients:
             elif call is not None and call.method == rpc.AUTHENTICATE and not code:
                 token = pb.AuthenticateResponse.FromString(body).token
                 self._users.logged_in(call.request.name, token)  # type: ignore[attr-defined]
-        for stream_id, head, tail in out.deliveries:
+        for stream_id, head, tail in messages(out.deliveries):
             self._delivered(stream_id, head + tail)
         for stream_id, code, text in out.ends:
             self._ended(stream_id, code, text.decode())

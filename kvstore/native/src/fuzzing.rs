@@ -27,7 +27,7 @@ use crate::server::call_table::{CallTable, Options};
 use crate::server::connection::{serve, Arrived};
 use crate::server::connection_state::Conn;
 use crate::server::inbox::{Inbox, Limits};
-use crate::server::outbox::{Delivery, End, Outbox, Write};
+use crate::server::outbox::{End, Outbox, Write};
 use crate::server::port::{Port, PortLimits, Serves, Web};
 use crate::server::send_backlog::SendBacklogs;
 use crate::socket::raw::Carrier;
@@ -216,7 +216,7 @@ async fn answer(table: &Rc<CallTable>) {
         let is_streamed = body.is_none();
         outbox.responses.push(HttpResponse::new(request.id, status, &[], body));
         if is_streamed && request.body.is_some() {
-            outbox.deliveries.push(Delivery { id: request.id, head: 0..0, tail: 0 });
+            outbox.add_delivery(request.id, &[], 0);
             outbox.ends.push(End { id: request.id, code: 0, text: Bytes::new() });
         }
     }
@@ -246,9 +246,7 @@ async fn answer(table: &Rc<CallTable>) {
                 outbox.resumed.push(id);
             }
         }
-        let begin = outbox.heads.len();
-        outbox.heads.extend_from_slice(&frame);
-        outbox.deliveries.push(Delivery { id, head: begin..outbox.heads.len(), tail: 0 });
+        outbox.add_delivery(id, &[&frame], 0);
     }
     for id in arrivals.half_closed {
         outbox.ends.push(End { id, code: u32::try_from(id % 3).unwrap_or(0), text: Bytes::new() });

@@ -4,7 +4,7 @@
 pub mod kvstore_native {
     /// The number in kvstack/component/crate.py: raise both when an interface to Python changes.
     #[pymodule_export]
-    const ABI: u32 = 2;
+    const ABI: u32 = 3;
 
     #[pymodule_export]
     use crate::python::client::Client;
