@@ -32,6 +32,10 @@ PATH: Final = "/clock"
 BODY_BYTES_MAX: Final = 4096
 ADVANCE: Final = "advance"
 RATE: Final = "rate"
+_NO_CLOCK: Final = (
+    "this cluster goes by the machine's clock, which cannot be changed; a fork that was begun with "
+    "--clock virtual has a clock of its own"
+)
 _EXAMPLE: Final = '{"advance": "24h"} or {"rate": 100}'
 
 
@@ -62,8 +66,7 @@ async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
     """Do what a request asks for; raises ApiError."""
     body = await context.request.read(BODY_BYTES_MAX)
     if own is None:
-        text = "this cluster goes by the machine's clock, which it does not change"
-        raise status.failure(409, "Conflict", text, {})
+        raise status.failure(409, "Conflict", _NO_CLOCK, {})
     name, value = _asked(body)
     try:
         if name == RATE:
