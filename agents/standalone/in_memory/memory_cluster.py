@@ -163,6 +163,8 @@ class MemoryCluster:
 
     async def _start(self, running: AsyncExitStack) -> None:
         from kvstack.agents.standalone.local_agents import LocalAgents
+        from kvstack.agents.standalone.pages.clock import add_clock_page
+        from kvstack.agents.standalone.pages.settled import add_settled_page
         from kvstack.agents.standalone.pages.store import add_store_pages
         from kvstack.apiserver.server.assembly import ApiServer
 
@@ -194,6 +196,8 @@ class MemoryCluster:
         chance = None if rng is None else rng.random
         agents = LocalAgents(server, self._agents(own), logger, clock=clock, chance=chance)
         self._local_agents = await running.enter_async_context(agents)
+        add_settled_page(self)
+        add_clock_page(self)
         self.url = f"https://127.0.0.1:{server.port}"
         pki_of(own, self._options, self.url, logger).ensure()  # writes the kubeconfigs
 

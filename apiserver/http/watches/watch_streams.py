@@ -81,6 +81,17 @@ class Backlog(NamedTuple):
     unsent_bytes: int
 
 
+class Watcher(NamedTuple):
+    """Who watches, and whether all changes were sent."""
+
+    user: str
+    agent: str
+    resource: str
+    """With its group."""
+    transport: "HttpTransport"
+    is_behind: bool
+
+
 class _Snapshot:
     """All records of a collection at one of its versions, in order."""
 
@@ -123,6 +134,13 @@ class WatchStream:
         self.is_begun = False
         """Whether an event was sent."""
         self.deadline = 0.0
+
+    @property
+    def lacks_changes(self) -> bool:
+        """Whether it has not been told of all changes that there were."""
+        collection = self.writer.endpoint.collection
+        # Those in a group are told of each change as it comes.
+        return self.group is None and collection is not None and self.position < collection.revision
 
     def end(self) -> None:
         """Be over: what is watched has to be begun anew."""
@@ -210,6 +228,21 @@ class WatchStreams:
             for size, stream in self._unsent_sizes(list(self._streams.values()))
         ]
 
+    def watchers(self) -> list[Watcher]:
+        """Return who watches what, once for each stream."""
+        streams = list(self._streams.values())
+        behind = {stream for _, stream in self._unsent_sizes(streams)}
+        return [
+            Watcher(
+                stream.client[0][:CLIENT_CHARACTERS_MAX],
+                stream.client[1][:CLIENT_CHARACTERS_MAX],
+                str(stream.writer.endpoint.resource),
+                stream.answer.transport,
+                stream in behind or stream.lacks_changes,
+            )
+            for stream in streams
+        ]
+
     async def serve(
         self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
     ) -> None:
@@ -239,8 +272,7 @@ class WatchStreams:
         else:
             reply.begin_stream(writer.content_type, is_packed=writer.is_packed)
         self._streams[reply.answer] = stream
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_S, self._look)
+        self._look_later()
         try:
             if failure is None:
                 failure = await self._go_on(collection, stream, reply)
@@ -497,6 +529,8 @@ class WatchStreams:
 
     def _send_all(self, streams: Iterable[Stream], data: bytes) -> None:
         """Send the same bytes to streams; those that are too far behind are ended."""
+        if self._timer is None:
+            self._look_later()
         limit = UNSENT_BYTES_ALL // max(len(self._streams), 1)
         limit = min(max(limit, UNSENT_BYTES_MIN), UNSENT_BYTES_MAX)
         # Only streams of this class join; this is walked for every event, by C code.
@@ -504,12 +538,17 @@ class WatchStreams:
         for each in self.write_all(answers, data, limit):
             each.close()
 
+    def _look_later(self) -> None:
+        """Look in a while, unless that is to come."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
     def _look(self) -> None:
         """Count what streams are behind, and cut those of a user who holds too much."""
         self._timer = None
-        if self._streams:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         behind = self._unsent_streams()
+        if behind:  # else nothing changes before something is sent
+            self._look_later()
         for user in self._behind - behind.keys():
             self._unsent.set_live(user, 0)
         self._behind = set(behind)

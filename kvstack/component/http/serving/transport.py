@@ -30,6 +30,7 @@ class Connection:
     """The properties of a connection; the same object for all its requests."""
 
     __slots__ = (
+        "__weakref__",
         "certificate_error",
         "certificates",
         "is_tls",
