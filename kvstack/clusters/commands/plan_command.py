@@ -12,18 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kvstack.apimachinery.objects import labels
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.naming import NamedSource
 from kvstack.clusters.commands.options import CommandLine
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import FlagTable
 from kvstack.component.line_log.line_logger import open_logger
 
 if TYPE_CHECKING:
     from kvstack.clusters.contents import LeftOut
     from kvstack.clusters.plan.change import Change
+    from kvstack.clusters.plan.pruning import Pruning
+    from kvstack.clusters.sources.manifest_files import Manifest
 
 COMMAND: Final = "kvstack plan"
 ARGUMENTS: Final = "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]"
@@ -33,6 +37,7 @@ run until nothing moves any more, and what came of it is shown, by whom and in w
 cluster itself is only read. What cannot be known here is named (?), and what gets stuck (!).
 
   kvstack plan -f k8s/                           files, as `kubectl apply --server-side`
+  kvstack plan -f k8s/ --prune -l app=shop       files, and what they have no more is deleted
   kvstack plan -- helm upgrade shop ./chart      any command, with a kubeconfig to the fork
   kvstack plan -- kubectl drain node-2 --ignore-daemonsets
   kvstack plan prod.kvs -f k8s/ -o markdown      of a packed file, for a pull request
@@ -47,7 +52,14 @@ TABLE: Final = FlagTable(
         flag_rows.PLAN_OUTPUT,
         flag_rows.HELP,
     ),
-    {"f": "filename", "k": "kustomize", "n": "namespace", "o": "output", "h": "help"},
+    {
+        "f": "filename",
+        "k": "kustomize",
+        "l": "selector",
+        "n": "namespace",
+        "o": "output",
+        "h": "help",
+    },
 )
 DIFFERENT: Final = 1
 FAILED: Final = 2
@@ -153,18 +165,52 @@ def _change(
     overlay = reader.text("kustomize")
     if sum((bool(files), bool(overlay), command is not None)) != 1:
         raise UsageError(f"{COMMAND}: which change? One of -f FILES, -k DIR and -- COMMAND")
+    pruning = _pruning(reader)
+    selector = reader.text("selector")
     if command is not None:
         if not command:
             raise UsageError(f"{COMMAND}: which command? Nothing stands after --")
+        if selector or pruning:
+            raise UsageError("--selector and --prune are of files; say them to the command")
         limit_s = reader.seconds("command-timeout")
         if limit_s <= 0:
             raise UsageError("--command-timeout: more than 0")
         return CommandChange(command, os.environ, limit_s)
     if overlay:
-        return FileChange(list(manifests_of(_kustomized(overlay), f"-k {overlay}")))
-    if files == ["-"]:
-        return FileChange(list(manifests_of(sys.stdin.read(), "standard input")))
-    return FileChange(list(manifests([Path(each) for each in files], left_out)))
+        found = list(manifests_of(_kustomized(overlay), f"-k {overlay}"))
+    elif files == ["-"]:
+        found = list(manifests_of(sys.stdin.read(), "standard input"))
+    else:
+        found = list(manifests([Path(each) for each in files], left_out))
+    return FileChange(_selected(found, selector), pruning)
+
+
+def _pruning(reader: FlagReader) -> "Pruning | None":
+    """Return what is pruned; raises UsageError."""
+    from kvstack.clusters.plan.pruning import Pruning, kinds_of
+
+    selector, has_all = reader.text("selector"), reader.flag("all")
+    names = list(filter(None, reader.texts("prune-allowlist")))
+    if not reader.flag("prune"):
+        if has_all or names:
+            raise UsageError("--all and --prune-allowlist need --prune")
+        return None
+    if bool(selector) == has_all:
+        raise UsageError("--prune: of what? One of --selector and --all")
+    return Pruning(selector, kinds_of(names))
+
+
+def _selected(found: "list[Manifest]", selector: str) -> "list[Manifest]":
+    """Return the objects of files that have labels; raises UsageError."""
+    try:
+        matches = labels.parse(selector).matches
+    except labels.SelectorError as error:
+        raise UsageError(f"--selector {selector}: {error}") from error
+    selected = [each for each in found if matches(each.obj["metadata"].get("labels") or {})]
+    if not selected:
+        which = f" with the labels {selector}" if selector and found else ""
+        raise UsageError(f"{COMMAND}: the files have no object{which}")
+    return selected
 
 
 def _kustomized(directory: str) -> str:

@@ -10,7 +10,7 @@ of the contents is needed. Objects that cannot be read are set aside and named: 
 would make every list of its kind fail.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -82,10 +82,13 @@ class ForkCluster:
         *,
         virtual: Virtual | None = None,
         changes: "Sink | None" = None,
+        agents: "Callable[[StackOptions], AgentOptions]" = agent_options,
+        authorities: Path | None = None,
     ) -> None:
         """Start nothing yet; directory: for certificates and kubeconfigs.
 
-        virtual: the time that it follows; changes: is told of what is changed (`MemoryCluster`).
+        virtual: the time that it follows; changes: is told of what is changed; agents: gives their
+        settings; authorities: keys that are copied instead of made (`MemoryCluster`).
         """
         self._contents: Contents | None = contents
         self._settings: Final = settings
@@ -93,6 +96,8 @@ class ForkCluster:
         self._logger: Final = logger
         self._virtual: Final = virtual
         self._changes: Final = changes
+        self._agents: Final = agents
+        self._authorities: Final = authorities
         self._running = AsyncExitStack()
         self._cluster: MemoryCluster | None = None
         self.left_out: Final = list(contents.left_out)
@@ -169,7 +174,7 @@ class ForkCluster:
         unread = frozenset((each.group, each.resource) for each in contents.unread)
 
         def agents(stack: StackOptions) -> "AgentOptions":
-            given = agent_options(stack)
+            given = self._agents(stack)
             controllers = replace(given.controllers, unread_kinds=unread)
             return replace(
                 given,
@@ -188,6 +193,7 @@ class ForkCluster:
             on_server=self._look_at,
             virtual=self._virtual,
             changes=self._changes,
+            authorities=self._authorities,
         )
 
     def _with_nodes(

@@ -1,6 +1,7 @@
 """A change that is files: each of their objects is applied, as by `kubectl apply --server-side`.
 
-    FileChange(manifests)      Namespaces and definitions first, else in the order of the files
+    FileChange(manifests)             Namespaces and definitions first, else in their order
+    FileChange(manifests, Pruning())  and what they have no more is deleted
 
 What an earlier `kubectl apply` set and the files have no more is removed: its fields pass to the
 manager that applies here, as kubectl itself hands them over. Conflicts are overruled.
@@ -16,6 +17,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, JSON_PATCH
 from kvstack.clusters.plan.change import Change, Outcome, PlanError, Site
+from kvstack.clusters.plan.pruning import Applied, Pruning, pruned
 from kvstack.clusters.sources.manifest_files import Manifest
 
 Obj: TypeAlias = dict[str, Any]
@@ -31,32 +33,39 @@ _AGAIN_S: Final = 0.5
 class FileChange(Change):
     """Applies the objects of files."""
 
-    def __init__(self, manifests: Sequence[Manifest]) -> None:
-        """Apply nothing yet."""
+    def __init__(self, manifests: Sequence[Manifest], pruning: Pruning | None = None) -> None:
+        """Apply nothing yet; pruning: what is deleted that files have no more; None: nothing."""
         self._manifests: Final = sorted(manifests, key=lambda each: each.obj["kind"] not in _FIRST)
+        self._pruning: Final = pruning
         self._types: Final[dict[tuple[str, str], ResourceType]] = {}
 
     @override
     async def make(self, site: Site) -> Outcome:
+        applied = []
         for each in self._manifests:
             for attempt in range(1, _TRIES + 1):
                 try:
-                    await self._apply(site.api, each)
+                    applied.append(await self._apply(site.api, each))
                 except ApiError as error:
                     if not error.is_not_found or attempt == _TRIES:
                         raise PlanError(f"{each.at}: {error.message}") from error
                     await site.pass_time(_AGAIN_S)
                 else:
                     break
+        if self._pruning is not None:
+            try:
+                await pruned(site.api, self._pruning, applied)
+            except ApiError as error:
+                raise PlanError(f"--prune: {error.message}") from error
         return Outcome(site.writes.passed_s)
 
-    async def _apply(self, api: Api, manifest: Manifest) -> None:
+    async def _apply(self, api: Api, manifest: Manifest) -> Applied:
         obj = manifest.obj
         meta = obj["metadata"]
         resource = await self._type(api, manifest)
         namespace = (meta.get("namespace") or "default") if resource.is_namespaced else ""
         await _take_over(api, resource, namespace, meta["name"])
-        await api.patch(
+        after = await api.patch(
             resource,
             namespace,
             meta["name"],
@@ -65,6 +74,7 @@ class FileChange(Change):
             field_manager=MANAGER,
             force=True,
         )
+        return Applied(namespace, after["metadata"]["uid"])
 
     async def _type(self, api: Api, manifest: Manifest) -> ResourceType:
         """Return the resource of an object; ApiError 404: its version is not served."""

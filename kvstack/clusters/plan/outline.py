@@ -27,7 +27,7 @@ Obj: TypeAlias = dict[str, Any]
 
 STUCK: Final = "!"
 UNFORESEEN: Final = "?"
-_TELLING: Final = frozenset(
+TELLING: Final = frozenset(
     (
         GroupResource("", "endpoints"),
         GroupResource("apps", "controllerrevisions"),
@@ -121,7 +121,7 @@ class _Outlining:
 
     def _add(self, difference: Difference) -> None:
         is_yours = self._authors.is_yours(difference)
-        if not is_yours and (difference.resource in _TELLING or _is_status_alone(difference)):
+        if not is_yours and (difference.resource in TELLING or _is_status_alone(difference)):
             self._outline.telling += 1
             return
         shown = _without_status(difference)

@@ -66,6 +66,8 @@ def document(report: Report) -> dict[str, Any]:
         "deletes": report.deletes,
         "entries": [_entry(each) for each in report.outline.entries],
         "telling": report.outline.telling,
+        "by_themselves": report.came,
+        "not_any_more": report.prevented,
         "stuck": [_finding(each) for each in report.stuck],
         "unforeseen": [_finding(each) for each in report.unforeseen],
         "assumed": report.assumed,
@@ -93,6 +95,12 @@ def _ending(report: Report) -> str:
     ]
     if len(report.later) > _LATER_MAX:
         lines.append(f"later: {len(report.later) - _LATER_MAX} more")
+    if report.came:
+        lines.append(f"not shown: {report.came} that would come without the change, too")
+    if report.prevented:
+        shown = ", ".join(report.prevented[:_LATER_MAX])
+        more = len(report.prevented) - _LATER_MAX
+        lines.append(f"not any more: {plain(shown)}{f' and {more} more' if more > 0 else ''}")
     if report.assumed:
         lines.append(f"assumed: {plain('; '.join(report.assumed))}")
     return "".join(f"{each}\n" for each in lines)

@@ -9,10 +9,10 @@
 `assumed` says what was taken for granted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.standalone.in_memory.settling import Settled
+from kvstack.agents.client.activity import Moving
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.webhooks.outbound import API_SERVER, Unasked
 from kvstack.clusters.comparison.comparison import Change, Comparison, Difference
@@ -42,15 +42,19 @@ _IMAGES_MAX: Final = 10
 
 
 def unforeseen(
-    found: Comparison, before: Objects, after: Objects, unasked: Sequence[Unasked], state: Settled
+    found: Comparison,
+    before: Objects,
+    after: Objects,
+    unasked: Sequence[Unasked],
+    moving: Sequence[Moving],
 ) -> list[Finding]:
-    """Return what cannot be known."""
+    """Return what cannot be known; moving: at the horizon, because of the change."""
     return [
         *_of_others(found, after),
         *_made_elsewhere(before, after),
         *_rights(found, before, after),
         *_not_asked(unasked),
-        *_not_at_rest(state),
+        *_not_at_rest(moving),
     ]
 
 
@@ -199,19 +203,28 @@ def _not_asked(unasked: Iterable[Unasked]) -> Iterator[Finding]:
         yield Finding(NOWHERE, "", f"{each.what} {each.name}", text)
 
 
-def _not_at_rest(state: Settled) -> Iterator[Finding]:
-    for each in state.moving[:_MOVING_MAX]:
+def _not_at_rest(moving: Sequence[Moving]) -> Iterator[Finding]:
+    for each in moving[:_MOVING_MAX]:
         yield Finding(NOWHERE, "", f"{each.who} {each.what}".strip(), f"at the end {each.why}")
-    if len(state.moving) > _MOVING_MAX:
-        more = len(state.moving) - _MOVING_MAX
+    if len(moving) > _MOVING_MAX:
+        more = len(moving) - _MOVING_MAX
         yield Finding(NOWHERE, "", f"{more} more", "had not come to rest at the end")
 
 
 def assumed(
-    before: Objects, after: Objects, left_out: Iterable[LeftOut], ready_after_s: float
+    before: Objects,
+    after: Objects,
+    came: Container[tuple[GroupResource, str]],
+    left_out: Iterable[LeftOut],
+    ready_after_s: float,
 ) -> list[str]:
-    """Return what was taken for granted."""
-    new = [each for each in after.of(PODS) if before.get(PODS, each.path) is None]
+    """Return what was taken for granted; came: objects that would be there without the change."""
+
+    def is_new(known: Known) -> bool:
+        at = known.resource, known.path
+        return before.get(*at) is None and at not in came
+
+    new = [each for each in after.of(PODS) if is_new(each)]
     found = []
     if new:
         found.append(f"containers are ready after {ready_after_s:g} s")
@@ -222,7 +235,7 @@ def assumed(
         found.append(
             f"images that ran nowhere before start: {', '.join(images[:_IMAGES_MAX])}{more}"
         )
-    if any(before.get(JOBS, each.path) is None for each in after.of(JOBS)):
+    if any(map(is_new, after.of(JOBS))):
         found.append("pods of Jobs end well, half a second after they start")
     what = sorted({each.what for each in left_out})
     if what:

@@ -15,7 +15,7 @@ from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object = dict[str, Any]
 
-_EVERY_S = 0.05
+EVERY_S = 0.05
 _HOST_IP = "192.0.2.1"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _MERGE = "application/merge-patch+json"
@@ -24,11 +24,12 @@ _MERGE = "application/merge-patch+json"
 class Player:
     """One namespace's scheduler and kubelet."""
 
-    def __init__(self, api: Api, namespace: str, story: str, clock: Clock) -> None:
-        self._api = api
+    def __init__(self, namespace: str, story: str, every_s: float) -> None:
         self._namespace = namespace
+        self._every_s = every_s
         self._story = story
-        self._clock = clock
+        self._api: Api
+        self._clock: Clock
         self.mode: Object = {"bind": True, "run": True, "ready": True, "kill": True}
         self._bound = 0
         self._ran = 0
@@ -45,6 +46,10 @@ class Player:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
+    def move(self, api: Api, clock: Clock) -> None:
+        """Play on another cluster from now on; not while it plays."""
+        self._api, self._clock = api, clock
+
     def change(self, mode: Object) -> None:
         """Behave otherwise from now on."""
         if "outcome" in mode or "limit" in mode:
@@ -53,7 +58,7 @@ class Player:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(self._every_s)
             try:
                 pods = await self._api.list_all(PODS, self._namespace)
                 pods.sort(key=_order)

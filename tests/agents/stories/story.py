@@ -11,9 +11,9 @@ import asyncio
 import base64
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from cryptography import x509
@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import (
     ALL,
     CONTROLLER_REVISIONS,
@@ -30,13 +31,13 @@ from kvstack.agents.client.built_in import (
     PODS,
     REPLICA_SETS,
 )
+from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import micro_time_text
+from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import load
 from tests.agents.stories.normal_form import Names, compare_objects, normal_object
-from tests.agents.stories.player import Player
-from tests.agents.support.cluster import TestCluster
+from tests.agents.stories.player import EVERY_S, Player
 
 Object = dict[str, Any]
 
@@ -52,52 +53,81 @@ _COMBINED = "(combined from similar events): "
 _ON_NODE = re.compile(r" on node \S+, (?=will try)")
 
 
+class Stage(Protocol):
+    """A cluster that a story is played on."""
+
+    @property
+    def admin(self) -> Api: ...
+
+    @property
+    def informers(self) -> Informers: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 class Telling:
-    """One story on one cluster."""
+    """One story on one cluster, or on a copy after another (`move`)."""
 
     def __init__(
         self,
-        cluster: TestCluster,
+        cluster: Stage | None,
         story: Object,
         *,
         components: Container[str],
         patience_s: float = 8.0,
+        every_s: float = EVERY_S,
     ) -> None:
-        """components: whose events are compared; others do not run here."""
-        self._cluster = cluster
+        """cluster: None until `move`; components: whose events are compared, others do not run.
+
+        every_s: how often scheduler and kubelet look.
+        """
         self._components = components
-        self._api = cluster.admin
         self._story = story
         self._patience_s = patience_s
         self._names = Names()
         self._kinds = [_resource(each) for each in story["kinds"]]
-        self._player = Player(self._api, story["namespace"], story["name"], cluster.clock)
+        self._player = Player(story["namespace"], story["name"], every_s)
         self._beating: dict[str, None] = {}
         self._heartbeats: asyncio.Task[None] | None = None
         self._seen_events: Counter[str] = Counter()
         self._early_events: Counter[str] = Counter()
         """Of the stage that was recorded next, told in the one before."""
         self._now_early: Counter[str] = Counter()
+        if cluster is not None:
+            self.move(cluster)
 
     async def play(self) -> list[list[str]]:
         """Return the differences of each stage."""
-        followed = []
-        for resource in {*self._kinds, PODS, REPLICA_SETS, CONTROLLER_REVISIONS}:
-            informer = self._cluster.informers.of(resource)
-            await informer.synced()
-            informer.on_change(lambda _old, new: self._see(new))
-            followed.append(informer)
-        self._player.start()
+        await self.follow()
         try:
             return [
                 await self._stage(number, stage)
                 for number, stage in enumerate(self._story["stages"])
             ]
         finally:
-            await self._player.stop()
-            if self._heartbeats is not None:
-                self._heartbeats.cancel()
-                await asyncio.wait((self._heartbeats,))
+            await self.rest()
+
+    async def follow(self) -> None:
+        """Play, and take note of what comes."""
+        for resource in {*self._kinds, PODS, REPLICA_SETS, CONTROLLER_REVISIONS}:
+            informer = self._cluster.informers.of(resource)
+            await informer.synced()
+            informer.on_change(lambda _old, new: self._see(new))
+        self._player.start()
+
+    async def rest(self) -> None:
+        """End what `follow` and actions began."""
+        await self._player.stop()
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.wait((self._heartbeats,))
+            self._heartbeats = None
+
+    def move(self, cluster: Stage) -> None:
+        """Go on with another cluster that has the objects of the one before."""
+        self._cluster, self._api = cluster, cluster.admin
+        self._player.move(cluster.admin, cluster.clock)
 
     def _see(self, obj: Object | None) -> None:
         if obj is None:
@@ -110,13 +140,8 @@ class Telling:
             self._names.see(obj)
 
     async def _stage(self, number: int, stage: Object) -> list[str]:
-        failures: list[str] = []
-        self._player.placed = _placed(stage)
-        for action in stage["actions"]:
-            failures += await self._act(action)
-        skipped = {
-            each["at"] for each in self._story.get("differs") or () if each["stage"] == number
-        }
+        failures = await self.act(stage)
+        skipped = self._skipped(number)
         patience_s = self._patience_s * (3 if stage.get("until") else 1)
         if CRON_JOBS in self._kinds:
             patience_s += _MINUTE_S  # until a schedule is due
@@ -140,6 +165,14 @@ class Telling:
         return failures + found
 
     # Actions.
+
+    async def act(self, stage: Object) -> list[str]:
+        """Do the actions of a stage; return which were answered otherwise than recorded."""
+        failures: list[str] = []
+        self._player.placed = _placed(stage)
+        for action in stage["actions"]:
+            failures += await self._act(action)
+        return failures
 
     async def _act(self, action: Object) -> list[str]:
         if "player" in action:
@@ -252,6 +285,39 @@ class Telling:
 
     # Comparing.
 
+    def _skipped(self, number: int) -> set[str]:
+        """Return the places that differed between two recordings of a stage."""
+        differs = self._story.get("differs") or ()
+        return {each["at"] for each in differs if each["stage"] == number}
+
+    def compared(self, number: int, objects: Iterable[Object]) -> list[str]:
+        """Return how all objects of a cluster differ from those recorded after a stage."""
+        stage, name = self._story["stages"][number], self._story["name"]
+        kinds = {each.kind for each in self._kinds}
+        elsewhere = {
+            (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+            for each in stage["objects"]
+        }
+        found = []
+        for each in objects:
+            meta = each["metadata"]
+            if meta.get("namespace") == self._story["namespace"]:
+                is_told = each["kind"] in kinds
+            elif meta.get("namespace"):
+                is_told = (each["kind"], meta["namespace"], meta["name"]) in elsewhere
+            else:
+                is_told = each["kind"] in kinds and meta["name"].startswith((name, f"s-{name}"))
+            if is_told:
+                self._names.see(each)
+                found.append(each)
+        return self._compared(stage, found, self._skipped(number))
+
+    def _compared(self, stage: Object, found: list[Object], skipped: set[str]) -> list[str]:
+        for uid, text in list(self._names.uids.items()):
+            self._names.uids[uid] = self._names.text(text)
+        normal = [normal_object(each, self._names) for each in found]
+        return compare_objects(stage["objects"], normal, skipped)
+
     async def _different(self, stage: Object, skipped: set[str]) -> list[str]:
         found: list[Object] = []
         for resource in self._kinds:
@@ -266,10 +332,7 @@ class Telling:
                     self._names.see(item)
                     found.append(item)
         found += await self._found_elsewhere(stage["objects"])
-        for uid, text in list(self._names.uids.items()):
-            self._names.uids[uid] = self._names.text(text)
-        normal = [normal_object(each, self._names) for each in found]
-        lines = compare_objects(stage["objects"], normal, skipped)
+        lines = self._compared(stage, found, skipped)
         if not any(each.startswith("event only in") for each in skipped):
             lines += await self._different_events(stage)
         return lines

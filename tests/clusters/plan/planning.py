@@ -1,7 +1,9 @@
 """Plans of changes to a shop, for tests."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.clusters.comparison.comparison import compare
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.forks.fork_settings import ForkSettings
 from kvstack.clusters.plan.change import Change, Outcome, Site
@@ -31,17 +34,26 @@ def contents_of(path: Path) -> Contents:
     return replace(contents, time_s=TIME_S)
 
 
-def plan(contents: Contents, change: Change, settings: PlanSettings = SETTINGS) -> PlanResult:
-    """Return what comes of a change."""
-    with TemporaryDirectory() as directory:
+def plan(
+    contents: Contents,
+    change: Change,
+    settings: PlanSettings = SETTINGS,
+    directory: Path | None = None,
+) -> PlanResult:
+    """Return what comes of a change; directory: where keys are that many plans can have."""
+    with nullcontext(directory) if directory else TemporaryDirectory() as used:
         log = LineLogger([], "fatal")
-        return run_plan(contents, change, settings, Path(directory), log, Silent())
+        return run_plan(contents, change, settings, Path(used), log, Silent())
 
 
 def at_rest(contents: Contents) -> Contents:
     """Return the contents once everything that they ask for has happened."""
-    rested = plan(contents, FileChange([])).before
-    return replace(rested, rows=[kv for kv in rested.rows if not kv.lease])  # without Events
+    return without_events(plan(contents, FileChange([])).before)
+
+
+def without_events(contents: Contents) -> Contents:
+    """Return contents that others can begin with: the leases of Events are not among them."""
+    return replace(contents, rows=[kv for kv in contents.rows if not kv.lease])
 
 
 def applied(text: str) -> FileChange:
@@ -74,3 +86,16 @@ def edited(*edits: tuple[str, str], kind: str, name: str = "") -> Callable[[], A
         raise AssertionError(kind)
 
     return make
+
+
+def differences(before: Contents, after: Contents) -> Counter[tuple[str, ...]]:
+    """Return what is different; of names that are made up, how they begin."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for each in compare(before, after).differences:
+        obj = each.after or each.before or {}
+        name = each.name
+        if each.kind == "Pod" or obj.get("metadata", {}).get("generateName"):
+            name = name.rpartition("-")[0]
+        texts = sorted({field.path[0] for field in each.fields})
+        found[each.change.value, each.kind, each.namespace, name, *texts] += 1
+    return found

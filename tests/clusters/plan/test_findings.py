@@ -28,6 +28,7 @@ from tests.clusters.plan.planning import (
     contents_of,
     edited,
     plan,
+    without_events,
 )
 from tests.clusters.support.snapshots import real_snapshot
 
@@ -86,11 +87,6 @@ def test_a_webhook_that_is_not_asked(shop: Contents) -> None:
     (finding,) = said(report.unforeseen)
     assert finding.startswith("admission webhook check.example.com: was not asked")
     assert "deployments" in finding
-
-
-def without_events(contents: Contents) -> Contents:
-    contents.rows = [kv for kv in contents.rows if not kv.lease]
-    return contents
 
 
 def test_an_image_that_never_starts(shop: Contents) -> None:

@@ -1,21 +1,18 @@
 """A plan is what happens: the same change is planned, then made on the cluster itself."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
 
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
-from kvstack.clusters.comparison.comparison import compare
-from kvstack.clusters.contents import Contents
 from kvstack.clusters.forks.fork_settings import ForkSettings
 from kvstack.clusters.plan.change import Site
 from kvstack.clusters.plan.file_change import FileChange
 from kvstack.clusters.plan.plan_run import PlanSettings
 from kvstack.clusters.plan.writes import Writes
-from tests.clusters.plan.planning import SHOP, applied, edited, plan
+from tests.clusters.plan.planning import SHOP, applied, differences, edited, plan
 from tests.clusters.support.sources import api_of, read
 
 pytestmark = pytest.mark.slow
@@ -25,6 +22,11 @@ CHANGES = {
     "image": edited(("web:1.4", "web:1.5"), kind="Deployment"),
     "more": edited(("replicas: 4", "replicas: 7"), kind="Deployment"),
     "fewer": edited(("replicas: 4", "replicas: 1"), kind="Deployment"),
+    "ready_late": edited(
+        ("web:1.4", "web:1.5"),
+        ("  replicas: 4\n", "  replicas: 4\n  minReadySeconds: 60\n"),
+        kind="Deployment",
+    ),
     "too_large": edited(("cpu: 500m", 'cpu: "300"'), kind="Deployment"),
     "another_selector": edited(("app: web", "app: wep"), kind="Service", name="web"),
     "stateful_set": edited(("db:15", "db:16"), kind="StatefulSet"),
@@ -60,21 +62,8 @@ def make(cluster: BackgroundCluster, change: FileChange) -> None:
 
     asyncio.run(main())
     cluster.settle(within_s=5)
-    cluster.clock.advance(35)
+    cluster.clock.advance(minutes=5)  # whatever is due because of the change has come
     cluster.settle(within_s=5)
-
-
-def differences(before: Contents, after: Contents) -> Counter[tuple[str, ...]]:
-    """Return what is different; of names that are made up, how they begin."""
-    found: Counter[tuple[str, ...]] = Counter()
-    for each in compare(before, after).differences:
-        obj = each.after or each.before or {}
-        name = each.name
-        if each.kind == "Pod" or obj.get("metadata", {}).get("generateName"):
-            name = name.rpartition("-")[0]
-        texts = sorted({field.path[0] for field in each.fields})
-        found[each.change.value, each.kind, each.namespace, name, *texts] += 1
-    return found
 
 
 @pytest.mark.parametrize("name", CHANGES)
