@@ -113,7 +113,7 @@ class Telling:
         failures: list[str] = []
         self._player.placed = _placed(stage)
         for action in stage["actions"]:
-            failures += await self._act(action)
+            failures += await self._do(action)
         skipped = {
             each["at"] for each in self._story.get("differs") or () if each["stage"] == number
         }
@@ -141,7 +141,7 @@ class Telling:
 
     # Actions.
 
-    async def _act(self, action: Object) -> list[str]:
+    async def _do(self, action: Object) -> list[str]:
         if "player" in action:
             self._player.change(action["player"])
         elif "wait" in action:

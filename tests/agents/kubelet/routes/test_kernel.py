@@ -127,7 +127,7 @@ def test_the_tunnel() -> None:
 
 
 @pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
-def test_the_guard_can_be_put_in_place_and_taken_away() -> None:
+def test_the_guard_can_be_added_and_removed() -> None:
     def work(_kernel: Kernel) -> None:
         text = guard.rules(OWN, IPv4Network("10.244.0.0/16"), [IPv4Address("203.0.113.7")])
         for _ in range(2):
