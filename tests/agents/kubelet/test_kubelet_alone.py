@@ -107,7 +107,7 @@ async def patch(cluster: TestCluster, path: str, body: Object) -> None:
     )
 
 
-def test_a_status_that_somebody_changed_is_told_again(tmp_path: Path) -> None:
+def test_a_status_that_somebody_changed_is_written_again(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Here) -> None:
         store = cluster.informers.of(PODS).store
         await cluster.admin.create(PODS, "default", pod("web"))
@@ -173,7 +173,7 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
     }
 
     async def story(cluster: TestCluster, here: Here) -> None:
-        async def told(reason: str, text: str) -> None:
+        async def reported(reason: str, text: str) -> None:
             await eventually(lambda: messages(cluster, reason) == {text})
 
         found = await cluster.admin.get(NODES, "", "node-a")
@@ -193,7 +193,7 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
             body = {"spec": {"unschedulable": is_cordoned}}
             await patch(cluster, NODES.path("", "node-a"), body)
             text = f"Node node-a status is now: {reason}"
-            await told(reason, text)
+            await reported(reason, text)
 
     run(tmp_path, story, before)
 
@@ -245,7 +245,7 @@ def test_static_pods_run_before_there_is_an_api_server(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_static_pod_waits_for_the_one_whose_place_it_takes(tmp_path: Path) -> None:
+def test_a_static_pod_waits_for_the_one_that_it_replaces(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Here) -> None:
         file, runtime = tmp_path / "manifests" / "web.yaml", here.runtime
         stopped = asyncio.Event()

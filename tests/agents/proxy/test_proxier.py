@@ -247,7 +247,7 @@ def test_the_answer_to_a_health_check() -> None:
         assert json.loads(body)["localEndpoints"] == count
 
 
-def test_what_waits_for_too_long_is_told() -> None:
+def test_what_waits_for_too_long_is_reported() -> None:
     now = [1000.0]
     health = Health((4,), 30.0, lambda: now[0])
     assert health.report(asks_eligible=False)[0] == 503
@@ -272,7 +272,7 @@ def test_what_waits_for_too_long_is_told() -> None:
     assert health.report(asks_eligible=False)[0] == 200
 
 
-def test_balancers_are_told_of_a_node_that_goes() -> None:
+def test_balancers_are_notified_of_a_node_that_goes() -> None:
     async def tell(world: World) -> None:
         world.fill()
         await world.proxier.start()

@@ -26,7 +26,7 @@ def refusal(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_all_that_is_missing_is_told_at_once() -> None:
+def test_all_that_is_missing_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         options_of(read_command_line([], "kvstack apiserver", TABLE))
     assert str(caught.value) == (
@@ -126,7 +126,7 @@ def test_the_prefix_of_keys_has_a_slash_at_both_ends() -> None:
         (["--advertise-address=0.0.0.0"], "advertise-address 0.0.0.0 reaches nobody"),
     ],
 )
-def test_what_is_wrong_is_told(arguments: list[str], text: str) -> None:
+def test_what_is_wrong_is_reported(arguments: list[str], text: str) -> None:
     assert refusal(*arguments) == text
 
 

@@ -151,7 +151,7 @@ def test_the_tunnel() -> None:
 
 
 @pytest.mark.skipif(not nft.is_installed(), reason="the program nft is not installed")
-def test_the_guard_can_be_put_in_place_and_taken_away() -> None:
+def test_the_guard_can_be_added_and_removed() -> None:
     def work(_kernel: Kernel) -> None:
         text = guard.rules({4: OWN}, WHOLE, {4: [ip_address("203.0.113.7")]}, guard.families())
         for _ in range(2):

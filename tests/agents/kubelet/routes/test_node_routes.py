@@ -124,7 +124,7 @@ def test_nodes_come_move_and_go(tmp_path: Path) -> None:
 
 
 @NAMESPACES
-def test_a_hostile_node_is_told_once(tmp_path: Path) -> None:
+def test_a_hostile_node_is_reported_once(tmp_path: Path) -> None:
     async def story(here: Here) -> None:
         routes = here.routes(HOST_GATEWAY)
         await routes.start()

@@ -100,7 +100,7 @@ def test_one_mode_is_kept_to() -> None:
 @pytest.mark.parametrize(
     ("network", "ip"), [("", "192.168.0.2"), ("10.244.1.0/24", ""), ("fd00::/64", "192.168.0.2")]
 )
-def test_a_node_that_has_not_told_all_yet_is_waited_for(network: str, ip: str) -> None:
+def test_a_node_that_has_not_reported_all_yet_is_waited_for(network: str, ip: str) -> None:
     found = planned(node("b", network, ip))
     assert (found.ways, found.refusals) == ({}, ())
 

@@ -66,12 +66,12 @@ def test_what_is_no_token_is_refused_and_not_shown(text: str) -> None:
         ("https://[fd00::1]:7443/", "https://[fd00::1]:7443"),
     ],
 )
-def test_the_place_of_a_cluster(typed: str, url: str) -> None:
+def test_the_address_of_a_cluster(typed: str, url: str) -> None:
     assert server_of(typed) == url
 
 
 @pytest.mark.parametrize("typed", ["http://h", "https://h/x", "https://", "h:seven", "h:70000"])
-def test_what_is_no_place_is_refused(typed: str) -> None:
+def test_what_is_no_address_is_refused(typed: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         server_of(typed)
 
