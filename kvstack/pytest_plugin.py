@@ -11,6 +11,9 @@
 
     def test_of_mine(kvstack_fork): …             a copy of what was prepared
 
+    @pytest.mark.kvstack(contents="shop.kvs")     or of a packed file, a snapshot, a context
+    def test_of_mine(kvstack_fork): …
+
 `kvstack_cluster` is an empty cluster with one hollow node: pods are scheduled and seem to run.
 `@pytest.mark.kvstack(nodes=3, without=["controllers"])` asks for another one, and `clock="virtual"`
 for one with a clock of its own. `kvstack_cluster.settle()` returns once controllers, scheduler and
@@ -20,8 +23,11 @@ pytest would read the source of everything that comes with a plugin, to rewrite 
 seconds before the first cluster. There are none, so `_AsInstalled` has it imported as it is.
 """
 
+import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -33,6 +39,7 @@ from typing_extensions import override
 
 if TYPE_CHECKING:
     from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Rows
+    from kvstack.clusters.contents import Contents
 
 _MARK = "kvstack"
 _OWN: Final = frozenset(("kvstack", "kvstore"))
@@ -56,7 +63,9 @@ sys.meta_path.insert(0, _AsInstalled())
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
-        "markers", f"{_MARK}(nodes=1, without=(), clock='real'): what runs in the test's cluster"
+        "markers",
+        f"{_MARK}(nodes=1, without=(), clock='real', seed=0, contents=None): "
+        "what runs in the test's cluster",
     )
 
 
@@ -75,7 +84,10 @@ def kvstack_cluster(
     request: pytest.FixtureRequest, tmp_path: Path, _kvstack_authorities: Path
 ) -> Iterator["BackgroundCluster"]:
     """A control plane of the test's own."""
-    with _cluster(tmp_path, _kvstack_authorities, **_asked(request)) as cluster:
+    asked = _asked(request)
+    if "contents" in asked:
+        raise pytest.UsageError("contents: a cluster that begins with them is kvstack_fork")
+    with _cluster(tmp_path, _kvstack_authorities, **asked) as cluster:
         yield cluster
 
 
@@ -84,11 +96,18 @@ def kvstack_fork(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     _kvstack_authorities: Path,
-    kvstack_prepared: "Rows",
+    _kvstack_read: "Callable[[Rows | Contents | str | Path, Path], Rows | Contents]",
 ) -> Iterator["BackgroundCluster"]:
-    """A control plane of the test's own with the objects of `kvstack_prepared`."""
-    asked = {**_asked(request), "rows": kvstack_prepared}
-    with _cluster(tmp_path, _kvstack_authorities, **asked) as cluster:
+    """A control plane of the test's own with the objects of `kvstack_prepared`.
+
+    `@pytest.mark.kvstack(contents=…)` names others.
+    """
+    asked = _asked(request)
+    source = asked.pop("contents", None)
+    if source is None:
+        source = request.getfixturevalue("kvstack_prepared")
+    found = _kvstack_read(source, request.path.parent)
+    with _fork(tmp_path, _kvstack_authorities, found, asked) as cluster:
         yield cluster
 
 
@@ -108,9 +127,60 @@ def kvstack_prepare(
 
 
 @pytest.fixture(scope="session")
-def kvstack_prepared() -> "Rows":
-    """To be overridden: the objects that `kvstack_fork` begins with."""
+def kvstack_prepared() -> "Rows | Contents | str | Path":
+    """To be overridden: the objects that `kvstack_fork` begins with.
+
+    `rows()` of a cluster, the `Contents` of one, or a source as `kvstack fork` takes it: a packed
+    file, a snapshot, a directory of manifests, `context:NAME`.
+    """
     raise pytest.UsageError("kvstack_fork needs a fixture kvstack_prepared; see kvstack's docs")
+
+
+@pytest.fixture(scope="session")
+def _kvstack_read() -> "Callable[[Rows | Contents | str | Path, Path], Rows | Contents]":
+    """Return what reads sources, each once."""
+    known: dict[str, Contents] = {}
+
+    def read(source: "Rows | Contents | str | Path", directory: Path) -> "Rows | Contents":
+        if not isinstance(source, str | Path):
+            return source
+        at = directory / source  # as a file
+        text = f"file:{at}" if isinstance(source, Path) or at.exists() else source
+        if text not in known:
+            known[text] = _contents_of(text)
+        return known[text]
+
+    return read
+
+
+def _contents_of(text: str) -> "Contents":
+    """Return the contents of a source, as `kvstack fork` reads them."""
+    from kvstack.clusters.commands.naming import EtcdAccess, Names, kubeconfig_paths
+    from kvstack.clusters.forks.registry import ForkRegistry
+    from kvstack.clusters.sources.source import ReadOptions, Silent
+
+    paths = kubeconfig_paths("", os.environ)
+    source = Names(ForkRegistry.of_user(os.environ), paths, EtcdAccess()).find(text)
+
+    def read() -> "Contents":
+        return asyncio.run(source.open().read(ReadOptions(has_events=False), Silent()))
+
+    with ThreadPoolExecutor(1) as pool:  # a loop may run in this thread
+        return pool.submit(read).result()
+
+
+def _fork(
+    directory: Path, authorities: Path, found: "Rows | Contents", asked: dict[str, Any]
+) -> "BackgroundCluster":
+    from kvstack.clusters.contents import Contents
+    from kvstack.clusters.forks.background_fork import BackgroundFork
+    from kvstack.clusters.forks.fork_settings import ForkSettings
+
+    if not isinstance(found, Contents):
+        return _cluster(directory, authorities, rows=found, **asked)
+    nodes, without = asked.pop("nodes", None), asked.pop("without", ())
+    settings = ForkSettings("" if nodes is None else str(nodes), frozenset(without))
+    return BackgroundFork(directory / "cluster", found, settings, authorities=authorities, **asked)
 
 
 def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -224,14 +224,9 @@ class BackgroundCluster:
         line = Timeline(AT_ONCE, real_s=time.monotonic())
         return asyncio.Runner(loop_factory=partial(VirtualLoop, line))
 
-    async def _serve(self) -> None:
-        loop = self._loop = asyncio.get_running_loop()
-        virtual = None
-        if isinstance(loop, VirtualLoop):
-            rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
-            virtual = Virtual(ClusterTime(loop), rng)
-        self._stop = asyncio.Event()
-        cluster = MemoryCluster(
+    def _made(self, virtual: Virtual | None) -> AbstractAsyncContextManager[MemoryCluster]:
+        """Return the cluster, which is started by who enters it."""
+        return MemoryCluster(
             self._own,
             stack_options(self._own, CommandLine(TABLE, dict(self._settings.flags))),
             self._logger,
@@ -239,7 +234,15 @@ class BackgroundCluster:
             first_rows=self._settings.rows,
             virtual=virtual,
         )
-        async with cluster:
+
+    async def _serve(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        virtual = None
+        if isinstance(loop, VirtualLoop):
+            rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
+            virtual = Virtual(ClusterTime(loop), rng)
+        self._stop = asyncio.Event()
+        async with self._made(virtual) as cluster:
             if virtual is not None:
                 virtual.time.set_rate(STANDING if self._settings.clock == PAUSED else REAL)
             self.url = cluster.url
