@@ -220,7 +220,7 @@ def assumed(
 ) -> list[str]:
     """Return what was taken for granted; came: objects that would be there without the change."""
 
-    def is_new(known: Known) -> bool:
+    def is_new(known: IdentifiedObject) -> bool:
         at = known.resource, known.path
         return before.get(*at) is None and at not in came
 
