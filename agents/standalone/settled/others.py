@@ -52,12 +52,18 @@ class OthersState(NamedTuple):
     silent_s: float
 
 
-class _Asked(NamedTuple):
+class _Asked:
     """The last request of a connection."""
 
-    user: str
-    agent: str
-    at_s: float
+    __slots__ = ("agent", "at_s", "user")
+
+    def __init__(self) -> None:
+        self.user = self.agent = ""
+        self.at_s = -math.inf
+
+    @property
+    def key(self) -> _Key:
+        return self.user[:CHARACTERS_MAX], self.agent[:CHARACTERS_MAX]
 
 
 class Others:
@@ -77,9 +83,12 @@ class Others:
         reply, request = context.reply, context.request
         if not context.route.info.is_resource or reply.answer.transport is self._local:
             return
-        self._last_s = now_s = time.monotonic()
-        agent = request.header("user-agent")[:CHARACTERS_MAX]
-        self._asked[request.connection] = _Asked(context.user.name[:CHARACTERS_MAX], agent, now_s)
+        # After each request: it takes as little as can be.
+        last = self._asked.get(request.connection)
+        if last is None:
+            self._asked[request.connection] = last = _Asked()
+        last.user, last.agent = context.user.name, request.header("user-agent")
+        last.at_s = self._last_s = time.monotonic()
 
     def look(self) -> OthersState:
         """Return how they are now."""
@@ -96,7 +105,7 @@ class Others:
         moving += self._writes()
         asked: dict[_Key, float] = {}
         for last in list(self._asked.values()):
-            key = last.user, last.agent
+            key = last.key
             asked[key] = min(asked.get(key, math.inf), now_s - last.at_s)
         clients = tuple(
             Client(
