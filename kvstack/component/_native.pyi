@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvstack.apimachinery.objects.text.json_text import Json
+from kvstack.apimachinery.objects.text.yaml_crate import Refusal
+from kvstack.apimachinery.objects.text.yaml_scalars import Scalar
 from kvstore.backend import Row
 from kvstore.batch import AnyDelivery, Metadata, PortRequest, PortResponse
 from kvstore.client.values import (
@@ -22,6 +25,9 @@ def encode_entries(
     state: bytes,
     crc: int,
 ) -> tuple[bytes, int]: ...
+def read_yaml(
+    data: bytes, limits: tuple[int, int, int, int]
+) -> tuple[Json, list[tuple[int, Scalar]], Refusal | None]: ...
 
 class Kernels:
     def __init__(self) -> None: ...

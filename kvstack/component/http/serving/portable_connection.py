@@ -9,6 +9,7 @@ above it. Unsent bytes are bounded by the listener's backlog; above it the answe
 
 import asyncio
 import fcntl
+import socket
 import struct
 import sys
 import termios
@@ -25,6 +26,8 @@ from typing_extensions import override
 from kvstack.component.http.serving.h11_head import H11Head
 from kvstack.component.http.serving.listeners import ListenerLimits
 from kvstack.component.http.serving.transport import Arrival, Connection, Headers
+from kvstack.component.net.accepting import Activity
+from kvstack.component.net.descriptors import is_silent
 
 _DISCARDED_MAX: Final = 256 << 10  # of an unread body, received so that the answer arrives
 _LINGER_S: Final = 1.0
@@ -475,6 +478,10 @@ class H1Connection(asyncio.Protocol):
         is_open = self._transport is not None and not self._is_aborted
         is_busy = self._call or self._gathered is not None or self._is_upgraded or self._unwritten
         return is_open and not is_busy
+
+    def activity(self, raw: socket.socket) -> Activity:
+        """Return what decides whether it is closed when descriptors run short."""
+        return Activity(self.host, self.active_s, self.is_waiting and is_silent(raw))
 
     def close(self) -> None:
         """Close after sending what was written."""

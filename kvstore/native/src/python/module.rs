@@ -20,4 +20,6 @@ pub mod kvstore_native {
     use crate::python::rows::RowSums;
     #[pymodule_export]
     use crate::python::server::Server;
+    #[pymodule_export]
+    use crate::python::yaml::read_yaml;
 }
