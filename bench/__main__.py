@@ -49,7 +49,7 @@ def main() -> int:
         ran = [_play_or_tell(each, options, console, work) for each in chosen]
         for results in dict.fromkeys(_results(each, options, work) for each in chosen):
             page = report.write_page(results, [each.name for each in SCENARIOS])
-            console.print(page.read_text(), markup=False, highlight=False)
+            console.print(page.read_text(), markup=False, highlight=False, soft_wrap=True)
             if results != work / _RESULTS:
                 console.print(
                     f"written to {results}", markup=False, highlight=False, soft_wrap=True

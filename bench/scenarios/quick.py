@@ -194,7 +194,7 @@ SCENARIO: Final = Scenario(
     "quick",
     "The rows that matter",
     "256 B values; h2load and kvload",
-    3,
+    5,
     play,
     is_apart=True,
 )

@@ -53,6 +53,7 @@ ELSEWHERE: Final = {
     "kvstack up --data-dir": STARTS,
     "kvstore --name m1": "tests/e2e/members",
     "kvstore-util migrate": "tests/docs/test_util_commands.py",
+    "make bench": "tests/e2e/test_bench.py",
     "make run": STARTS,
     "docker compose": COMPOSE,
     "kubectl --kubeconfig certs/kubernetes/admin.conf get nodes": COMPOSE,
