@@ -84,11 +84,11 @@ _SUITES: Final = frozenset(
         "tests/apiserver/consistency",
         "tests/apiserver/hostile",
         "tests/apiserver/libraries",
+        "tests/apiserver/migration",
         "tests/apiserver/player",
         "tests/apiserver/recorded",
         "tests/apiserver/stories",
         "tests/apiserver/support",
-        "tests/apiserver/swap",
         "tests/clusters/support",
     )
 )
