@@ -47,7 +47,7 @@ ELSEWHERE: Final = {
     "etcdctl watch greeting": "tests/e2e/test_etcdctl.py",
     "kvstack doctor": DOCTOR,
     "kvstack envtest ./assets": ENVTEST,
-    "kvstack apiserver --etcd-servers=": "tests/apiserver/swap",
+    "kvstack apiserver --etcd-servers=": "tests/apiserver/migration",
     "kvstack kubelet": KUBELET,
     "kvstack token create": SEVERAL,
     "kvstack up --data-dir": STARTS,
