@@ -1,8 +1,6 @@
 """Recorded stories of upstream's controllers, played against ours."""
 
 import asyncio
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +8,15 @@ import pytest
 
 from kvstack.agents.controllers.table import controllers
 from tests.agents.stories.differences import DIFFERENCES
+from tests.agents.stories.recorded import stories
 from tests.agents.stories.settings import CHOSEN, story_options
 from tests.agents.stories.story import Telling
 from tests.agents.support.cluster import TestCluster
 
 pytestmark = pytest.mark.slow
 
-_RECORDED = Path(__file__).parent / "recorded"
-_FILES = ("cluster.jsonl.gz", "workloads.jsonl.gz")
 
-
-def _stories() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name in _FILES:
-        with gzip.open(_RECORDED / name, "rt") as file:
-            found += [json.loads(line) for line in file]
-    return found
-
-
-@pytest.mark.parametrize("story", _stories(), ids=lambda story: story["name"])
+@pytest.mark.parametrize("story", stories(), ids=lambda story: story["name"])
 def test_story(story: dict[str, Any], tmp_path: Path) -> None:
     """After each stage objects and events are as they were upstream."""
 
