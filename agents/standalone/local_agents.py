@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
     from kvstack.agents.standalone.rootless.outside import Outside
 
+WATCH_S: Final = 3600
+"""How long a watch of this process lasts: there is no connection that could be dead unnoticed."""
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
 _SCHEDULER: Final = "system:kube-scheduler"
@@ -105,6 +107,8 @@ class AgentOptions:
     """Whether nodes that others made with the label of hollow nodes are run, too."""
     ready_after_s: float = 0.0
     """How long pods of hollow nodes run before they are ready."""
+    lease_every_s: float = 10.0
+    """How often hollow nodes renew their leases."""
 
 
 class LocalAgents:
@@ -136,7 +140,7 @@ class LocalAgents:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
         running = self._running
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-        informers = Informers(api, self._clock, self._chance, self._logger)
+        informers = Informers(api, self._clock, self._chance, self._logger, watch_s=WATCH_S)
         await running.enter_async_context(informers)
         self._informers = informers
         if CONTROLLERS not in self._options.without:
@@ -268,6 +272,7 @@ class LocalAgents:
             given.adopts_nodes,
             given.found_nodes,
             ready_after_s=given.ready_after_s,
+            lease_every_s=given.lease_every_s,
         )
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from kvstore.embed import LoopMember, Member
 
 STOP_S: Final = 5.0
+VIRTUAL_LEASE_S: Final = 30.0
+"""How often hollow nodes renew their leases in virtual time, in which nothing comes late: before
+they count as lost, after 50 s, and seldom, since each renewal delays those who let a day go by."""
 
 
 class Virtual(NamedTuple):
@@ -102,7 +105,9 @@ class MemoryCluster:
         changes: is told of requests that change something.
         """
         self._own: Final = own
-        self._options: Final = replace(options, serving=replace(options.serving, port=0))
+        self._options: Final = replace(
+            options, serving=replace(options.serving, port=0), is_alone=True
+        )
         self._logger: Final = logger
         self._authorities: Final = authorities
         self._first_rows = first_rows
@@ -194,7 +199,10 @@ class MemoryCluster:
             self._on_server(server)
         await server.ready()
         chance = None if rng is None else rng.random
-        agents = LocalAgents(server, self._agents(own), logger, clock=clock, chance=chance)
+        settings = self._agents(own)
+        if virtual is not None:
+            settings = replace(settings, lease_every_s=VIRTUAL_LEASE_S)
+        agents = LocalAgents(server, settings, logger, clock=clock, chance=chance)
         self._local_agents = await running.enter_async_context(agents)
         add_settled_page(self)
         add_clock_page(self)

@@ -5,7 +5,8 @@
 
     queues are empty           of controllers, scheduler and nodes, and nobody writes
     watches are caught up      every informer was handed the last change of its resource
-    nothing is due soon        but looks around, which come whatever happens
+    nothing is due soon        but looks around, which come whatever happens; they write nothing,
+                               but that an Event of what still waits is told again
 
 It says nothing of clients elsewhere: what they will still do, nobody here knows; `settled.others`
 says what can be said of them.

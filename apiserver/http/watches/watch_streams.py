@@ -433,6 +433,8 @@ class WatchStreams:
         left = stream.deadline - now
         if not stream.watching.options.bookmarks or left <= BOOKMARK_BEFORE_END_S:
             return left
+        if stream.answer.transport.is_local:
+            return left - BOOKMARK_BEFORE_END_S  # it does not break off before
         return min(BOOKMARK_S, left - BOOKMARK_BEFORE_END_S)
 
     def _mark(self, stream: WatchStream, now: float) -> None:

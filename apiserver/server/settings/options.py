@@ -149,6 +149,8 @@ class Options:
     node_ports: PortRange = DEFAULT_RANGE
     kubernetes_node_port: int = 0
     keeps_endpoints: bool = True
+    is_alone: bool = False
+    """Whether no other API server will ever use its store, as where that is in memory."""
     """Whether the endpoints of the Service `kubernetes` are kept."""
     kubelets: KubeletTls = field(default_factory=KubeletTls)
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)

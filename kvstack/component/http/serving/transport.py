@@ -188,6 +188,11 @@ class HttpTransport(Protocol):
         """Whether bytes that are written to several answers are held once."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its clients are parts of this program, whose connections do not break."""
+        return False
+
     def drain(self) -> None:
         """Accept no more connections, send GOAWAY; open requests are still answered."""
         ...
