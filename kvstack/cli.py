@@ -124,6 +124,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "What would follow from a change: by whom, in which order, and what would get stuck.",
         "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]",
     ),
+    "farm": Command(
+        "kvstack.clusters.commands.farm_command",
+        "Serve clusters to test suites in any language, each within milliseconds.",
+        "[flags]",
+    ),
     "pack": Command(
         "kvstack.clusters.commands.pack_command",
         "Pack a cluster into one file, without its secrets.",

@@ -24,8 +24,8 @@ ABSENT: Final = (
         "those that are bound stay bound; new claims wait",
     ),
     Absent(
-        "`--prune` of a plan with `-f`",
-        "`kvstack plan -- kubectl apply --prune …`; so with other flags of kubectl",
+        "`--applyset` and other flags of kubectl of a plan with `-f`",
+        "`kvstack plan -- kubectl apply …`",
     ),
     Absent(
         "`kvstack plan -f` as `kubectl apply` without `--server-side`",
@@ -34,5 +34,9 @@ ABSENT: Final = (
     Absent(
         "clocks of their own for forks of `kvstack fork`",
         "clusters of the pytest plugin have them, and plans",
+    ),
+    Absent(
+        "connections to the Service `kubernetes` of a cluster of a farm",
+        "nothing listens at its endpoint: programs use the kubeconfig",
     ),
 )

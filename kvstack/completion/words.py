@@ -30,6 +30,7 @@ from kvstack.apiserver.server.settings.flags import TABLE as API_SERVER
 from kvstack.cli import COMMANDS
 from kvstack.clusters.commands.delete_command import TABLE as DELETE
 from kvstack.clusters.commands.diff_command import TABLE as DIFF
+from kvstack.clusters.commands.farm_command import TABLE as FARM
 from kvstack.clusters.commands.fork_command import TABLE as FORK
 from kvstack.clusters.commands.get_command import TABLE as GET
 from kvstack.clusters.commands.open_command import TABLE as OPEN
@@ -183,6 +184,7 @@ _FLAGS: Final[Mapping[str, Callable[[], Iterable[FlagWord]]]] = {
     "delete": _of_table("delete", DELETE),
     "diff": _of_table("diff", DIFF),
     "plan": _of_table("plan", PLAN),
+    "farm": _of_table("farm", FARM),
     "pack": _of_table("pack", PACK),
     "completion": tuple,
     "envtest": lambda: _of_meanings("envtest", envtest.FLAGS),

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
+from kvstack.agents.standalone.in_memory.background import make_authorities
 from kvstack.clusters.contents import Contents, LeftOut
 from kvstack.clusters.forks.fork_cluster import ForkCluster, ForkSettings
 from kvstack.clusters.forks.fork_page import add_fork_page
@@ -255,7 +256,7 @@ class _Fork:
             is_read_only=request.settings.is_read_only,
         )
         reservation.write(record)
-        loading = asyncio.ensure_future(asyncio.to_thread(_load))
+        loading = asyncio.ensure_future(asyncio.to_thread(_load, reservation.directory))
         reading = asyncio.ensure_future(self._read())
         stopped = asyncio.ensure_future(stop.wait())
         try:
@@ -273,8 +274,8 @@ class _Fork:
                 record = replace(record, url=fork.url, revision=revision, objects=objects)
                 self._add_context(record, fork)
                 give_back()
+                gc.freeze()  # what was made so far stays: no collection looks at it
                 settle()
-                gc.freeze()
                 seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
                 self._report.ready(self._found(record, fork, seconds))
                 await self._until_end(stopped)
@@ -329,7 +330,8 @@ class _Fork:
             await asyncio.wait((stopped,), timeout=wait_s)
 
 
-def _load() -> None:
-    """Load what a cluster is made of, while its contents are read."""
+def _load(directory: Path) -> None:
+    """Load what a cluster is made of, and make its keys, while its contents are read."""
+    make_authorities(directory)
     for name in _PARTS:
         import_module(name)

@@ -6,9 +6,10 @@
                          └─ fork ──► so much time goes by ──► unchanged
 
 At rest nothing moves, nothing is due within REST_S, nothing that follows from the change is due
-before the horizon, and two rounds of those who only look around have found nothing. Who does not come to rest within the horizon is named. The second fork is made
-where something was due in that time anyway: what comes in it does not follow from the change. They
-run on loops of their own, in the caller's thread; nothing of them is left.
+before the horizon, and two rounds of those who only look around have found nothing. Who does not
+come to rest within the horizon is named. The second fork is made where something was due in that
+time anyway: what comes in it does not follow from the change. They run on loops of their own, in
+the caller's thread; nothing of them is left.
 """
 
 import asyncio
