@@ -1,7 +1,7 @@
 """One cluster of a farm, in the process that was forked from its template.
 
     {"fork": "c1", "directory": …, "clock": "paused"}   ──►   listens, writes its kubeconfig
-                              ◄──  {"ready": {"url": …, "kubeconfig": …, "revision": 512, "pid": 47}}
+                             ◄──  {"ready": {"url": …, "kubeconfig": …, "revision": 512, "pid": 47}}
     {"id": 1, "settled": 10.0, "within": 1.0}           ──►
                                      ◄──  {"id": 1, "revision": 530, "moving": [], "due": […]}
     {"id": 2, "advance": 86400.0}    {"id": 3, "rate": 100.0}

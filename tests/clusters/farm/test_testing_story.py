@@ -24,7 +24,6 @@ CRON_JOB = {
         "jobTemplate": {
             "spec": {
                 "template": {
-                    "metadata": {"labels": {"app": "report"}},
                     "spec": {
                         "restartPolicy": "Never",
                         "containers": [{"name": "report", "image": "report:1"}],
