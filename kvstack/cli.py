@@ -134,6 +134,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "The clock of a fork: show, pause, advance it, or let it go faster.",
         "[show|pause|resume|advance DURATION|rate NUMBER] [flags]",
     ),
+    "farm": Command(
+        "kvstack.clusters.commands.farm_command",
+        "Serve clusters to test suites in any language, each within milliseconds.",
+        "[flags]",
+    ),
     "pack": Command(
         "kvstack.clusters.commands.pack_command",
         "Pack a cluster into one file, without its secrets.",

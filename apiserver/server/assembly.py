@@ -275,10 +275,10 @@ class ApiServer:
             self.definitions.follow()
             await self.definitions.settled()
             if self._options.serving.listens:
-                await self._listen()
+                await self.listen()
             else:
                 self.local.attach_alone()
-                await self.local.start()
+            await self.local.start()
         except BaseException:
             await self.definitions.stop()
             await self.webhooks.close()
@@ -286,6 +286,33 @@ class ApiServer:
             raise
         self._begin_upkeep()
         self._logger.info("ready to serve API requests", urls=self.urls, advertised=self.address)
+
+    async def listen(self, port: int | None = None) -> None:
+        """Listen; for who has started it without, and forked its process, say. ConfigError.
+
+        port: 0 is any; None: that of the options.
+        """
+        assert self._http is None, "it does not listen yet"
+        serving = self._options.serving
+        port = serving.port if port is None else port
+        self._certificate.ensure()
+        tls = None if serving.is_plain else self._tls()
+        hosts = (serving.bind_address, *serving.also_bind_addresses)
+        urls = [listen_url(each, port, is_plain=serving.is_plain) for each in hosts]
+        limits = ListenerLimits(streams_max=serving.streams_max)
+        http = HttpServer(
+            [Listener(url, "secure", tls, limits) for url in urls],
+            self.site.api,
+            on_notice=partial(log_notice, self._logger),
+        )
+        self.local.attach(http)
+        await http.start()
+        self._http = http
+        self.port = urlsplit(http.urls[0]).port or self.port
+        add_component_pages(self.site.pages, self.site.health, self._clock, self._options.flags)
+        add_identity_pages(
+            self.site.pages, self._options, self.security, self.address, self._logger
+        )
 
     async def ready(self) -> None:
         """Wait until the objects of the start are there."""
@@ -346,28 +373,6 @@ class ApiServer:
                         return
         except TimeoutError:
             raise ComponentError(f"the store did not answer within {timeout_s} s") from None
-
-    async def _listen(self) -> None:
-        serving = self._options.serving
-        self._certificate.ensure()
-        tls = None if serving.is_plain else self._tls()
-        hosts = (serving.bind_address, *serving.also_bind_addresses)
-        urls = [listen_url(each, serving.port, is_plain=serving.is_plain) for each in hosts]
-        limits = ListenerLimits(streams_max=serving.streams_max)
-        http = HttpServer(
-            [Listener(url, "secure", tls, limits) for url in urls],
-            self.site.api,
-            on_notice=partial(log_notice, self._logger),
-        )
-        self.local.attach(http)
-        await http.start()
-        await self.local.start()
-        self._http = http
-        self.port = urlsplit(http.urls[0]).port or self.port
-        add_component_pages(self.site.pages, self.site.health, self._clock, self._options.flags)
-        add_identity_pages(
-            self.site.pages, self._options, self.security, self.address, self._logger
-        )
 
     def _renew_certificates(self) -> None:
         try:

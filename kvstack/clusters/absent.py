@@ -24,8 +24,8 @@ ABSENT: Final = (
         "those that are bound stay bound; new claims wait",
     ),
     Absent(
-        "`--prune` of a plan with `-f`",
-        "`kvstack plan -- kubectl apply --prune …`; so with other flags of kubectl",
+        "`--applyset` and other flags of kubectl of a plan with `-f`",
+        "`kvstack plan -- kubectl apply …`",
     ),
     Absent(
         "`kvstack plan -f` as `kubectl apply` without `--server-side`",
@@ -42,5 +42,9 @@ ABSENT: Final = (
     Absent(
         "what clients over the network will do (`/settled`)",
         "they are named, and `exact` is false",
+    ),
+    Absent(
+        "connections to the Service `kubernetes` of a cluster of a farm",
+        "nothing listens at its endpoint: programs use the kubeconfig",
     ),
 )

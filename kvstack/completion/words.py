@@ -33,6 +33,7 @@ from kvstack.clusters.commands.clock_command import ACTIONS as CLOCK_ACTIONS
 from kvstack.clusters.commands.clock_command import TABLE as CLOCK
 from kvstack.clusters.commands.delete_command import TABLE as DELETE
 from kvstack.clusters.commands.diff_command import TABLE as DIFF
+from kvstack.clusters.commands.farm_command import TABLE as FARM
 from kvstack.clusters.commands.fork_command import TABLE as FORK
 from kvstack.clusters.commands.get_command import TABLE as GET
 from kvstack.clusters.commands.open_command import TABLE as OPEN
@@ -192,6 +193,7 @@ _FLAGS: Final[Mapping[str, Callable[[], Iterable[FlagWord]]]] = {
     "delete": _of_table("delete", DELETE),
     "diff": _of_table("diff", DIFF),
     "plan": _of_table("plan", PLAN),
+    "farm": _of_table("farm", FARM),
     "pack": _of_table("pack", PACK),
     "wait": _of_table("wait", WAIT),
     "clock": _of_table("clock", CLOCK),

@@ -17,6 +17,7 @@ NOTES = {
     "clock": "See [forks](../fork.md#a-clock-of-its-own).",
     "delete": "See [forks](../fork.md).",
     "diff": "See [forks](../fork.md#diff-what-is-different).",
+    "farm": "See [testing](../testing.md#a-farm).",
     "fork": "See [forks](../fork.md).",
     "get": "See [forks](../fork.md).",
     "open": "See [forks](../fork.md#open-looking-into-a-file).",

@@ -28,6 +28,7 @@ DOCTOR: Final = "tests/agents/standalone/test_doctor.py"
 ENVTEST: Final = "tests/agents/standalone/test_envtest.py"
 KUBELET: Final = "tests/agents/kubelet/test_command.py"
 SEVERAL: Final = "tests/agents/standalone/test_several_nodes.py"
+FARM: Final = "tests/clusters/farm/test_farm.py"
 COMPOSE: Final = "tests/agents/topology/test_docker.py"
 PAGES: Final = {
     "dashboard.md": "tests/agents/dashboard/test_page.py",
@@ -48,6 +49,8 @@ ELSEWHERE: Final = {
     "kvstack doctor": DOCTOR,
     "kvstack envtest ./assets": ENVTEST,
     "kvstack apiserver --etcd-servers=": "tests/apiserver/migration",
+    "kvstack farm": FARM,
+    "KVSTACK_FARM=unix:///tmp/farm.sock go test": FARM,
     "kvstack kubelet": KUBELET,
     "kvstack token create": SEVERAL,
     "kvstack up --data-dir": STARTS,

@@ -105,9 +105,10 @@ class MemoryCluster:
         changes: is told of requests that change something.
         """
         self._own: Final = own
-        self._options: Final = replace(
-            options, serving=replace(options.serving, port=0), is_alone=True
-        )
+        serving = options.serving
+        if serving.listens:
+            serving = replace(serving, port=0)
+        self._options: Final = replace(options, serving=serving, is_alone=True)
         self._logger: Final = logger
         self._authorities: Final = authorities
         self._first_rows = first_rows

@@ -6,8 +6,10 @@ the start of the command until a list of the fork's namespaces is answered. A fo
 without objects is what a process costs by itself.
 """
 
+import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +32,8 @@ SIZES: Final = (1_000, 10_000, 100_000)
 QUICK: Final = (100,)
 _LIMITS_S: Final = {1_000: 1.0, 10_000: 3.0, 100_000: 30.0}
 _PODS_A_NODE: Final = 50
+FARMED: Final = 50
+FARMED_QUICK: Final = 3
 _PODS_OF_TEN: Final = 6
 _KVSTACK: Final = (sys.executable, "-m", "kvstack")
 
@@ -46,6 +50,8 @@ def play(run: Run) -> None:
             for round_number in run.rounds():
                 with run.step(f"round {round_number + 1}: a fork of {number} objects"):
                     bare = _note(run, source, number, bare)
+    with run.step("clusters of a farm"):
+        _measure_farm(run)
     run.note(
         "Six objects of ten are pods that run, fifty on a node; the others ConfigMaps. Values are "
         "those of pods of a real cluster in size (2 KiB)."
@@ -94,6 +100,8 @@ class _User:
             "XDG_RUNTIME_DIR": str(directory),
             "KUBECONFIG": kubeconfig or str(directory / "none"),
         }
+        # As where it is installed: modules are not compiled anew by each process.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -133,6 +141,64 @@ def _ask(kubeconfig: str) -> None:
             await api.close()
 
     asyncio.run(main())
+
+
+def _measure_farm(run: Run) -> None:
+    """Measure how long a cluster of a farm takes, and what many of them hold."""
+    add, lower = run.figures.add, Better.LOWER
+    runtime = run.directory / "farm-run"
+    runtime.mkdir(mode=0o700)
+    socket_path = runtime / "farm.sock"
+    process = subprocess.Popen(
+        [*_KVSTACK, "farm", f"--listen=unix://{socket_path}"],
+        env=_User(runtime).environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        number = FARMED_QUICK if run.is_quick else FARMED
+        pids = []
+        for _ in range(number):
+            begin = time.perf_counter()
+            made = _post(socket_path)
+            pids.append(made["pid"])
+            _ask(made["kubeconfig"])
+            seconds = time.perf_counter() - begin
+            add(
+                Measure("a farm: from POST to a first answer", "ms", lower, limit=50.0),
+                OURS,
+                seconds * 1000,
+            )
+        for pid in pids:
+            what = f"a farm: memory of one of {number} clusters, without what they share"
+            add(Measure(what, "MiB", lower, limit=20.0), OURS, _own_bytes(pid) / MIB)
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def _post(path: Path) -> dict[str, Any]:
+    """Ask a farm for a cluster."""
+    connection = http.client.HTTPConnection("farm")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    connection.request("POST", "/clusters", "{}")
+    answer = connection.getresponse()
+    made: dict[str, Any] = json.load(answer)
+    connection.close()
+    if answer.status != http.client.CREATED:
+        raise RuntimeError(str(made))
+    return made
+
+
+def _own_bytes(pid: int) -> int:
+    """Return the memory that a process shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    found = (line.split() for line in lines if line.startswith("Private_"))
+    return sum(int(each[1]) << 10 for each in found)
 
 
 @contextmanager

@@ -154,6 +154,26 @@ PLAN: Final = flag_group(
         "end with exit code 3 if something is so: stuck, unforeseen, delete",
     ),
 )
+FARM: Final = flag_group(
+    "Farm",
+    (
+        "listen",
+        TEXT,
+        "127.0.0.1:0",
+        LIVE,
+        "unix:///path, or a port of the loopback; 0: any",
+    ),
+    (
+        "prepare",
+        TEXT,
+        "",
+        LIVE,
+        "command that runs once, with a KUBECONFIG; clusters begin with what it made",
+    ),
+    ("contents", TEXT, "", LIVE, "packed file that clusters begin with"),
+    ("nodes", INT, "1", LIVE, "hollow nodes of the cluster that is prepared and kept warm"),
+    ("max-clusters", INT, "100", LIVE, "fail if more are asked for at once"),
+)
 PACK: Final = flag_group(
     "Pack",
     ("output", TEXT, "", LIVE, "file to write"),

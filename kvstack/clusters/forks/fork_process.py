@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
+from kvstack.agents.standalone.in_memory.background import make_authorities
 from kvstack.agents.standalone.in_memory.cluster_time import MACHINE, PAUSED, ClusterTime
 from kvstack.agents.standalone.in_memory.memory_cluster import Virtual
 from kvstack.clusters.contents import Contents, LeftOut
@@ -277,7 +278,7 @@ class _Fork:
             is_read_only=request.settings.is_read_only,
         )
         reservation.write(record)
-        loading = asyncio.ensure_future(asyncio.to_thread(_load))
+        loading = asyncio.ensure_future(asyncio.to_thread(_load, reservation.directory))
         reading = asyncio.ensure_future(self._read())
         stopped = asyncio.ensure_future(stop.wait())
         try:
@@ -298,8 +299,8 @@ class _Fork:
                 record = replace(record, url=fork.url, revision=revision, objects=objects)
                 self._add_context(record, fork)
                 give_back()
+                gc.freeze()  # what was made so far stays: no collection looks at it
                 settle()
-                gc.freeze()
                 seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
                 self._report.ready(self._found(record, fork, seconds))
                 await self._until_end(stopped)
@@ -370,7 +371,8 @@ async def _going(virtual: Virtual | None, clock: str) -> AsyncIterator[None]:
         virtual.time.set_rate(REAL)  # sockets need real time to end
 
 
-def _load() -> None:
-    """Load what a cluster is made of, while its contents are read."""
+def _load(directory: Path) -> None:
+    """Load what a cluster is made of, and make its keys, while its contents are read."""
+    make_authorities(directory)
     for name in _PARTS:
         import_module(name)

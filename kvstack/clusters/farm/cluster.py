@@ -1,0 +1,150 @@
+"""One cluster of a farm, in the process that was forked from its template.
+
+    {"fork": "c1", "directory": …, "clock": "paused"}   ──►   listens, writes its kubeconfig
+                             ◄──  {"ready": {"url": …, "kubeconfig": …, "revision": 512, "pid": 47}}
+    {"id": 1, "settled": 10.0, "within": 1.0}           ──►
+                                     ◄──  {"id": 1, "revision": 530, "moving": [], "due": […]}
+    {"id": 2, "advance": 86400.0}    {"id": 3, "rate": 100.0}
+
+It ends when its end of the connection is closed: the farm has deleted it, or is gone.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from kvstack.agents.standalone.in_memory.background import PAUSED
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster
+from kvstack.agents.standalone.in_memory.settling import NotSettledError, Settled, settle
+from kvstack.agents.standalone.stack_settings import pki_dir
+from kvstack.apimachinery.objects.times import format_time
+from kvstack.clusters.farm import messages
+from kvstack.clusters.farm.messages import Message
+from kvstack.clusters.forks.kubeconfig_file import ForkContext, KubeconfigFile
+from kvstack.clusters.forks.kubeconfig_text import EMPTY
+from kvstack.component.errors import ComponentError
+from kvstack.component.virtual_time.loop import VirtualLoop
+from kvstack.component.virtual_time.timeline import STANDING
+
+KUBECONFIG: Final = "kubeconfig"
+_LATEST_S: Final = 10.0
+_SHOWN_MAX: Final = 50
+_TEXT_MAX: Final = 300
+_PAGE_BYTES: Final = resource.getpagesize()
+
+
+class Forked(NamedTuple):
+    """What was forked."""
+
+    cluster: MemoryCluster
+    time: ClusterTime
+    rng: Random
+    template: Path
+    """The directory that has its keys."""
+
+
+def be_cluster(loop: VirtualLoop, forked: Forked, request: Message, control: socket.socket) -> int:
+    """Be a cluster until the farm lets go of it; return the exit code."""
+    try:
+        _limit_memory(request["memory_max_bytes"])
+        loop.run_until_complete(_Cluster(forked, control).run(request))
+    except (ComponentError, OSError) as error:
+        messages.send(control, {"failed": str(error)})
+        return 1
+    return 0
+
+
+def _limit_memory(more_bytes: int) -> None:
+    """Let this process have so much more than it has."""
+    with open("/proc/self/statm") as file:
+        has_bytes = int(file.read().split()[0]) * _PAGE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (has_bytes + more_bytes, has_bytes + more_bytes))
+
+
+class _Cluster:
+    """The process."""
+
+    def __init__(self, forked: Forked, control: socket.socket) -> None:
+        self._forked: Final = forked
+        self._control: Final = control
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._over: Final = asyncio.Event()
+
+    async def run(self, request: Message) -> None:
+        cluster, own_time = self._forked.cluster, self._forked.time
+        self._forked.rng.seed(request["seed"])
+        await cluster.server.listen(0)
+        url = f"https://127.0.0.1:{cluster.server.port}"
+        file = self._write_kubeconfig(request["fork"], Path(request["directory"]), url)
+        if request["clock"] == PAUSED:
+            own_time.set_rate(STANDING)
+        revision = await cluster.server.registry.watch_cache.latest(_LATEST_S)
+        self._control.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._control.fileno(), self._read)
+        ready = {"url": url, "kubeconfig": str(file), "revision": revision, "pid": os.getpid()}
+        messages.send(self._control, {"ready": ready})
+        await self._over.wait()
+
+    def _write_kubeconfig(self, name: str, directory: Path, url: str) -> Path:
+        pki, file = pki_dir(self._forked.template), directory / KUBECONFIG
+        context = ForkContext(
+            name,
+            url,
+            (pki / "ca.crt").read_bytes(),
+            (pki / "admin.crt").read_bytes(),
+            (pki / "admin.key").read_bytes(),
+        )
+        file.touch(mode=0o600)
+        file.write_text(f"{EMPTY}current-context: {name}\n")
+        KubeconfigFile(file).add(context)
+        return file
+
+    def _read(self) -> None:
+        try:
+            found = messages.receive(self._control)
+        except BlockingIOError:
+            return
+        if found is None:
+            self._over.set()
+            return
+        task = asyncio.ensure_future(self._answer(found[0]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, message: Message) -> None:
+        try:
+            answer = await self._done(message)
+        except (ComponentError, OverflowError) as error:
+            answer = {"error": str(error)[:_TEXT_MAX]}
+        messages.send(self._control, {"id": message["id"], **answer})
+
+    async def _done(self, message: Message) -> Message:
+        cluster, own_time = self._forked.cluster, self._forked.time
+        if "settled" in message:
+            within_s, timeout_s = message["within"], message["settled"]
+            try:
+                return _told(await settle(cluster, within_s=within_s, timeout_s=timeout_s))
+            except NotSettledError as error:
+                return _told(error.state)
+        if "advance" in message:
+            await own_time.advance(message["advance"])
+        if "rate" in message:
+            own_time.set_rate(message["rate"])
+        return {"now": format_time(own_time.now_s), "rate": own_time.rate}
+
+
+def _told(state: Settled) -> Message:
+    moving = [
+        {"who": each.who, "what": each.what[:_TEXT_MAX], "why": each.why[:_TEXT_MAX]}
+        for each in state.moving[:_SHOWN_MAX]
+    ]
+    due = [
+        {"who": each.who, "what": each.what[:_TEXT_MAX], "in_seconds": round(each.in_s, 3)}
+        for each in state.due[:_SHOWN_MAX]
+    ]
+    return {"revision": state.revision, "moving": moving, "due": due}

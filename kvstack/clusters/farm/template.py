@@ -1,0 +1,160 @@
+"""A template: a cluster that rests and listens nowhere, and from which clusters are forked.
+
+    python -m kvstack.clusters.farm.template FD
+
+    farm                                   template
+     │ {"directory": …, "nodes": 3, …}  ──►   starts, until everything rests
+     │                     ◄──  {"ready": {"revision": 512}}
+     │ {"fork": "c1", …}, descriptor    ──►   fork(): the child is the cluster (`cluster`)
+
+It has one thread and a loop of its own, which is between two rounds when it forks: what was under
+way goes on in the child. Its time goes as the machine's. It ends when the farm is gone.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from kvstack.agents.kubelet.hollow.nodes import named
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+from kvstack.agents.standalone.in_memory.memory_cluster import (
+    FirstRows,
+    MemoryCluster,
+    Virtual,
+    memory_stack,
+)
+from kvstack.agents.standalone.in_memory.settling import NotSettledError, settle
+from kvstack.agents.standalone.stack_settings import stack_options
+from kvstack.apiserver.server.settings.flags import TABLE
+from kvstack.clusters.farm import messages
+from kvstack.clusters.farm.cluster import Forked, be_cluster
+from kvstack.clusters.farm.messages import Message
+from kvstack.clusters.pack.packed_file import read_pack
+from kvstack.component.errors import ComponentError
+from kvstack.component.flags.command_line import CommandLine
+from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.process.program import settle as settle_memory
+from kvstack.component.virtual_time.loop import VirtualLoop
+from kvstack.component.virtual_time.timeline import AT_ONCE, REAL, Timeline
+
+OBJECTS_MAX: Final = 200_000
+_REST_S: Final = 60.0
+
+
+class Spec(NamedTuple):
+    """What a template is made of; farms have one for each that is asked for."""
+
+    contents: str
+    """A packed file; empty: no objects."""
+    nodes: int
+    without: tuple[str, ...]
+
+    @property
+    def message(self) -> Message:
+        """As it is sent."""
+        return {"contents": self.contents, "nodes": self.nodes, "without": list(self.without)}
+
+
+class _Template:
+    """The process."""
+
+    def __init__(self, farm: socket.socket, directory: Path, spec: Spec) -> None:
+        self._farm: Final = farm
+        self._log: Final = open_logger((str(directory / "template.log"),), "warn", "json")
+        line = Timeline(AT_ONCE, real_s=time.monotonic())
+        self._loop: Final = VirtualLoop(line)
+        asyncio.set_event_loop(self._loop)
+        own = memory_stack(directory, nodes=named(spec.nodes), without=frozenset(spec.without))
+        options = stack_options(own, CommandLine(TABLE))
+        options = replace(options, serving=replace(options.serving, listens=False))
+        self._time: Final = ClusterTime(self._loop)
+        self._rng: Final = Random(0)  # noqa: S311 - of names and uids, of no secrets
+        self._directory: Final = directory
+        self._cluster: Final = MemoryCluster(
+            own,
+            options,
+            self._log,
+            first_rows=_first_rows(spec.contents),
+            virtual=Virtual(self._time, self._rng),
+        )
+
+    def start(self) -> int:
+        """Return the revision at which the cluster rests; raises ComponentError."""
+        revision = self._loop.run_until_complete(self._started())
+        settle_memory()
+        gc.freeze()
+        return revision
+
+    async def _started(self) -> int:
+        await self._cluster.__aenter__()
+        try:
+            revision = (await settle(self._cluster, timeout_s=_REST_S)).revision
+        except NotSettledError as error:
+            revision = error.state.revision  # who asks for a cluster may wait for it
+        self._time.set_rate(REAL)
+        return revision
+
+    def serve(self) -> int:
+        """Fork clusters until the farm is gone; return the exit code, of a fork its own."""
+        self._loop.add_reader(self._farm.fileno(), self._loop.stop)
+        while True:
+            self._loop.run_forever()
+            found = messages.receive(self._farm)
+            if found is None:
+                return 0
+            message, descriptor = found
+            if os.fork() == 0:
+                return self._be_cluster(message, descriptor)
+            os.close(descriptor)
+
+    def _be_cluster(self, message: Message, descriptor: int) -> int:
+        self._loop.remove_reader(self._farm.fileno())
+        self._farm.close()
+        self._loop.after_fork()
+        control = socket.socket(fileno=descriptor)
+        forked = Forked(self._cluster, self._time, self._rng, self._directory)
+        return be_cluster(self._loop, forked, message, control)
+
+
+def _first_rows(packed: str) -> FirstRows | None:
+    if not packed:
+        return None
+    contents = read_pack(Path(packed), OBJECTS_MAX)
+    rows = [kv for kv in contents.rows if not kv.lease]
+    return replace(contents, rows=rows).first_rows()
+
+
+def main(descriptor: int) -> int:
+    """Be a template; return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the farm's terminal ends the farm
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the farm knows when a cluster has ended
+    farm = socket.socket(fileno=descriptor)
+    found = messages.receive(farm)
+    if found is None:
+        return 0
+    message, _ = found
+    spec = Spec(message["contents"], message["nodes"], tuple(message["without"]))
+    gc.disable()
+    try:
+        template = _Template(farm, Path(message["directory"]), spec)
+        messages.send(farm, {"ready": {"revision": template.start()}})
+    except (ComponentError, OSError) as error:
+        messages.send(farm, {"failed": str(error)})
+        return 1
+    finally:
+        gc.enable()
+    return template.serve()
+
+
+if __name__ == "__main__":
+    code = main(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)  # what runs on the loop is let go with the process
