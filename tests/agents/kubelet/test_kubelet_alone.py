@@ -300,12 +300,13 @@ class Breaks:
         self._way = way
         self.has_broken = False
 
-    async def request(self, method: str, path: str, *arguments: Any, **more: Any) -> Any:
+    async def request(self, *arguments: Any, **more: Any) -> Any:
+        method, path = arguments[:2]
         is_status = method == "PATCH" and path.startswith("/api/v1/nodes/node-a/status")
         if is_status and not self.has_broken:
             self.has_broken = True
             raise UnreachableError("the connection was closed")
-        return await self._way.request(method, path, *arguments, **more)
+        return await self._way.request(*arguments, **more)
 
     async def close(self) -> None:
         pass
