@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.micro.test_turn import NOW_NS, VALUE, member
+from bench.turns import NOW_NS, VALUE, member
 from kvstack.component import crate
 from kvstore.apply.entry_context import EntryContext
 from kvstore.auth.tokens import NO_CREDENTIAL

@@ -291,3 +291,43 @@ class Slow:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
+
+
+class Breaks:
+    """A way to the API server that breaks once, at the first status of the node."""
+
+    def __init__(self, way: Any) -> None:
+        self._way = way
+        self.has_broken = False
+
+    async def request(self, *arguments: Any, **more: Any) -> Any:
+        method, path = arguments[:2]
+        is_status = method == "PATCH" and path.startswith("/api/v1/nodes/node-a/status")
+        if is_status and not self.has_broken:
+            self.has_broken = True
+            raise UnreachableError("the connection was closed")
+        return await self._way.request(*arguments, **more)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_connection_that_ends_at_the_first_status_does_not_end_the_kubelet(
+    tmp_path: Path,
+) -> None:
+    """As when the client's certificate is renewed just then."""
+
+    async def main() -> None:
+        (tmp_path / "manifests").mkdir()
+        async with TestCluster(tmp_path) as cluster:
+            way = Breaks(cluster.admin._transport)
+            here = Here(cluster, tmp_path, Api(way, Options()))
+            await here.kubelet.start()
+            try:
+                assert way.has_broken
+                nodes = cluster.informers.of(NODES)
+                await eventually(lambda: ready(nodes.store.get("node-a")) == "True")
+            finally:
+                await here.kubelet.stop()
+
+    asyncio.run(main())

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
 from tests.apiserver.stories.clients import ClientsMissingError, clients
@@ -113,6 +114,14 @@ class Several:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def range_of_pods(self) -> str:
+        """Return the ranges of the cluster's pods, as `kvstack join` learns them."""
+        text = self.kubectl(
+            *("get", "configmap", "kubeadm-config", "-n", "kube-system"),
+            *("-o", "jsonpath={.data.ClusterConfiguration}"),
+        )
+        return str(yaml.safe_load(text)["networking"]["podSubnet"])
 
     def own_node(self) -> str:
         """Return the name of the first machine's node."""
