@@ -12,7 +12,7 @@ FUZZ_S ?= 60
 FUZZ_TARGETS ?= deframe watch targets connection web decode client
 E2E ?= # of make conformance: the program e2e.test of a release of Kubernetes
 IMAGES ?= # of make conformance: a directory with the images that its tests run
-WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 # of make wheels, as of cargo-zigbuild
+WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 x86_64-unknown-linux-musl # of make wheels, as of cargo-zigbuild
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
 .PHONY: run test test-pythons long conformance check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
@@ -132,7 +132,10 @@ wheels: $(VENV)/.runtime  ## wheels in dist/ for WHEEL_TARGETS, and one without 
 	for target in $(WHEEL_TARGETS); do rm -rf build && rustup target add "$$(echo $$target | sed 's/\.[0-9.]*$$//')" && \
 	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" KVSTORE_NATIVE=1 KVSTORE_CRATE_TARGET=$$target \
 	  $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/wheels/$$target . && \
-	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" auditwheel repair --wheel-dir dist dist/wheels/$$target/*.whl || exit 1; done
+	  case $$target in \
+	  *-musl) $(VENV)-wheels/bin/python packaging/musl_wheel.py dist/wheels/$$target/*.whl dist;; \
+	  *) PATH="$(abspath $(VENV))-wheels/bin:$$PATH" auditwheel repair --wheel-dir dist dist/wheels/$$target/*.whl;; \
+	  esac || exit 1; done
 	rm -rf build
 	KVSTORE_NATIVE=0 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl

@@ -149,3 +149,11 @@ def test_every_path_is_served_and_refuses_garbage(pages: Pages) -> None:
             assert answer.status == 400
             if ROUTES[path].kind is not Kind.BIDI:
                 assert json.loads(answer.body)["code"] == 3
+
+
+def test_a_body_may_be_refused_when_the_time_of_its_call_is_up(pages: Pages) -> None:
+    body = b" " * 400_000 + b"xx"
+    for us in range(100, 12_000, 150):
+        headers = [("host", "x"), ("grpc-timeout", f"{us}u")]
+        answer = pages.ask("POST", "/v3/lease/keepalive", body, headers)
+        assert answer.status in {400, 504}, (us, answer)

@@ -191,7 +191,8 @@ class _Sender:
         self._request = request
         self._stream = stream
         self.refused: CallRefusedError | None = None
-        self.answering = asyncio.Timeout(None)  # expires when the body is refused
+        self.answering: asyncio.Timeout | None = None
+        """Expires when the body is refused; None: nothing is answered yet, or any more."""
 
     async def run(self) -> None:
         """Send until the body ends; an error in it ends the stream."""
@@ -219,7 +220,9 @@ class _Sender:
 
     def _fail(self, code: int, text: str) -> None:
         self.refused = CallRefusedError(code, text)
-        self.answering.reschedule(asyncio.get_running_loop().time())
+        # The call may have ended at the same moment, or its own time may be up.
+        if self.answering is not None and not self.answering.expired():
+            self.answering.reschedule(asyncio.get_running_loop().time())
 
 
 async def _forward(
@@ -248,6 +251,9 @@ async def _forward(
             refused = sender.refused
     except CallRefusedError as error:
         refused = error
+    finally:
+        if sender is not None:
+            sender.answering = None
     if not is_started:
         await respond.start(
             200 if refused is None else HTTP_STATUS.get(refused.code, 500),
