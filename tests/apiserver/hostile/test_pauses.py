@@ -20,7 +20,7 @@ from tests.support.processors import queued_s
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-hostile")]
 
-PAUSE_MAX_S = 0.25
+PAUSE_MAX_S = 0.1
 ROUNDS_MAX = 10
 SENDERS = 3
 SLEEP_S = 0.002

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::rows::{self, SUM_BYTES};
+use crate::rows::{self, Checker, SUM_BYTES};
 
 const FIELD_2: u8 = 0x12; // of a protobuf message, by length
 
@@ -99,24 +99,28 @@ impl RowSums {
         tail: &[u8],
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         same_length(keys, stored)?;
+        let rows = stored
+            .iter()
+            .map(|row| Ok(row.cast_into::<PyBytes>()?))
+            .collect::<PyResult<Vec<_>>>()?;
         let mut size = head.len() + tail.len();
-        for row in stored.iter() {
-            let value_size = bytes(&row)?.as_bytes().len().saturating_sub(SUM_BYTES);
+        for row in &rows {
+            let value_size = row.as_bytes().len().saturating_sub(SUM_BYTES);
             size += 1 + varint_size(value_size) + value_size;
         }
         let mut is_damaged = false;
         let fields = PyBytes::new_with(py, size, |mut out| {
+            let mut checker = Checker::default();
             put(&mut out, head);
-            for (key, row) in keys.iter().zip(stored.iter()) {
-                let (key, row) = (bytes(&key)?, bytes(&row)?);
-                let Some(value) = rows::checked(key.as_bytes(), row.as_bytes()) else {
-                    is_damaged = true;
-                    return Ok(());
-                };
+            for (key, row) in keys.iter().zip(&rows) {
+                let row = row.as_bytes();
+                checker.add(bytes(&key)?.as_bytes(), row);
+                let value = &row[..row.len().saturating_sub(SUM_BYTES)];
                 put_length(&mut out, value.len());
                 put(&mut out, value);
             }
             put(&mut out, tail);
+            is_damaged = !checker.are_intact();
             Ok(())
         })?;
         Ok((!is_damaged).then_some(fields))
