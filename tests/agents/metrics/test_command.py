@@ -177,7 +177,7 @@ def autoscaler(name: str, metric: object, most: int) -> object:
 
 def code_of(port: int, path: str, **headers: str) -> int:
     """Ask the program itself."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -256,8 +256,11 @@ def cluster(
 
 
 def trusting() -> ssl.SSLContext:
-    """Return a context that takes any certificate of a server: it is ours, on loopback."""
-    context = ssl.create_default_context()
+    """Return a context that takes any certificate of a server: it is ours, on loopback.
+
+    It loads none of the system's authorities, which takes 20 ms.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

@@ -445,8 +445,12 @@ def test_a_driver_registers_and_tells_of_its_node(short_directory: Path) -> None
                 assert [each.plugin_registered for each in beside.told] == [True]
             store = scene.cluster.informers.of(CSI_NODES).store
             await eventually(lambda: not drivers(store))
-            node = await scene.cluster.admin.get(NODES, "", "node-a")
-            assert not node["metadata"].get("annotations")
+            async with asyncio.timeout(60):  # the node is written after its CSINode
+                while True:
+                    node = await scene.cluster.admin.get(NODES, "", "node-a")
+                    if not node["metadata"].get("annotations"):
+                        break
+                    await asyncio.sleep(0.05)
             assert node["metadata"]["labels"]["topology.d.example.com/shelf"] == "a"
 
             # The same socket, with another node id and another topology than before.
