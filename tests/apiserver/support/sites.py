@@ -64,6 +64,7 @@ class KeptAnswer:
     """Whether what is sent stays unsent until `read`."""
     is_cut: bool = False
     shares_bytes: bool = True
+    is_local: bool = False
     writable_below: int = -1
     answer: Answer = field(init=False)
 
