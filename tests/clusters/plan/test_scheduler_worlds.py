@@ -82,6 +82,8 @@ def contents(world: Object, directory: Path) -> Contents:
     for name, (api_version, kind) in KINDS.items():
         for each in (*worlds.fixtures().get(name, ()), *world.get(name, ())):
             obj = {"apiVersion": api_version, "kind": kind, **each}
+            if kind == "Pod":
+                obj = worlds.stored(obj, f"placed-{len(items)}")
             if kind == "Node":
                 status = obj["status"]
                 obj["status"] = {**status, "conditions": status.get("conditions") or [READY]}
