@@ -20,43 +20,55 @@ NATIVE ?= # 0: without the native transport, whatever toolchains are there
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
 export KVSTORE_NATIVE := $(strip $(NATIVE))
+# Where it is set, every process that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
-$(VENV)/.runtime: requirements.lock pyproject.toml $(CRATE)
+# The packages, without the native transport: enough for `make check`.
+$(VENV)/.packages: requirements.lock pyproject.toml setup.py
 	@test -x $(BIN)/python || { python="$(strip $(PYTHON))"; \
 	  test -n "$$python" || python=$$(packaging/fastest-python.sh) || exit 1; \
 	  echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV); }
 	@echo "installing the locked packages into $(VENV)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@# Once here, where cargo's progress shows; the install below finds it built.
+	KVSTORE_NATIVE=0 $(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@# Or the first start would. Links are not followed: what is below kvstack by one is named.
+	@$(BIN)/python -m compileall -q kvstore kvstack agents apiserver
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.packages $(CRATE)
 	@$(BIN)/python packaging/crate.py kvstack/component/_native.abi3.so || true
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
-	@$(BIN)/python -m compileall -q kvstore kvstack  # or the first start would
 	@$(BIN)/python -c 'from kvstore.transport import native as n; n.is_available() or print("native transport not built (no working cargo): grpcio will serve")'
 	touch $@
 
-$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.packages
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	touch $@
 
 run: $(VENV)/.runtime  ## a cluster: Kubernetes API on 127.0.0.1:6443, the store on a unix socket; flags: make run ARGS="--log-level debug"
 	exec $(BIN)/kvstack up --data-dir $(DATA) $(ARGS)
 
-test: $(VENV)/.dev check  ## all checks and tests; with cargo those of the crate, too, unless NATIVE=0
+test: $(VENV)/.packages  ## all checks and tests; with cargo those of the crate, too, unless NATIVE=0
+	@echo "the checks of Python and the crate's build and tests run side by side; their output follows"
+	@$(MAKE) --no-print-directory -j 2 --output-sync=recurse check crate-tests
+	@$(BIN)/python -m compileall -q kvstore kvstack agents apiserver  # what changed since
+	$(BIN)/pytest -n 4 --dist loadgroup $(ARGS)
+
+.PHONY: crate-tests
+crate-tests: $(VENV)/.runtime
 	@if test "$(strip $(NATIVE))" = 0 || ! cargo clippy --version >/dev/null 2>&1 || ! cargo fmt --version >/dev/null 2>&1; then \
 	  echo "the crate's own tests are left out: NATIVE=0, or no cargo with clippy and rustfmt"; \
 	else $(MAKE) --no-print-directory native; fi
-	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
 
-test-pythons: $(VENV)/.dev  ## the unit tests on the fastest and the newest Python found, each in a .venv of its own
+test-pythons: $(VENV)/.dev $(VENV)/.runtime  ## the unit tests on the fastest and the newest Python found, each in a .venv of its own
 	@for python in $$({ packaging/fastest-python.sh; packaging/fastest-python.sh newest; } | sort -u); do \
 	  venv=$(VENV)-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
-	  $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python $$venv/.dev && \
+	  $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python $$venv/.dev $$venv/.runtime && \
 	  $$venv/bin/pytest -q -n 2 tests/unit tests/component tests/apimachinery tests/cel $(ARGS) || exit 1; done
 
-long: $(VENV)/.dev  ## the tests that `make test` leaves out
+long: $(VENV)/.dev $(VENV)/.runtime  ## the tests that `make test` leaves out
 	$(BIN)/pytest -n 2 --dist loadgroup -m long $(ARGS)
 
-conformance: $(VENV)/.dev  ## Kubernetes' conformance tests: make conformance E2E=e2e.test IMAGES=directory
+conformance: $(VENV)/.dev $(VENV)/.runtime  ## Kubernetes' conformance tests: make conformance E2E=e2e.test IMAGES=directory
 	$(BIN)/python -m tests.conformance.kubernetes "$(E2E)" $(if $(IMAGES),"$(IMAGES)") $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules, generated code
@@ -75,13 +87,13 @@ schema: $(VENV)/.dev  ## the table of kinds from its text tables; with SOURCE=di
 proto: $(VENV)/.dev  ## generate kvstore/wire/gen from proto/
 	$(BIN)/python -m proto.generate
 
-bench: $(VENV)/.dev  ## side by side with real etcd; results go to bench/results
+bench: $(VENV)/.dev $(VENV)/.runtime  ## side by side with real etcd; results go to bench/results
 	$(BIN)/python -m bench $(ARGS)
 
-sim: $(VENV)/.dev  ## simulated worlds from one seed on: make sim SEED=7 SEEDS=100
+sim: $(VENV)/.dev $(VENV)/.runtime  ## simulated worlds from one seed on: make sim SEED=7 SEEDS=100
 	$(BIN)/python -m tests.sim$(addprefix .,$(strip $(WORLD))) --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
-swarm: $(VENV)/.dev  ## simulated worlds on all processors; failing seeds go to swarm-failures.txt: make swarm HOURS=8
+swarm: $(VENV)/.dev $(VENV)/.runtime  ## simulated worlds on all processors; failing seeds go to swarm-failures.txt: make swarm HOURS=8
 	$(BIN)/python -m tests.sim.$(or $(strip $(WORLD)),swarm) --hours $(HOURS) $(ARGS)
 
 native:  ## the native transport's own checks and tests (needs cargo with clippy and rustfmt)
@@ -89,9 +101,10 @@ native:  ## the native transport's own checks and tests (needs cargo with clippy
 	  { echo "rustfmt and clippy are missing: rustup component add rustfmt clippy"; exit 1; }
 	cd kvstore/native && cargo fmt --check
 	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --release --all-targets -- -D warnings
-	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked --release --no-default-features
+	@# --lib: without tests of documentation, of which there are none, the library is built once less.
+	cd kvstore/native && PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked --release --no-default-features --lib
 
-fuzz-api: $(VENV)/.dev  ## any bytes at the API server's readers, so many seconds each: make fuzz-api FUZZ_S=600 ARGS="cel yaml"
+fuzz-api: $(VENV)/.dev $(VENV)/.runtime  ## any bytes at the API server's readers, so many seconds each: make fuzz-api FUZZ_S=600 ARGS="cel yaml"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r tests/fuzz/requirements.txt
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S) $(ARGS)
 

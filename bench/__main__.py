@@ -1,5 +1,6 @@
 """`python -m bench [scenario ...] [--rounds N] [--quick]`: measure and report.
 
+python -m bench quick           the ten rows that matter, in three minutes
 python -m bench                 everything, full size: about half an hour
 python -m bench rates fanout    two of them
 python -m bench kubernetes --size objects=20000      with less than its usual size
@@ -28,6 +29,7 @@ from bench.run import Run, Scenario
 from tests.support.servers import PEER_VARIABLE
 
 QUICK_ROUNDS = 1
+_RESULTS = "results"
 
 
 def main() -> int:
@@ -37,13 +39,21 @@ def main() -> int:
     if etcd := dict(options.program).get("etcd"):
         os.environ[PEER_VARIABLE] = etcd  # of every scenario and of the description of the machine
     console = Console()
-    chosen = [each for each in SCENARIOS if not options.scenario or each.name in options.scenario]
+    chosen = [
+        each
+        for each in SCENARIOS
+        if each.name in options.scenario or not (options.scenario or each.is_apart)
+    ]
     work = Path(tempfile.mkdtemp(prefix="kvstore-bench-", dir=options.work))
-    results = options.results or (work / "results" if options.quick else report.RESULTS)
     try:
-        ran = [_play_or_tell(each, options, console, work, results) for each in chosen]
-        page = report.write_page(results, [each.name for each in SCENARIOS])
-        console.print(page.read_text(), markup=False, highlight=False)
+        ran = [_play_or_tell(each, options, console, work) for each in chosen]
+        for results in dict.fromkeys(_results(each, options, work) for each in chosen):
+            page = report.write_page(results, [each.name for each in SCENARIOS])
+            console.print(page.read_text(), markup=False, highlight=False, soft_wrap=True)
+            if results != work / _RESULTS:
+                console.print(
+                    f"written to {results}", markup=False, highlight=False, soft_wrap=True
+                )
     except KeyboardInterrupt:
         console.print("INTERRUPTED; the results of what had ended are kept", style="bold red")
         return 130
@@ -52,22 +62,30 @@ def main() -> int:
     return int(not all(ran))
 
 
+def _results(scenario: Scenario, options: argparse.Namespace, work: Path) -> Path:
+    """Return where the results of a scenario go."""
+    if options.results:
+        return Path(options.results)
+    if options.quick:
+        return work / _RESULTS  # for the page that is printed
+    return report.RESULTS / scenario.name if scenario.is_apart else report.RESULTS
+
+
 def _play_or_tell(
-    scenario: Scenario, options: argparse.Namespace, console: Console, work: Path, results: Path
+    scenario: Scenario, options: argparse.Namespace, console: Console, work: Path
 ) -> bool:
     """Play one scenario; return whether it gave results. A failure must not cost those to come."""
     try:
-        return _play(scenario, options, console, work, results)
+        return _play(scenario, options, console, work)
     except Exception:  # noqa: BLE001 - printed; other scenarios still run
         console.print_exception()
         console.print(f"FAILED {scenario.name}", style="bold red")
         return False
 
 
-def _play(
-    scenario: Scenario, options: argparse.Namespace, console: Console, work: Path, results: Path
-) -> bool:
+def _play(scenario: Scenario, options: argparse.Namespace, console: Console, work: Path) -> bool:
     """Play one scenario and write its results; return whether there were any."""
+    results = _results(scenario, options, work)
     machine = fingerprint(work)
     directory = work / scenario.name
     directory.mkdir()
@@ -92,7 +110,9 @@ def _play(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.partition("\n")[0])
     names = [each.name for each in SCENARIOS]
-    parser.add_argument("scenario", nargs="*", help=f"one of {', '.join(names)}; none: all")
+    parser.add_argument(
+        "scenario", nargs="*", help=f"one of {', '.join(names)}; none: all but quick"
+    )
     parser.add_argument("--rounds", type=int, help="instead of each scenario's own number")
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
     sizes = sorted({name for each in SCENARIOS for name in each.sizes})

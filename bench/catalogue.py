@@ -20,6 +20,7 @@ from bench.scenarios import (
     kubernetes,
     latency,
     leases,
+    quick,
     rates,
     scheduling,
     security,
@@ -55,4 +56,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     embedded.SCENARIO,
     forks.SCENARIO,
     http.SCENARIO,
+    quick.SCENARIO,
 )

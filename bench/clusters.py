@@ -36,7 +36,7 @@ _POLL_S: Final = 0.005
 _RECEIVED: Final = re.compile(r"^etcd_network_snapshot_receive_success\{.*\} (\S+)$", re.MULTILINE)
 
 
-class Place(NamedTuple):
+class Host(NamedTuple):
     """Where a member lives: namespace "" is the one that clients are in."""
 
     client_address: str = "127.0.0.1"
@@ -44,14 +44,14 @@ class Place(NamedTuple):
     namespace: str = ""
 
 
-HERE: Final = Place()
+HERE: Final = Host()
 
 
 class Member(Server):
     """One member; initial_cluster must be set before it starts."""
 
     def __init__(
-        self, who: str, data_dir: Path, *, extra: Sequence[str] = (), place: Place = HERE
+        self, who: str, data_dir: Path, *, extra: Sequence[str] = (), place: Host = HERE
     ) -> None:
         command = MAKERS[who](data_dir).command
         super().__init__(command, data_dir, name=data_dir.name, extra=[*FLAGS, *extra])
@@ -207,7 +207,7 @@ def one_cluster(
     count: int,
     *,
     extra: Sequence[str] = (),
-    places: Sequence[Place] = (),
+    places: Sequence[Host] = (),
 ) -> Iterator[Cluster]:
     """Run one contender's cluster on a fresh directory; end it whatever happens."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -82,3 +82,4 @@ class Scenario:
     play: Callable[[Run], None]
     sizes: tuple[str, ...] = ()  # names of what --size may set
     columns: tuple[str, str] = CONTENDERS  # what the contenders are called on the page
+    is_apart: bool = False  # only played by its name, and its results have a directory of their own

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench.clusters import HERE, Member, Place
+from bench.clusters import HERE, Host, Member
 
 _PREFIX: Final = "kvbench"
 _NETEM: Final = ("netem", "delay", "50ms", "rate", "1mbit", "limit", "500")
@@ -31,8 +31,8 @@ class SlowLink(Protocol):
     """What makes one member slow, and how it is called in the notes."""
 
     how: str
-    slow: Place  # of the slow member
-    others: Place
+    slow: Host  # of the slow member
+    others: Host
 
     def begin(self, member: Member) -> None:
         """Make the link slow."""
@@ -51,8 +51,8 @@ class Cable:
         net = f"10.{64 + pid % 64}.{pid // 64 % 250}"
         self._near_address, far_address = f"{net}.{4 * number + 1}", f"{net}.{4 * number + 2}"
         self._far_address = far_address
-        self.slow = Place(far_address, far_address, self._namespace)
-        self.others = Place(peer_address=self._near_address)
+        self.slow = Host(far_address, far_address, self._namespace)
+        self.others = Host(peer_address=self._near_address)
         self.how = ""
 
     def plug(self, stack: ExitStack) -> None:

@@ -124,6 +124,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "What would follow from a change: by whom, in which order, and what would get stuck.",
         "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]",
     ),
+    "wait": Command(
+        "kvstack.clusters.commands.wait_command",
+        "Wait until a cluster is settled: until nothing is under way in it.",
+        "--settled [flags]",
+    ),
+    "clock": Command(
+        "kvstack.clusters.commands.clock_command",
+        "The clock of a fork: show, pause, advance it, or let it go faster.",
+        "[show|pause|resume|advance DURATION|rate NUMBER] [flags]",
+    ),
     "farm": Command(
         "kvstack.clusters.commands.farm_command",
         "Serve clusters to test suites in any language, each within milliseconds.",

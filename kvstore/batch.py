@@ -5,11 +5,11 @@
 Every list holds tuples in the order of arrival. Limits on their length are the transport's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstore.errors import Refusal
 from kvstore.raft.model import Message
@@ -30,6 +30,26 @@ HttpHeaders = list[tuple[str, str]]  # in order; names in lower case
 PortRequest = tuple[int, str, str, HttpHeaders, bytes | None]
 # (id, HTTP status, headers, body); body None: it is sent as deliveries until the id's end.
 PortResponse = tuple[int, int, HttpHeaders, bytes | None]
+
+Delivery: TypeAlias = tuple[int, bytes, bytes]
+"""(stream id, head, tail): one message, head + tail."""
+
+FanOut: TypeAlias = tuple[int, bytes, bytes, tuple[bytes, ...]]
+"""(stream id, head, tail, middles): a message for each middle, head + middle + tail."""
+
+AnyDelivery: TypeAlias = Delivery | FanOut
+
+
+def messages(deliveries: Iterable[AnyDelivery]) -> Iterator[Delivery]:
+    """Yield each message as a delivery of its own."""
+    for each in deliveries:
+        if len(each) == 3:
+            yield each
+        else:
+            stream_id, head, tail, middles = each
+            for middle in middles:
+                yield stream_id, head + middle, tail
+
 
 # A call of a service built on the store: (id, method, body, metadata).
 ServiceCall = tuple[int, int, bytes, Metadata]
@@ -106,17 +126,16 @@ class Inbox:
 class Outbox:
     """All that must be sent.
 
-    A delivery's message is head + tail: the tail may be shared by many streams, so a fan-out
-    encodes its events once. An end closes a stream after the deliveries before it; code 0 is a
+    A tail may be shared by many streams, so events are encoded once for all watchers; a fan-out is
+    for many watchers of one stream, and streams may share its parts, too. `messages` has them one
+    by one. An end closes a stream after the deliveries before it; code 0 is a
     plain end, any other code carries the error text.
     """
 
     replies: list[tuple[int, int, bytes]] = field(
         default_factory=list
     )  # (call id, gRPC code, response bytes; for code ≠ 0 the error text in UTF-8)
-    deliveries: list[tuple[int, bytes, bytes]] = field(
-        default_factory=list
-    )  # (stream id, head, tail)
+    deliveries: list[AnyDelivery] = field(default_factory=list)
     ends: list[tuple[int, int, bytes]] = field(
         default_factory=list
     )  # (stream id, gRPC code, error text in UTF-8)

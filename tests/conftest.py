@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("KVSTACK_CHECK_UNCHANGED", "1")
 
 from tests import skip_budget
+from tests.scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.surface.outcomes import pytest_runtest_logreport as pytest_runtest_logreport
 from tests.surface.outcomes import pytest_sessionfinish as pytest_sessionfinish
 

@@ -36,6 +36,7 @@ _REPEATS_MAX: Final = 10
 _REPEATED: Final = frozenset((429, 500, 502, 503, 504))
 """Codes of answers that are repeated if they bear Retry-After."""
 _READ_REPEATS_MAX: Final = 3
+_NOT_MODIFIED: Final = 304
 _READ_BACK_OFF_S: Final = 0.1
 _LINE_BYTES_MAX: Final = 64 << 20
 
@@ -289,11 +290,39 @@ class Api:
         media_type: str = JSON,
     ) -> Object:
         """Return the object that is answered; raises ApiError or UnreachableError."""
+        response, data = await self._answered(
+            method, path, query, body, accept=accept, media_type=media_type
+        )
+        return _object(response.status, data)
+
+    async def get_changed(
+        self, path: str, etag: str, *, accept: str = JSON
+    ) -> tuple[Object | None, str]:
+        """Return a document with its ETag; None: it is still that of this ETag. Raises as `call`.
+
+        etag: empty, if none is known; the ETag that is returned is empty if the server has none.
+        """
+        response, data = await self._answered("GET", path, accept=accept, etag=etag)
+        if response.status == _NOT_MODIFIED:
+            return None, etag
+        return _object(response.status, data), response.header("ETag")
+
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: bytes = b"",
+        *,
+        accept: str,
+        media_type: str = JSON,
+        etag: str = "",
+    ) -> tuple[Response, bytes]:
         repeats = 0
         while True:
             try:
                 response = await self.open(
-                    method, path, query, body, accept=accept, media_type=media_type
+                    method, path, query, body, accept=accept, media_type=media_type, etag=etag
                 )
                 async with asyncio.timeout(self._options.timeout_s):
                     data = await response.read()
@@ -305,7 +334,7 @@ class Api:
                     raise
                 await asyncio.sleep(_READ_BACK_OFF_S * 2**repeats)
                 continue
-            return _object(response.status, data)
+            return response, data
 
     async def open(
         self,
@@ -316,10 +345,16 @@ class Api:
         *,
         accept: str = JSON,
         media_type: str = JSON,
+        etag: str = "",
     ) -> Response:
-        """Return an answer of a code below 400, its body still to be read; raises like `call`."""
+        """Return an answer of a code below 400, its body still to be read; raises like `call`.
+
+        etag: of what is known; the answer has the code 304 if that is still so.
+        """
         target = f"{path}?{_encoded(query)}" if query else path
         headers = [("Accept", accept), ("User-Agent", self._options.user_agent)]
+        if etag:
+            headers.append(("If-None-Match", etag))
         if body:
             headers.append(("Content-Type", media_type))
         repeats = 0

@@ -3,6 +3,8 @@
     found = await discover(api)
     found.preferred("list", "watch")            → one version of each resource
     found.of_kind("apps/v1", "Deployment")      → its ResourceType, or None
+    discoverer = Discoverer(api)                for who asks again and again
+    await discoverer.discover()                 the same object again, if nothing has changed
 
 The aggregated form is asked for. A version that an aggregated server does not answer for is stale:
 it is told among the failures, and its resources are not known.
@@ -69,14 +71,43 @@ class Discovery:
 
 async def discover(api: Api) -> Discovery:
     """Ask for all groups; raises ApiError or UnreachableError."""
-    found = Discovery()
-    for root in _ROOTS:
-        document = await api.call("GET", root, accept=_ACCEPT)
+    return await Discoverer(api).discover()
+
+
+class Discoverer:
+    """Asks one server from time to time; what has not changed is not sent or read again."""
+
+    def __init__(self, api: Api) -> None:
+        """Know nothing yet."""
+        self._api: Final = api
+        self._known: dict[str, tuple[str, Discovery]] = {}
+        """By root: the ETag of the document, and what it says."""
+        self._all = Discovery()
+
+    async def discover(self) -> Discovery:
+        """Ask for all groups; raises ApiError or UnreachableError. Nobody changes what it holds."""
+        changed = [await self._look(root) for root in _ROOTS]
+        if any(changed):
+            parts = [self._known[root][1] for root in _ROOTS]
+            self._all = Discovery(
+                [each for part in parts for each in part.served],
+                {at: why for part in parts for at, why in part.failures.items()},
+            )
+        return self._all
+
+    async def _look(self, root: str) -> bool:
+        """Ask for one root; return whether it is another than before."""
+        known = self._known[root][0] if root in self._known else ""
+        document, etag = await self._api.get_changed(root, known, accept=_ACCEPT)
+        if document is None:
+            return False
+        found = Discovery()
         if document.get("kind") == _KIND:
             _read_aggregated(document, found)
         else:
-            await _read_each(api, root, document, found)
-    return found
+            await _read_each(self._api, root, document, found)
+        self._known[root] = etag, found
+        return True
 
 
 def _read_aggregated(document: Object, found: Discovery) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from kvstack.agents.client.api import JSON, Api, Event
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS
 from kvstack.agents.client.object_store import ObjectStore, key_of
-from kvstack.agents.client.reflector import Reflector
+from kvstack.agents.client.reflector import WATCH_S, Reflector
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.structural_sharing import SHALLOW, share, share_status
 from kvstack.agents.client.timing import Clock
@@ -47,6 +47,7 @@ class Informer:
         fields: str = "",
         accept: str = JSON,
         list_accept: str = JSON,
+        watch_s: int = WATCH_S,
     ) -> None:
         """Follow nothing yet."""
         self.resource = resource
@@ -66,6 +67,7 @@ class Informer:
             fields=fields,
             accept=accept,
             list_accept=list_accept,
+            watch_s=watch_s,
             lighten=self._lighten,
         )
 

@@ -13,6 +13,7 @@ from typing import Self
 
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
 from kvstack.agents.client.informer import Informer
+from kvstack.agents.client.reflector import WATCH_S
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
 from kvstack.component.logger import Logger
@@ -21,8 +22,17 @@ from kvstack.component.logger import Logger
 class Informers:
     """Begins informers when they are first asked for, and ends them together."""
 
-    def __init__(self, api: Api, clock: Clock, chance: Callable[[], float], logger: Logger) -> None:
-        """Follow nothing yet."""
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        chance: Callable[[], float],
+        logger: Logger,
+        *,
+        watch_s: int = WATCH_S,
+    ) -> None:
+        """Follow nothing yet; watch_s: how long a watch lasts at least."""
+        self._watch_s = watch_s
         self._api = api
         self._clock = clock
         self._chance = chance
@@ -44,6 +54,7 @@ class Informers:
                 self._logger,
                 accept=METADATA if metadata_only else JSON,
                 list_accept=METADATA_LIST if metadata_only else JSON,
+                watch_s=self._watch_s,
             )
             name = f"informer of {resource}"
             self._tasks[key] = asyncio.get_running_loop().create_task(informer.run(), name=name)

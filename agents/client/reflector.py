@@ -25,7 +25,8 @@ from kvstack.component.logger import Logger
 Object: TypeAlias = dict[str, Any]
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
-_WATCH_S: Final = 300
+WATCH_S: Final = 300
+"""How long a watch lasts at least; up to twice that."""
 _PAGE: Final = 500
 _BASE_S: Final = 0.8
 _MAX_S: Final = 30.0
@@ -66,6 +67,7 @@ class Reflector:
         fields: str = "",
         accept: str = JSON,
         list_accept: str = JSON,
+        watch_s: int = WATCH_S,
         lighten: Callable[[Object], None] | None = None,
     ) -> None:
         """Follow nothing yet.
@@ -85,6 +87,7 @@ class Reflector:
         self._accept = accept
         self._list_accept = list_accept
         self._lighten = lighten
+        self._watch_s = watch_s
         self._resource_version = ""  # empty: begin from the whole
         self._lists = False  # the server sent no initial events when it was last asked
         self._back_off = RetryBackOff(
@@ -196,7 +199,7 @@ class Reflector:
             resource_version=self._resource_version,
             labels=self._labels,
             fields=self._fields,
-            timeout_s=int(_WATCH_S * (1 + self._chance())),
+            timeout_s=int(self._watch_s * (1 + self._chance())),
             initial_events=initial_events,
             accept=self._accept,
         )

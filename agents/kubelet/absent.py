@@ -58,7 +58,6 @@ ABSENT: Final = (
         "a node without root: limits, `hostPID`, other machines that join, node ports below 1024",
         "pods that ask for the first two are refused; see docs/without-root.md",
     ),
-    Absent("routes of IPv6 to the pods of other nodes", "pods there are reached by IPv4 alone"),
     Absent(
         "a lock of logind that holds a shutdown up (D-Bus)",
         "systemd stops the kubelet first, which ends the pods in their order then (`--end-pods`);"

@@ -10,7 +10,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from ipaddress import IPv4Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final, TypeAlias
@@ -50,7 +50,7 @@ from kvstack.agents.kubelet.node_shutdown import (
 )
 from kvstack.agents.kubelet.options import KeepingOptions, KubeletOptions
 from kvstack.agents.kubelet.pods.sandboxes import NodeNames, quantity
-from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions, own_address
+from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions
 from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
 from kvstack.agents.kubelet.routes.plan import AUTOMATIC as AUTO_ROUTES
 from kvstack.agents.kubelet.routes.plan import MODES, NONE
@@ -60,7 +60,7 @@ from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LEVELS, LineLogger
 from kvstack.component.net import resolv_conf
-from kvstack.component.net.hosts import of_families
+from kvstack.component.net.hosts import of_families, own_addresses
 from kvstack.component.process.command import Work, run_work
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
@@ -231,24 +231,30 @@ def _cluster_ranges(own: dict[str, str]) -> tuple[Network, ...]:
 
 
 def _node_ips(own: dict[str, str]) -> tuple[str, ...]:
-    """Return what --node-ip says, or the address of this machine; FlagError."""
+    """Return what --node-ip says, or the addresses of this machine towards others; FlagError.
+
+    It has one of each family of --cluster-cidr, as far as the machine has it.
+    """
     try:
         found = of_families(own["node-ip"], ip_address)
     except ValueError as error:
         raise FlagError(f"--node-ip {error}") from error
-    return tuple(map(str, found)) or (own_address(),)
+    if found:
+        return tuple(map(str, found))
+    if ranges := _cluster_ranges(own):
+        return own_addresses(each.version for each in ranges)
+    return own_addresses((4, 6))[:1]
 
 
 def route_options(own: dict[str, str], options: RealNodeOptions) -> RouteOptions | None:
     """Return how pods of other nodes are reached; None: that is left to others."""
     ranges, mode = options.cluster_ranges, own["network"] or AUTO_ROUTES
-    whole = next((each for each in ranges if isinstance(each, IPv4Network)), None)
     # An engine's pods have networks of their engine's making: that it is ours is to be said.
     is_engines = bool(options.runtime_endpoint)
     is_left = not own["network"] if is_engines else options.network == SHARED
-    if whole is None or is_left:
+    if not ranges or is_left:
         return None
-    return RouteOptions(options.name, whole, mode, ends_with_node=options.ends_with_node)
+    return RouteOptions(options.name, ranges, mode, ends_with_node=options.ends_with_node)
 
 
 def read(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]:

@@ -17,11 +17,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informer import Informer
+from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
@@ -299,6 +301,20 @@ class Kubelet:
         await self._volumes.close()
         await self.prober.stop()
         await self._recorder.close()
+
+    def add_activity(self, found: Activity) -> None:
+        """Add what is done for pods, and what is due; probes and leases come all the time."""
+        for uid, is_worked_on in self._queue.in_hand():
+            why = "is worked on" if is_worked_on else "waits to be worked on"
+            found.moving.append(Moving("kubelet", self._shown(uid), why))
+        if not self._recorder.is_idle:
+            found.moving.append(Moving("kubelet", "", "writes events"))
+        for uid, in_s in self._queue.due():
+            found.due.append(Due("kubelet", self._shown(uid), in_s))
+
+    def _shown(self, uid: str) -> str:
+        pod = self.pod_of(uid)
+        return f"pod {key_of(pod)}" if pod is not None else f"pod {uid}"
 
     def container_ended(self, uid: str) -> None:
         """Look at the pod of a container that ended."""

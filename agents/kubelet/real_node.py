@@ -10,7 +10,6 @@ import asyncio
 import datetime as dt
 import ipaddress
 import os
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -380,17 +379,6 @@ async def _healthy(request: Request, answer: Answer) -> None:
     is_known = request.target.partition("?")[0] in ("/healthz", "/healthz/ping")
     code, text = (200, b"ok") if is_known else (404, b"404 page not found\n")
     answer.send(code, [("Content-Type", "text/plain; charset=utf-8")], text)
-
-
-def own_address() -> str:
-    """Return the address of this machine towards others; the loopback's if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent
-        except OSError:
-            return "127.0.0.1"
-        address: str = probe.getsockname()[0]
-    return address
 
 
 def _certificate(options: RealNodeOptions, now_s: float) -> KeyPair:

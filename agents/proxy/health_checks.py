@@ -7,13 +7,13 @@ few seconds, and there may be many Services.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kvstack.agents.proxy.choice import Served
 from kvstack.agents.proxy.services import PortName
-from kvstack.component.errors import ComponentError
+from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import Listener, ListenerLimits
 from kvstack.component.http.serving.request import Request
@@ -29,6 +29,7 @@ _LIMITS: Final = ListenerLimits(
     idle_timeout_s=5.0,
 )
 _EVERYWHERE: Final = "0.0.0.0"
+"""In both families."""
 
 
 @dataclass(slots=True)
@@ -46,13 +47,13 @@ class HealthChecks:
 
     def __init__(
         self,
-        host: str,
+        hosts: Sequence[str] | None,
         is_well: Callable[[], bool],
         logger: Logger,
         on_failure: Callable[[PortName, int, str], None],
     ) -> None:
-        """host: where to listen; empty: everywhere. on_failure: of a port that cannot be had."""
-        self._host = host or _EVERYWHERE
+        """hosts: where to listen; None: everywhere. on_failure: of a port that cannot be had."""
+        self._hosts = (_EVERYWHERE,) if hosts is None else tuple(hosts)
         self._is_well = is_well
         self._logger = logger
         self._on_failure = on_failure
@@ -98,9 +99,12 @@ class HealthChecks:
             found = answer_of(check.namespace, check.service, check.count, is_well=self._is_well())
             answer.send(*found)
 
-        url = f"http://{join_host_port(self._host, port)}"
-        server = HttpServer([Listener(url, limits=_LIMITS)], handle, HttpOptions(portable=True))
+        urls = [f"http://{join_host_port(each, port)}" for each in self._hosts]
+        listeners = [Listener(each, limits=_LIMITS) for each in urls]
+        server = HttpServer(listeners, handle, HttpOptions(portable=True))
         try:
+            if not listeners:
+                raise ConfigError("the node has no address that serves node ports")
             await server.start()
         except (ComponentError, OSError) as error:
             self._logger.error("no health check of a Service", port=port, reason=str(error))

@@ -61,8 +61,8 @@ class ProxierOptions:
     """The longest time between two tries."""
     look_every_s: float = 60.0
     """How often it is looked whether what was written is still there."""
-    health_host: str = ""
-    """Where health checks of Services listen; empty: everywhere."""
+    health_hosts: tuple[str, ...] | None = None
+    """Where health checks of Services listen; None: everywhere."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Proxier:
             each: ClusterView(each, here) for each in backends
         }
         self._checks = HealthChecks(
-            options.health_host,
+            options.health_hosts,
             lambda: self.health.is_well,
             logger,
             on_check_failure or (lambda name, port, reason: None),

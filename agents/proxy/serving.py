@@ -84,6 +84,7 @@ class Serving:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: tuple[list[str], list[str]] = ([], [])  # addresses, ranges of pods
         self._tasks: list[asyncio.Task[None]] = []
+        self._node_port_ips: dict[Family, tuple[str, ...] | None] = {}
         self.proxier: Proxier | None = None
 
     async def start(self) -> None:
@@ -101,7 +102,10 @@ class Serving:
         )
         section = section_of(self._told, next(iter(backends.values())).mode)
         options = ProxierOptions(
-            self._node, seconds(section, "minSyncPeriod"), seconds(section, "syncPeriod")
+            self._node,
+            seconds(section, "minSyncPeriod"),
+            seconds(section, "syncPeriod"),
+            health_hosts=self._health_hosts(),
         )
         proxier = Proxier(
             sources,
@@ -201,12 +205,9 @@ class Serving:
                 "no cluster IP is served, but node ports are: no rules are written",
                 reason=problem or "it was asked for",
             )
-            return {
-                family: UserspaceBackend(
-                    tuple(dict.fromkeys((ip, _LOOPBACK[family]))), self._logger
-                )
-                for family, ip in ips.items()
-            }
+            where = {e: tuple(dict.fromkeys((ip, _LOOPBACK[e]))) for e, ip in ips.items()}
+            self._node_port_ips.update(where)
+            return {family: UserspaceBackend(own, self._logger) for family, own in where.items()}
         if problem:
             self._logger.warning("a better mode cannot be had", mode=mode, reason=problem)
         for section in modes.WITH_RULES:
@@ -259,6 +260,7 @@ class Serving:
             addresses = node_port_ips(where, node_ip, family)
         except OSError as error:
             raise ConfigError(f"addresses of this machine: {error}") from error
+        self._node_port_ips[family] = addresses
         return RuleSettings(
             family,
             rules["masqueradeBit"],
@@ -270,6 +272,13 @@ class Serving:
             and rules["localhostNodePorts"]
             and has_loopback(where),
         )
+
+    def _health_hosts(self) -> tuple[str, ...] | None:
+        """Return where health checks are served: where node ports are; None: everywhere."""
+        where = self._node_port_ips.values()
+        if None in where:
+            return None
+        return tuple(ip for ips in where for ip in ips or ())
 
     def _node_ips(self, node: Object) -> dict[Family, str]:
         """Return the families that are served, and the node's address in each."""

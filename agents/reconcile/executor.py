@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
-from kvstack.agents.client.discovery import discover
+from kvstack.agents.client.discovery import Discoverer
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
@@ -70,6 +70,7 @@ class Executor:
         self._api = api
         self._recorder = recorder
         self._own_writes = own_writes
+        self._discoverer = Discoverer(api)
 
     async def carry_out(self, key: str, plan: Plan) -> Again | Retry | None:
         """Carry a plan out to its end; raises what it raises."""
@@ -181,7 +182,7 @@ class Executor:
                     resource, namespace, labels=labels, propagation=propagation
                 )
             case Discover():
-                return {"found": await discover(api)}
+                return {"found": await self._discoverer.discover()}
             case Follow():
                 await self._environment.follow(action)
                 return {}

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Sequence
-from ipaddress import IPv4Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from kvstack.agents.standalone.stack_settings import (
     secrets_of,
 )
 from kvstack.component.line_log.line_logger import LineLogger
-from kvstack.component.net.hosts import LOOPBACK, of_families, own_address
+from kvstack.component.net.hosts import LOOPBACK, of_families, own_addresses
 
 if TYPE_CHECKING:
     from kvstack.agents.controllers.options import Options as ControllerOptions
@@ -59,7 +59,6 @@ def agent_options(
     is_needed = NODE not in own.without or bool(pods or server or outside)
     node = _node_options(own, ips, pods, cluster_dns) if is_needed else None
     controllers = _controller_options(own, pods, services)
-    routed = next((each for each in pods if isinstance(each, IPv4Network)), None)
     facts = None
     if node is not None and server and JOINING not in own.without:
         from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
@@ -79,7 +78,7 @@ def agent_options(
         node=node,
         dns=dns,
         facts=facts,
-        routes=RouteOptions(name, routed, own.network) if routed else None,
+        routes=RouteOptions(name, pods, own.network) if pods else None,
         proxy=LocalProxyOptions(name, ips, tuple(map(str, pods))),
         outside=outside,
     )
@@ -96,9 +95,7 @@ def node_ips(
     if own.node_ip:
         return tuple(map(str, of_families(own.node_ip, ip_address)))
     families = dict.fromkeys(each.version for each in (*services, *pods)) or (4,)
-    found = [own_address(each) for each in families]
-    outside = tuple(each for each in found if not ip_address(each).is_loopback)
-    return outside or tuple(found[:1])
+    return own_addresses(families)
 
 
 def _controller_options(

@@ -54,6 +54,7 @@ from kvstack.apimachinery.attributes import (
     service_account_name,
 )
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.components import CONTROLLER_MANAGER
 from kvstack.apiserver.server.components import SCHEDULER as COMPONENT_SCHEDULER
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
     from kvstack.agents.standalone.rootless.outside import Outside
 
+WATCH_S: Final = 3600
+"""How long a watch of this process lasts: there is no connection that could be dead unnoticed."""
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
 _SCHEDULER: Final = "system:kube-scheduler"
@@ -104,6 +107,8 @@ class AgentOptions:
     """Whether nodes that others made with the label of hollow nodes are run, too."""
     ready_after_s: float = 0.0
     """How long pods of hollow nodes run before they are ready."""
+    lease_every_s: float = 10.0
+    """How often hollow nodes renew their leases."""
 
 
 class LocalAgents:
@@ -129,12 +134,13 @@ class LocalAgents:
         self._active: list[Callable[[Activity], None]] = []
         """Add what parts do now."""
         self._informers: Informers | None = None
+        self._is_started = False
 
     async def start(self) -> None:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
         running = self._running
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-        informers = Informers(api, self._clock, self._chance, self._logger)
+        informers = Informers(api, self._clock, self._chance, self._logger, watch_s=WATCH_S)
         await running.enter_async_context(informers)
         self._informers = informers
         if CONTROLLERS not in self._options.without:
@@ -158,19 +164,17 @@ class LocalAgents:
             await self._start_metrics(running, informers)
         if self._options.dns is not None and DNS not in self._options.without:
             await self._start_dns(running, informers, self._options.dns)
+        self._is_started = True
 
     def activity(self) -> Activity:
         """Return what all of them do now, and which watches are behind."""
         found = Activity()
+        if not self._is_started:
+            found.moving.append(Moving("agents", "", "are being started"))
         for add in self._active:
             add(found)
         if self._informers is not None:
-            registry = self._server.registry
-            for resource, version in self._informers.positions():
-                collection = registry.find(GroupResource(resource.group, resource.name))
-                if collection is not None and _is_behind(version, collection.revision):
-                    why = f"is at {version or 'nothing'}, behind {collection.revision}"
-                    found.moving.append(Moving("watch", str(resource), why))
+            add_positions(found, self._informers, self._server.registry)
         return found
 
     async def stop(self) -> None:
@@ -268,6 +272,7 @@ class LocalAgents:
             given.adopts_nodes,
             given.found_nodes,
             ready_after_s=given.ready_after_s,
+            lease_every_s=given.lease_every_s,
         )
         nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
         stack.push_async_callback(nodes.stop)
@@ -317,6 +322,7 @@ class LocalAgents:
             self._logger.warning("there is no node that runs pods", reason=str(error))
             return
         self._own_nodes.append(of_real_node(node, self._clock))
+        self._active.append(node.kubelet.add_activity)
         self._logger.info("the node is ready", name=options.name)
 
     async def _publish(
@@ -371,6 +377,15 @@ class LocalAgents:
         name = service_account_name(_NAMESPACE, account)
         groups = (*service_account_groups(_NAMESPACE), AUTHENTICATED)
         return self._server.local.token_for(User(name, groups=groups))
+
+
+def add_positions(found: Activity, informers: Informers, registry: Registry) -> None:
+    """Add the watches that were not handed the last change of their resource."""
+    for resource, version in informers.positions():
+        collection = registry.find(GroupResource(resource.group, resource.name))
+        if collection is not None and _is_behind(version, collection.revision):
+            why = f"is at {version or 'nothing'}, behind {collection.revision}"
+            found.moving.append(Moving("watch", str(resource), why))
 
 
 def _is_behind(version: str, revision: int) -> bool:

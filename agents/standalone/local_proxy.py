@@ -58,7 +58,7 @@ class LocalProxy:
         of = self._informers.of
         self._proxier = Proxier(
             Sources(of(SERVICES), of(ENDPOINT_SLICES), of(NODES), of(SERVICE_CIDRS)),
-            ProxierOptions(self._options.node, _MIN_GAP_S, health_host=self._options.ips[0]),
+            ProxierOptions(self._options.node, _MIN_GAP_S, health_hosts=self._options.ips),
             await asyncio.to_thread(self._backends),
             self._clock,
             self._logger,

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from kvstack.agents.standalone.agent_settings import agent_options, pod_ranges
 from kvstack.agents.standalone.api_for_pods import address_for_pods
 from kvstack.agents.standalone.doctor import machine
+from kvstack.agents.standalone.in_memory.settling import ClusterParts
 from kvstack.agents.standalone.parts import (
     DASHBOARD,
     NODE,
@@ -59,6 +60,7 @@ from kvstack.component.net.hosts import join_host_port
 from kvstack.component.process.command import Command, Work, read_flags, run_work
 
 if TYPE_CHECKING:
+    from kvstack.agents.standalone.local_agents import LocalAgents
     from kvstack.agents.standalone.rootless.entry import NamespaceEntry
     from kvstack.agents.standalone.rootless.outside import Outside
     from kvstack.apiserver.server.assembly import ApiServer
@@ -193,6 +195,12 @@ async def _serve(
     # Meanwhile: what the API server is made of.
     from kvstack.agents.standalone.local_agents import LocalAgents
 
+    def agents_of(server: "ApiServer") -> "LocalAgents":
+        settings = agent_options(own, pods, services, announced_url(options), outside)
+        agents = LocalAgents(server, settings, log)
+        _add_clock_pages(server, agents)
+        return agents
+
     await asyncio.wait([starting, making], return_when=asyncio.FIRST_COMPLETED)
     if not opened.is_set():
         making.cancel()
@@ -212,11 +220,7 @@ async def _serve(
                     on_ready=lambda: _on_ready(own, access.variables(member.client_urls), log),
                     ended=asyncio.to_thread(member.wait),
                     renew=renew,
-                    beside=lambda server: LocalAgents(
-                        server,
-                        agent_options(own, pods, services, announced_url(options), outside),
-                        log,
-                    ),
+                    beside=agents_of,
                 )
     finally:
         await asyncio.to_thread(member.stop)
@@ -234,6 +238,16 @@ def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None
         from kvstack.agents.standalone.pages.dashboard import add_dashboard
 
         add_dashboard(pages)
+
+
+def _add_clock_pages(server: "ApiServer", agents: "LocalAgents") -> None:
+    """Serve `/settled` and `/clock`: this cluster goes by the machine's time."""
+    from kvstack.agents.standalone.pages.clock import add_clock_page
+    from kvstack.agents.standalone.pages.settled import add_settled_page
+
+    parts = ClusterParts(server, agents)
+    add_settled_page(parts)
+    add_clock_page(parts)
 
 
 async def _ensure(pki: Pki, opened: asyncio.Event) -> None:

@@ -236,6 +236,12 @@ class Reply:
         self.code = code
         self._answer.send(code, list(own), b"")
 
+    def may_take_long(self) -> None:
+        """Take no seat from now on, and end with the server: the answer is long in coming."""
+        self._answer.is_endless = True
+        if self.tracker is not None:
+            self.tracker.settled(self)
+
     @property
     def takes_gzip(self) -> bool:
         """Whether the client takes compressed bodies."""

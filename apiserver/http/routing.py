@@ -113,6 +113,7 @@ class Router:
         """Route to endpoints; timeout_ns: for requests that ask for no shorter time."""
         self._endpoints = endpoints
         self._timeout_ns = timeout_ns
+        self._long_paths: set[str] = set()
         self._cache: dict[tuple[str, str], Route] = {}
         self._older: dict[tuple[str, str], Route] = {}
         """Asked for before `age` was last called, and not since."""
@@ -128,6 +129,11 @@ class Router:
                     self.age()
                 self._cache[key] = found
         return found
+
+    def add_long(self, path: str) -> None:
+        """Give requests for a page as long as they take."""
+        self._long_paths.add(path)
+        self.forget()
 
     def age(self) -> None:
         """Forget the routes that nobody has asked for since this was called last."""
@@ -159,6 +165,7 @@ class Router:
         route = Route(info, query)
         route.at = at
         route.timeout_ns = self._timeout_ns
+        route.is_long = path in self._long_paths
         if "timeout" in query:
             _set_timeout(route, query["timeout"][0])
         if info.is_resource and not path.startswith("//"):

@@ -8,7 +8,7 @@ More pages, health checks and reviews can be added before and while it serves.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apimachinery.schema.table import Table
@@ -36,6 +36,9 @@ from kvstack.apiserver.verbs.dispatch import VERBS
 from kvstack.apiserver.verbs.environment import Environment
 from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.apiserver.http.observers import RequestObserver
 
 
 class Site:
@@ -68,6 +71,8 @@ class Site:
         self.openapi: Final = OpenApiPages(table, lambda: self.endpoints.rows, MINOR, env.clock)
         self.requests: Final = RequestMetrics(self.pages)
         self.slow: Final = SlowRequests(env.clock, logger)
+        self.observers: Final[list[RequestObserver]] = [self.requests, self.slow]
+        """Are told of each request when it is over."""
         in_flight = in_flight or InFlight(env.clock)
         self.queues: Final = (
             None
@@ -96,7 +101,7 @@ class Site:
             queues=self.queues,
             unsent=self.unsent,
             auditing=auditing,
-            observers=(self.requests, self.slow),
+            observers=self.observers,
         )
         self.metrics.more.append(self.api.policy_metrics.readings)
 

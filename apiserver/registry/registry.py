@@ -54,10 +54,12 @@ class Registry:
         root: str = ROOT,
         transformers: Transformers | None = None,
         keeps_times: bool = True,
+        is_alone: bool = False,
     ) -> None:
         """Make a collection for each prefix of keys that the rows name; nothing is read yet.
 
-        keeps_times: whether it is written down when revisions were.
+        keeps_times: whether it is written down when revisions were. is_alone: whether no other
+        server ever uses the store.
         """
         self._keeps_times: Final = keeps_times
         self.store: Final = store
@@ -74,7 +76,7 @@ class Registry:
         )
         self.view: Final = View(self.find)
         self.live: Final = Live(self.watch_cache, history, self.writes, self.find, clock)
-        self.times: Final = TimeIndex(store, self.watch_cache, clock, logger)
+        self.times: Final = TimeIndex(store, self.watch_cache, clock, logger, is_alone=is_alone)
         self._by_resource: dict[GroupResource, Collection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         for prefix, sharing in by_prefix(rows).items():

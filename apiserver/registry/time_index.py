@@ -34,6 +34,8 @@ NOTE_S: Final = 1.0
 SLOT_MS: Final = 10_000
 KEPT_NOTES: Final = 600
 """That a server remembers, besides those it has not written yet."""
+SLOTS_ALONE: Final = 30
+"""That are written down together where nobody else takes notes; fewer than KEPT_NOTES have."""
 _RETRY_S: Final = 5.0
 
 
@@ -53,8 +55,22 @@ class Note(NamedTuple):
 class TimeIndex:
     """Takes notes of times and revisions, and finds them again."""
 
-    def __init__(self, store: Store, watch_cache: WatchCache, clock: Clock, logger: Logger) -> None:
-        """Follow a watch cache; nothing is written before `run`."""
+    def __init__(
+        self,
+        store: Store,
+        watch_cache: WatchCache,
+        clock: Clock,
+        logger: Logger,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        """Follow a watch cache; nothing is written before `run`.
+
+        is_alone: nobody else takes notes, and none is lost before the store is: then the notes of
+        several minutes are written down together.
+        """
+        self._slots: Final = SLOTS_ALONE if is_alone else 1
+        """The notes of so many slots wait for each other."""
         self._store: Final = store
         self._watch_cache: Final = watch_cache
         self._clock: Final = clock
@@ -179,19 +195,25 @@ class TimeIndex:
         """Write down the notes of slots that are over."""
         while self._unwritten:
             slot = self._unwritten[0].unix_ms // SLOT_MS
-            left_ms = (slot + 1) * SLOT_MS - self._clock.unix_ms()
+            end = slot + self._slots
+            left_ms = end * SLOT_MS - self._clock.unix_ms()
             if left_ms > 0:
                 self._wake_in(left_ms / 1000)
                 return
-            notes = [each for each in self._unwritten if each.unix_ms // SLOT_MS == slot]
-            value = orjson.dumps(list(map(tuple, notes)))
+            slots: dict[int, list[Note]] = {}
+            for each in self._unwritten:
+                if each.unix_ms < end * SLOT_MS:
+                    slots.setdefault(each.unix_ms // SLOT_MS, []).append(each)
+            puts = [
+                Put(_key(at), orjson.dumps(list(map(tuple, notes)))) for at, notes in slots.items()
+            ]
             try:
-                await self._store.txn([Compare.absent(_key(slot))], [Put(_key(slot), value)])
+                await self._store.txn([Compare.absent(each.key) for each in puts], puts)
             except StoreError as error:
                 self._logger.warning("times cannot be noted", error=str(error))
                 self._wake_in(_RETRY_S)
                 return
-            del self._unwritten[: len(notes)]
+            del self._unwritten[: sum(map(len, slots.values()))]
 
     def _wake_in(self, seconds: float) -> None:
         if self._alarm is None:

@@ -1,6 +1,7 @@
 """Where others reach this server.
 
     bind 0.0.0.0, nothing advertised  →  the address that this machine sends from by default
+    bind ::, which takes both families  →  that of the family of the Service `kubernetes`
 
 An address that is told to a whole cluster cannot be a loopback one, so one that is bound to
 loopback is told as the machine's as well; where the machine has none, loopback is all there is.
@@ -21,5 +22,6 @@ def advertised_address(serving: "ServingOptions") -> str:
         return serving.advertise_address
     bound = ip_address(serving.bind_address)
     if bound.is_unspecified or bound.is_loopback:
-        return own_address(bound.version)
+        takes_both = bound.is_unspecified and bound.version == 6
+        return own_address(serving.service_family if takes_both else bound.version)
     return str(bound)

@@ -120,6 +120,7 @@ class ApiServer:
             root=options.store.root,
             transformers=self.encryption,
             keeps_times=not options.is_read_only,
+            is_alone=options.is_alone,
         )
         self.security: Final = self._security()
         services = Services(self.registry.view)

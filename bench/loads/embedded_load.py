@@ -25,7 +25,7 @@ _VALUE: Final = b"v" * 256
 _WARM: Final = 50
 
 
-class Found(NamedTuple):
+class MemberFigures(NamedTuple):
     """What one member came to."""
 
     start_s: float  # from the call of embed.start until it serves, all modules loaded
@@ -36,7 +36,9 @@ class Found(NamedTuple):
     put_p99_ms: float
 
 
-def run(data_dir: Path | None, *, interval_s: float, seconds: float, is_busy: bool) -> Found:
+def run(
+    data_dir: Path | None, *, interval_s: float, seconds: float, is_busy: bool
+) -> MemberFigures:
     """Start a member in a process of its own and call it; RuntimeError with its words."""
     command = [sys.executable, "-m", "bench.loads.embedded_load"]
     command += ["--interval", str(interval_s), "--seconds", str(seconds)]
@@ -47,7 +49,7 @@ def run(data_dir: Path | None, *, interval_s: float, seconds: float, is_busy: bo
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"embedded_load: {done.stderr[-2000:]}")
-    return Found(**json.loads(done.stdout))
+    return MemberFigures(**json.loads(done.stdout))
 
 
 def _compute(is_over: threading.Event) -> None:
@@ -98,7 +100,7 @@ def main() -> None:
             is_over.set()
     of_gets, of_puts = ((percentile(each, 0.5), percentile(each, 0.99)) for each in (gets, puts))
     rate = (len(gets) + len(puts)) / (sum(gets) + sum(puts)) * 1e3
-    print(json.dumps(Found(start_s, rate, *of_gets, *of_puts)._asdict()))
+    print(json.dumps(MemberFigures(start_s, rate, *of_gets, *of_puts)._asdict()))
 
 
 if __name__ == "__main__":

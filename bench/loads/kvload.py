@@ -7,11 +7,13 @@ own and not the server's.
     run(server, "unary", kind="put", connections=100, in_flight=10, rate=0, seconds=2) → Loaded
     run(follower, "watch", pids=cluster.pids(), puts_to=leader.endpoint, ...)
     run(server, "unary", endpoint=tls_endpoint, ca=file, cert=file, key=file, token=text, ...)
+    run(server, "unary", program=PORTABLE, ...)     the same load from Python, without Rust
 """
 
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +26,8 @@ from tests.support.servers import Server
 _CRATE: Final = Path(__file__).parents[1] / "native"
 _BINARY: Final = _CRATE / "target" / "release" / "kvload"
 _BUILD_TIMEOUT_S: Final = 600
+_NATIVE: Final = (str(_BINARY),)
+PORTABLE: Final = (sys.executable, "-m", "bench.loads.portable")
 
 
 class Loaded(NamedTuple):
@@ -67,6 +71,7 @@ def run(
     meanwhile: Callable[[], None] | None = None,
     endpoint: str = "",
     pids: Sequence[int] = (),
+    program: Sequence[str] = _NATIVE,
     **options: object,
 ) -> Loaded:
     """Load a server; meanwhile is called when the load has begun. RuntimeError if the load fails.
@@ -74,7 +79,8 @@ def run(
     The CPU time of pids (none: of the server) counts from when kvload has connected and opened its
     streams. endpoint: another of the server's.
     """
-    with _process(command, endpoint or server.endpoint, options) as (process, output):
+    words = [*program, command, endpoint or server.endpoint]
+    with _process(words, options) as (process, output):
         _expect(output.readline() == "ready\n", process)
         meter = Meter(pids or (server.pid,))
         _say_go(process)
@@ -88,9 +94,9 @@ def run(
 
 def own_limit(command: str, **options: object) -> Loaded:
     """Load a server that does nothing but tell watchers: kvload's own limit on this machine."""
-    with _process("source", "", {}) as (source, addresses):
+    with _process([*_NATIVE, "source", ""], {}) as (source, addresses):
         endpoint = addresses.readline().strip()
-        with _process(command, endpoint, options) as (process, output):
+        with _process([*_NATIVE, command, endpoint], options) as (process, output):
             _expect(output.readline() == "ready\n", process)
             _say_go(process)
             line = output.readline()
@@ -101,7 +107,7 @@ def own_limit(command: str, **options: object) -> Loaded:
 
 @contextmanager
 def _process(
-    command: str, endpoint: str, options: dict[str, object]
+    command: Sequence[str], options: dict[str, object]
 ) -> "Iterator[tuple[subprocess.Popen[str], IO[str]]]":
     words = [
         word
@@ -110,7 +116,7 @@ def _process(
     ]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [str(_BINARY), command, endpoint, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        [*command, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True
     ) as process:
         assert process.stdout is not None
         try:

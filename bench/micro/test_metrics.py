@@ -16,13 +16,13 @@ CALLS = 500
 STAGES = (0, 0, 0, 0)
 
 
-def _told(slow: SlowCalls) -> None:
+def _refuse_slow_calls(slow: SlowCalls) -> None:
     raise AssertionError(slow)
 
 
 @pytest.mark.parametrize("late_turns", [0, 2])
 def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
-    calls = CallCounters(10**18, _told)
+    calls = CallCounters(10**18, _refuse_slow_calls)
     firsts = count(1, CALLS)
     waiting: list[list[tuple[int, int, bytes]]] = []
 
@@ -45,7 +45,7 @@ def test_count_puts(benchmark: BenchmarkFixture, late_turns: int) -> None:
 
 @pytest.mark.parametrize("streams", ["watches", "mixed"])
 def test_count_deliveries(benchmark: BenchmarkFixture, streams: str) -> None:
-    calls = CallCounters(10**18, _told)
+    calls = CallCounters(10**18, _refuse_slow_calls)
     opened = [(1, rpc.WATCH)]
     if streams == "mixed":
         opened.append((2, rpc.LEASE_KEEP_ALIVE))

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kvstore.watch.hub import Delivery, Hub
+from kvstore.batch import AnyDelivery
+from kvstore.watch.hub import Hub
 from kvstore.watch.ranges import Ranges
 from kvstore.watch.stream import WatchLimits
 from tests.support.models.watch_history import MemoryHistory, create, header_of
@@ -19,7 +20,7 @@ def fan_out(revisions: int) -> Callable[[], object]:
     """One turn's puts of one key, 256 B, to 10 streams of 100 watchers."""
     store = MemoryHistory()
     hub = Hub(store, header_of, WatchLimits(backlog_high_bytes=1 << 60), random.Random(1))
-    out: list[Delivery] = []
+    out = list[AnyDelivery]()
     for stream_id in range(10):
         hub.open(stream_id, 0)
         for _ in range(100):

@@ -1,18 +1,21 @@
-"""The plot of the put rates: throughput, p50 and p99 over concurrency, as an SVG made by hand.
+"""The plots, as SVG made by hand; all scales are logarithmic.
 
-rates.json ──► load.svg      left: puts a second; right: milliseconds; both scales logarithmic
+rates.json ──► load.svg      puts: left, so many a second; right, milliseconds over concurrency
+quick.json ──► quick.svg     a bar a measure: ours over etcd's, from the line at 1
 """
 
 import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
+from xml.sax.saxutils import escape
 
-from bench.reporting.figures import CONTENDERS, OURS, PEER
+from bench.reporting.figures import CONTENDERS, OURS, PEER, Better
 
 LOAD: Final = "put"
 SHAPES: Final = ("1x1", "10x1", "100x1", "100x10")
 _COLOURS: Final = {OURS: "#0b6e4f", PEER: "#b5502b"}
 _WIDTH, _HEIGHT, _MARGIN = 380, 240, 48
+_BAR_HEIGHT, _BAR_LEFT, _BAR_WIDTH, _BARS_TOP = 22, 420, 440, 44
 _HEAD: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 340" font-family="sans-serif"'
     ' font-size="12">\n<rect width="920" height="340" fill="white"/>'
@@ -53,6 +56,45 @@ def svg(figures: list[dict[str, Any]]) -> str | None:
     latencies = [line(who, what, dash) for who in CONTENDERS for what, dash in times]
     panels = [rates, Panel("latency in ms", 520, latencies)]
     return "\n".join([_HEAD, *(text for panel in panels for text in _panel(panel)), "</svg>\n"])
+
+
+def ratios(figures: list[dict[str, Any]]) -> str | None:
+    """Draw the ratio of each measure as a bar; None if there is none."""
+    rows = [row for row in figures if row["ratio"]]
+    if not rows:
+        return None
+    logs = [math.log2(row["ratio"]) for row in rows]
+    low, high = math.floor(min(-1, *logs)), math.ceil(max(1, *logs))
+
+    def x(power: float) -> float:
+        return _BAR_LEFT + (power - low) / (high - low) * _BAR_WIDTH
+
+    bottom = _BARS_TOP + len(rows) * _BAR_HEIGHT
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {bottom + 16}"'
+        ' font-family="sans-serif" font-size="12">',
+        f'<rect width="920" height="{bottom + 16}" fill="white"/>',
+        f'<text x="20" y="20" font-weight="bold">{OURS} / {PEER}: rates, where more is better,'
+        " and CPU, where less is</text>",
+    ]
+    for power in range(low, high + 1):
+        pen = 'stroke="#333"' if power == 0 else 'stroke="#ddd"'
+        lines.append(f'<path d="M{x(power):.1f} {_BARS_TOP - 4}V{bottom}" {pen}/>')
+        middle = f'x="{x(power):.1f}" y="{_BARS_TOP - 8}" text-anchor="middle"'
+        lines.append(f'<text {middle} font-size="11">{2.0**power:g}</text>')
+    for number, (row, log) in enumerate(zip(rows, logs, strict=True)):
+        top = _BARS_TOP + number * _BAR_HEIGHT
+        is_ahead = (log >= 0) == (row["better"] == Better.HIGHER)
+        colour = _COLOURS[OURS if is_ahead else PEER]
+        left, right = sorted((x(0), x(log)))
+        lines += [
+            f'<rect x="{left:.1f}" y="{top + 3}" width="{right - left:.1f}"'
+            f' height="{_BAR_HEIGHT - 6}" fill="{colour}"/>',
+            f'<text x="{_BAR_LEFT - 8}" y="{top + 15}" text-anchor="end">'
+            f"{escape(row['measure'])}</text>",
+            f'<text x="{right + 4:.1f}" y="{top + 15}" font-size="11">{row["ratio"]:.2f}</text>',
+        ]
+    return "\n".join([*lines, "</svg>\n"])
 
 
 def _panel(panel: Panel) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
     results/keys-1m.json ┐
     results/rates.json   ├──► results/README.md      medians, [min - max], ratio, target
-    ...                  ┘                           and load.svg, drawn by `bench.reporting.plot`
+    ...                  ┘                           and drawings of `bench.reporting.plot`
 
 The page is made anew from whatever files are there, so scenarios may be run one at a time; each
 table names the machine and commit it was measured on.
@@ -17,8 +17,10 @@ from bench.reporting.figures import CONTENDERS, OURS, PEER
 from bench.run import Run, Scenario
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
-_DRAWN: Final = "rates"
-_PLOT: Final = "load.svg"
+_DRAWINGS: Final = {
+    "rates": ("load.svg", plot.svg, "Puts: throughput and latency over concurrency"),
+    "quick": ("quick.svg", plot.ratios, "Every row: ours over etcd's"),
+}
 _HEAD: Final = """\
 # Measured beside real etcd
 
@@ -63,11 +65,15 @@ def write_page(directory: Path, order: list[str]) -> Path:
 
 def _draw(directory: Path, results: list[dict[str, Any]]) -> list[str]:
     """Draw what can be drawn; return the lines of the page that show it."""
+    lines: list[str] = []
     for each in results:
-        if each["scenario"] == _DRAWN and (picture := plot.svg(each["figures"])) is not None:
-            (directory / _PLOT).write_text(picture)
-            return [f"![Puts: throughput and latency over concurrency]({_PLOT})", ""]
-    return []
+        if each["scenario"] not in _DRAWINGS:
+            continue
+        name, draw, text = _DRAWINGS[each["scenario"]]
+        if (picture := draw(each["figures"])) is not None:
+            (directory / name).write_text(picture)
+            lines += [f"![{text}]({name})", ""]
+    return lines
 
 
 def section(found: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ def play(run: Run) -> None:
     run.note("Latencies are of one client that calls one after the other; values are of 256 bytes.")
 
 
-def _note(run: Run, who: str, place: str, what: str, found: embedded_load.Found) -> None:
+def _note(run: Run, who: str, place: str, what: str, found: embedded_load.MemberFigures) -> None:
     add, lower = run.figures.add, Better.LOWER
     if who == OURS:  # nothing is busy before it serves
         add(Measure(f"start, {place}", "s", lower, limit=_START_S), who, found.start_s)

@@ -32,8 +32,16 @@ ABSENT: Final = (
         "fields are merged as by the server; conflicts are overruled",
     ),
     Absent(
-        "clocks of their own for forks of `kvstack fork`",
-        "clusters of the pytest plugin have them, and plans",
+        "a clock of its own for `kvstack up`",
+        "refused (409); forks, clusters of the pytest plugin and plans have them",
+    ),
+    Absent(
+        "limits of requests by the machine's time in a fork whose clock goes fast",
+        "they count by the fork's: at a rate of 1000 a request that takes 60 ms ends with 504",
+    ),
+    Absent(
+        "what clients over the network will do (`/settled`)",
+        "they are named, and `exact` is false",
     ),
     Absent(
         "connections to the Service `kubernetes` of a cluster of a farm",

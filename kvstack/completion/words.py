@@ -21,6 +21,7 @@ from kvstack.agents.proxy.flags import TABLE as PROXY
 from kvstack.agents.scheduler.live.flags import TABLE as SCHEDULER
 from kvstack.agents.standalone import envtest, stack_settings
 from kvstack.agents.standalone.bindings_command import TABLE as BINDINGS
+from kvstack.agents.standalone.in_memory.cluster_time import CLOCKS
 from kvstack.agents.standalone.joining import join_command
 from kvstack.agents.standalone.joining.token_command import ACTIONS as TOKEN_ACTIONS
 from kvstack.agents.standalone.joining.token_command import TABLE as TOKEN
@@ -28,6 +29,8 @@ from kvstack.agents.standalone.parts import PARTS
 from kvstack.apiserver.server.certs.certs_command import TABLE as CERTS
 from kvstack.apiserver.server.settings.flags import TABLE as API_SERVER
 from kvstack.cli import COMMANDS
+from kvstack.clusters.commands.clock_command import ACTIONS as CLOCK_ACTIONS
+from kvstack.clusters.commands.clock_command import TABLE as CLOCK
 from kvstack.clusters.commands.delete_command import TABLE as DELETE
 from kvstack.clusters.commands.diff_command import TABLE as DIFF
 from kvstack.clusters.commands.farm_command import TABLE as FARM
@@ -36,6 +39,7 @@ from kvstack.clusters.commands.get_command import TABLE as GET
 from kvstack.clusters.commands.open_command import TABLE as OPEN
 from kvstack.clusters.commands.pack_command import TABLE as PACK
 from kvstack.clusters.commands.plan_command import TABLE as PLAN
+from kvstack.clusters.commands.wait_command import TABLE as WAIT
 from kvstack.component.flags.flag_table import Effect, FlagTable, Kind
 from kvstack.component.line_log.line_logger import LEVELS
 
@@ -98,6 +102,10 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("kubelet", "network"): tuple(MODES),
     ("fork", "without"): PARTS,
     ("open", "without"): PARTS,
+    ("fork", "clock"): CLOCKS,
+    ("open", "clock"): CLOCKS,
+    ("wait", "output"): ("text", "json"),
+    ("clock", "output"): ("text", "json"),
     ("get", "output"): ("table", "json"),
     ("plan", "output"): ("table", "json", "yaml", "markdown"),
     ("plan", "fail-on"): ("stuck", "unforeseen", "delete"),
@@ -109,6 +117,7 @@ _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "cni": ("install",),
     "get": ("forks",),
     "delete": ("fork",),
+    "clock": CLOCK_ACTIONS,
     "completion": SHELLS,
 }
 _NAMES: Final[Mapping[str, Names]] = {
@@ -186,6 +195,8 @@ _FLAGS: Final[Mapping[str, Callable[[], Iterable[FlagWord]]]] = {
     "plan": _of_table("plan", PLAN),
     "farm": _of_table("farm", FARM),
     "pack": _of_table("pack", PACK),
+    "wait": _of_table("wait", WAIT),
+    "clock": _of_table("clock", CLOCK),
     "completion": tuple,
     "envtest": lambda: _of_meanings("envtest", envtest.FLAGS),
 }

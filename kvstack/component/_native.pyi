@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvstack.apimachinery.objects.text.json_text import Json
+from kvstack.apimachinery.objects.text.yaml_crate import Refusal
+from kvstack.apimachinery.objects.text.yaml_scalars import Scalar
 from kvstore.backend import Row
-from kvstore.batch import Metadata, PortRequest, PortResponse
+from kvstore.batch import AnyDelivery, Metadata, PortRequest, PortResponse
 from kvstore.client.values import (
     DeleteResult,
     Event,
@@ -22,6 +25,9 @@ def encode_entries(
     state: bytes,
     crc: int,
 ) -> tuple[bytes, int]: ...
+def read_yaml(
+    data: bytes, limits: tuple[int, int, int, int]
+) -> tuple[Json, list[tuple[int, Scalar]], Refusal | None]: ...
 
 class Kernels:
     def __init__(self) -> None: ...
@@ -47,6 +53,9 @@ class Kernels:
     def get_replies(
         self, gets: list[tuple[int, bytes]], kvs: list[bytes | None], header: bytes
     ) -> list[tuple[int, int, bytes]]: ...
+    def join_messages(
+        self, head: bytes, tail: bytes, middles: Sequence[bytes], block_bytes_max: int
+    ) -> list[bytes]: ...
     def tally(self, tuples: list[tuple[int, int, bytes]]) -> tuple[dict[int, int], int]: ...
 
 class PlainCalls:
@@ -100,7 +109,7 @@ class Server:
     def flush(
         self,
         replies: list[tuple[int, int, bytes]],
-        deliveries: list[tuple[int, bytes, bytes]],
+        deliveries: list[AnyDelivery],
         ends: list[tuple[int, int, bytes]],
         responses: list[PortResponse],
     ) -> None: ...

@@ -5,6 +5,7 @@
     encode_entries, ROW_SUMS    as in `kvstore.storage`, several times as fast
     KERNELS, PlainCalls         codec work on whole batches: see `kvstore.wire.columns`, and
                                 `kvstore.node.plain_calls`
+    read_yaml                   see `kvstack.apimachinery.objects.text.yaml_crate`
 
 Each is None without the crate, and MISSING says why. A library that was built from other sources
 is no reason to do without it but an error: its calls may take other arguments than those here.
@@ -13,9 +14,10 @@ is no reason to do without it but an error: its calls may take other arguments t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-ABI: Final = 2  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
+ABI: Final = 3  # raised, as in kvstore/native/src/python/module.rs, when an interface changes
 
 if TYPE_CHECKING:
+    from kvstack.apimachinery.objects.text.yaml_crate import ReadYaml
     from kvstack.component import _native
     from kvstack.component._native import HttpServer as HttpServer
 
@@ -27,6 +29,7 @@ encode_entries: Callable[..., tuple[bytes, int]] | None = None  # of entries and
 KERNELS: "_native.Kernels | None" = None
 PlainCalls: "type[_native.PlainCalls] | None" = None
 ROW_SUMS: "_native.RowSums | None" = None
+read_yaml: "ReadYaml | None" = None  # of bytes and limits
 
 
 class CrateMismatchError(ImportError):
@@ -53,6 +56,7 @@ else:
     Server, Client, Decoder = _library.Server, _library.Client, _library.Decoder
     encode_entries, ROW_SUMS = _library.encode_entries, _library.RowSums()
     KERNELS, PlainCalls = _library.Kernels(), _library.PlainCalls
+    read_yaml = _library.read_yaml
     if not TYPE_CHECKING:
         HttpServer = _library.HttpServer
 

@@ -12,16 +12,18 @@ handshake. h11 does the parsing. Nothing is known here of the meaning of paths, 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Final, SupportsIndex
 
 import h11
+from typing_extensions import override
 
 from kvstack.component.logger import Logger
-from kvstack.component.net.accepting import accept_connections
+from kvstack.component.net.accepting import Activity, accept_connections, longest_idle
 from kvstack.component.net.descriptors import is_silent
 from kvstack.component.net.listening import peer_host
 from kvstack.component.net.tls_errors import go_error_text
@@ -64,7 +66,7 @@ class H1Server:
         self._admit = admit
         self._tasks: set[asyncio.Task[None]] = set()
         # Those whose clients have sent nothing, the oldest first.
-        self._silent: dict[asyncio.Task[None], socket.socket] = {}
+        self._silent: dict[asyncio.Task[None], tuple[socket.socket, _Reader]] = {}
         self._connections: set[_Connection] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._is_draining = False
@@ -105,33 +107,44 @@ class H1Server:
             self._begin,
             lambda: (len(self._tasks), CONNECTIONS_MAX),
             self._logger,
-            self._close_silent,
+            self._close_one,
         )
 
-    def _close_silent(self) -> bool:
-        """Close the oldest connection that has sent nothing, but not the newest one."""
-        silent = (task for task, raw in self._silent.items() if is_silent(raw))
+    def _close_one(self) -> bool:
+        """Close the oldest connection that has sent nothing, but not the newest one.
+
+        Where there is none, close one that is idle; see longest_idle.
+        """
+        silent = (
+            task
+            for task, (raw, reader) in self._silent.items()
+            if not reader.has_read and is_silent(raw)
+        )
         oldest, newer = next(silent, None), next(silent, None)
         if oldest is None or newer is None:
-            return False
+            connection = longest_idle([(each, each.activity) for each in self._connections])
+            if connection is not None:
+                connection.abort()
+            return connection is not None
         del self._silent[oldest]
         oldest.cancel()
         return True
 
     def _begin(self, raw: socket.socket) -> None:
-        task = asyncio.create_task(self._serve(raw), name="http connection")
+        reader = _Reader(limit=_READ_BYTES)
+        task = asyncio.create_task(self._serve(raw, reader), name="http connection")
         self._tasks.add(task)
-        self._silent[task] = raw
+        self._silent[task] = raw, reader
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._silent.pop(task, None)
 
-    async def _serve(self, raw: socket.socket) -> None:
+    async def _serve(self, raw: socket.socket, reader: "_Reader") -> None:
         remote = _host_of(raw)
         try:
-            reader, writer, name = await self._open(raw, remote)
+            writer, name = await self._open(raw, reader, remote)
         except (OSError, TimeoutError) as error:
             self._logger.warning(
                 "rejected connection on client endpoint",
@@ -141,14 +154,9 @@ class H1Server:
             raw.close()
             return
         task = asyncio.current_task()
-
-        def mark_active() -> None:
-            if task is not None:
-                self._silent.pop(task, None)
-
-        if self._make_context is not None:
-            mark_active()  # by its handshake
-        connection = _Connection(reader, writer, mark_active)
+        if self._make_context is not None and task is not None:
+            self._silent.pop(task, None)  # it has done the handshake
+        connection = _Connection(raw, reader, writer)
         connection.remote_ip = remote
         connection.is_tls = self._make_context is not None
         connection.common_name = name
@@ -168,11 +176,10 @@ class H1Server:
                 await writer.wait_closed()
 
     async def _open(
-        self, raw: socket.socket, remote: str
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-        """Shake hands; return the streams and the client's common name."""
+        self, raw: socket.socket, reader: "_Reader", remote: str
+    ) -> tuple[asyncio.StreamWriter, str]:
+        """Shake hands; return the writer and the client's common name."""
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_READ_BYTES)
         context = None if self._make_context is None else self._make_context()
         transport, protocol = await loop.connect_accepted_socket(
             lambda: asyncio.StreamReaderProtocol(reader),
@@ -190,7 +197,22 @@ class H1Server:
             except OSError:
                 transport.abort()
                 raise
-        return reader, writer, name
+        return writer, name
+
+
+class _Reader(asyncio.StreamReader):
+    """What a client has sent; it knows when something arrived, before that is taken."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit=limit)
+        self.has_read = False
+        self.active_s = time.monotonic()
+
+    @override
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        self.has_read = True
+        self.active_s = time.monotonic()
+        super().feed_data(data)
 
 
 class _Connection:
@@ -198,12 +220,12 @@ class _Connection:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
+        raw: socket.socket,
+        reader: _Reader,
         writer: asyncio.StreamWriter,
-        on_first_data: Callable[[], object],
     ) -> None:
+        self._raw = raw
         self.reader = reader
-        self._on_first_data: Callable[[], object] | None = on_first_data
         self.writer = writer
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self.remote_ip = ""
@@ -213,7 +235,19 @@ class _Connection:
         self.is_waiting = False  # a request was received, and its answer has not begun
         self._is_closing = False  # after this request
         self._is_idle = True
+        self._ended_s = 0.0  # when the last request ended
         self.reading: asyncio.Task[None] | None = None
+
+    @property
+    def activity(self) -> Activity:
+        """What decides whether it is closed when descriptors run short."""
+        active_s = max(self.reader.active_s, self._ended_s)
+        return Activity(self.remote_ip, active_s, self._is_idle and is_silent(self._raw))
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._is_idle = False  # it is not chosen once more
+        self.writer.transport.abort()
 
     async def serve(self, handler: PageHandler) -> None:
         """Serve requests until either side ends the connection."""
@@ -235,6 +269,7 @@ class _Connection:
             if self.is_upgraded or not await self._is_reusable() or self._is_closing:
                 return
             self._is_idle = True
+            self._ended_s = time.monotonic()
             self.h11.start_next_cycle()
 
     def end_when_idle(self) -> None:
@@ -251,9 +286,6 @@ class _Connection:
             if event is not h11.NEED_DATA:
                 return None
             data = await self.reader.read(_READ_BYTES)
-            if self._on_first_data is not None:
-                self._on_first_data()
-                self._on_first_data = None
             self.h11.receive_data(data)
 
     async def _handle(self, head: h11.Request, handler: PageHandler) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Self
 
-from kvstore.batch import Inbox, Metadata, Outbox
+from kvstore.batch import Inbox, Metadata, Outbox, messages
 from kvstore.errors import Code
 
 WAITING_MAX: Final = 4096  # calls and frames the driver has not taken yet
@@ -279,7 +279,7 @@ class LocalClient:
                 future.set_result(body)
             else:
                 future.set_exception(CallRefusedError(code, body.decode()))
-        for stream_id, head, tail in out.deliveries:
+        for stream_id, head, tail in messages(out.deliveries):
             if (stream := self._streams.get(stream_id)) is not None:
                 stream.deliver(head + tail)
         for stream_id, code, text in out.ends:

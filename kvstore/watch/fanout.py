@@ -87,9 +87,14 @@ class Batch:
             indexes = [at for at in indexes if self.events[at][TYPE] not in dropped]
         if not indexes:
             return _NOTHING
+        if len(indexes) == 1:  # as most are where watchers have keys of their own
+            at = indexes[0]
+            header = self._header(max(self._covered, self.mains[at]))
+            piece = self._encode(at, flavor & PREV_KV)
+            return [(header, piece)], len(header) + len(piece) + _ID_BYTES_TYPICAL
         pieces = [(self.mains[at], self._encode(at, flavor & PREV_KV)) for at in indexes]
         last_main = max(self._covered, pieces[-1][0])
-        if sum(len(piece) for _, piece in pieces) <= self._size_max or len(pieces) == 1:
+        if sum(len(piece) for _, piece in pieces) <= self._size_max:
             parts = [(self._header(last_main), b"".join([piece for _, piece in pieces]))]
         else:
             bundles = self._bundles(pieces, last_main, cut=bool(flavor & FRAGMENT))

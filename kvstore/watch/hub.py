@@ -19,9 +19,10 @@ canceled, as is one that starts below the compacted revision.
 Permissions are checked by `permit`. The hub reads no clock.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias, cast
 
+from kvstore.batch import AnyDelivery
 from kvstore.deadlines import Deadlines
 from kvstore.errors import TOO_MANY_REQUESTS, Refusal
 from kvstore.failpoints import armed, hit
@@ -37,15 +38,13 @@ from kvstore.watch.request import (
     Refused,
     parse_request,
 )
+from kvstore.watch.rows import Row, rows_of
 from kvstore.watch.stream import HubStats, Stream, StreamBacklog, Watcher, WatchLimits
 from kvstore.watch.unsynced import UnsyncedWatchers
 from kvstore.wire.splice import watch_head
 
 Permit: TypeAlias = Callable[[int, bytes, bytes | None], str | None]
 """(stream id, key, end) → why that stream may not watch the range, or None; end as in Create"""
-
-Delivery: TypeAlias = tuple[int, bytes, bytes]
-"""(stream id, head, tail): the message is head + tail, and the tail is shared between many."""
 
 _DUPLICATE_ID: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 _SHARE_ROWS_MIN: Final = 256  # a stream's share of a step is no smaller than this
@@ -103,7 +102,7 @@ class Hub:
         self._ticks.drop(stream_id)
 
     def request(
-        self, stream_id: int, body: bytes, now_ns: int, out: list[Delivery]
+        self, stream_id: int, body: bytes, now_ns: int, out: list[AnyDelivery]
     ) -> Refusal | None:
         """Handle one WatchRequest; a refusal ends the stream, which the caller then closes.
 
@@ -144,7 +143,7 @@ class Hub:
         """Return the open streams."""
         return list(self._streams)
 
-    def recheck(self, permit: Permit, out: list[Delivery]) -> None:
+    def recheck(self, permit: Permit, out: list[AnyDelivery]) -> None:
         """Cancel the watchers that permit refuses, with the reason; O(watchers)."""
         for stream in self._streams.values():
             for watcher in list(stream.watchers.values()):
@@ -162,7 +161,7 @@ class Hub:
                     )
                     self._emit(stream, head, out)
 
-    def publish(self, events: Sequence[Event], out: list[Delivery]) -> None:
+    def publish(self, events: Sequence[Event], out: list[AnyDelivery]) -> None:
         """Send this turn's events, whole revisions in order, to the synced watchers.
 
         Events up to the published revision are ignored; if some before the first are missing, the
@@ -188,7 +187,7 @@ class Hub:
         backlog: Mapping[int, int],
         budget_rows: int,
         budget_bytes: int,
-        out: list[Delivery],
+        out: list[AnyDelivery],
     ) -> bool:
         """Catch watchers up within the budget and send progress; once a turn, after publish.
 
@@ -255,7 +254,7 @@ class Hub:
 
     # Requests.
 
-    def _create(self, stream: Stream, create: Create, now_ns: int, out: list[Delivery]) -> None:
+    def _create(self, stream: Stream, create: Create, now_ns: int, out: list[AnyDelivery]) -> None:
         if len(stream.watchers) >= self._limits.watchers_per_stream_max:
             limit = self._limits.watchers_per_stream_max
             self._refuse(stream, f"too many watchers on one stream, the limit is {limit}", out)
@@ -291,7 +290,7 @@ class Hub:
             self._notify(stream, watcher, now_ns)
         self._emit(stream, watch_head(self._headers(self._revision), watch_id, created=True), out)
 
-    def _refuse(self, stream: Stream, reason: str, out: list[Delivery]) -> None:
+    def _refuse(self, stream: Stream, reason: str, out: list[AnyDelivery]) -> None:
         head = watch_head(
             self._headers(self._revision),
             INVALID_WATCH_ID,
@@ -301,7 +300,7 @@ class Hub:
         )
         self._emit(stream, head, out)
 
-    def _cancel(self, stream: Stream, watch_id: int, out: list[Delivery]) -> None:
+    def _cancel(self, stream: Stream, watch_id: int, out: list[AnyDelivery]) -> None:
         if watch_id not in stream.watchers:
             return  # as in etcd
         watcher = stream.watchers.pop(watch_id)
@@ -322,7 +321,7 @@ class Hub:
             self._ticks.drop(stream.id)
         self._watcher_count -= 1
 
-    def _emit(self, stream: Stream, head: bytes, out: list[Delivery]) -> None:
+    def _emit(self, stream: Stream, head: bytes, out: list[AnyDelivery]) -> None:
         out.append((stream.id, head, b""))
         self._unsent[stream] = None
         stream.sent_bytes += len(head)
@@ -330,13 +329,13 @@ class Hub:
     # Events.
 
     def _send(
-        self, batch: Batch, ranges: Ranges[Watcher], floor: int, out: list[Delivery]
+        self, batch: Batch, ranges: Ranges[Watcher], floor: int, out: list[AnyDelivery]
     ) -> list[Watcher]:
         """Send a batch to the watchers of ranges, from the next revision of each on.
 
-        Watchers whose next revision is below floor are skipped. Returns those that were not sent
-        their events because their stream is paused. Inlined by hand: this is the fan-out
-        (bench/micro/test_watch.py).
+        Watchers whose next revision is below floor are skipped. Synced ones of a group are sent
+        their events a row at a time. Returns those that were not sent theirs because their stream
+        is paused.
         """
         hits: dict[int, tuple[Watcher | Group[Watcher], list[int]]] = {}
         for at, event in enumerate(batch.events):
@@ -347,44 +346,93 @@ class Hub:
                 else:
                     hit[1].append(at)
         missed: list[Watcher] = []
-        mains = batch.mains
-        sent = 0
-        unsent = self._unsent
         for group, indexes in hits.values():
             matched = tuple(indexes)
-            matched_count = len(matched)
-            first_main = mains[matched[0]]
-            parts_of: dict[int, Parts] = {}  # by flavor, for those that get all of matched
-            for watcher in group if isinstance(group, dict) else (group,):
-                next_revision = watcher.next_revision
-                if next_revision < floor:
-                    continue
-                flavor = watcher.flavor
-                if next_revision > first_main:
-                    rest = tuple(at for at in matched if mains[at] >= next_revision)
-                    parts, size_bytes = batch.parts(rest, flavor)
-                elif flavor in parts_of:
-                    parts, size_bytes = parts_of[flavor]
-                else:
-                    parts, size_bytes = parts_of[flavor] = batch.parts(matched, flavor)
-                if not parts:
-                    continue
-                stream = watcher.stream
-                if stream.paused:
-                    missed.append(watcher)
-                    continue
-                stream_id = stream.id
-                id_field = watcher.id_field
-                for header, tail in parts:
-                    out.append((stream_id, header + id_field, tail))
-                watcher.quiet = False
-                sent += matched_count
-                unsent[stream] = None
-                stream.sent_bytes += size_bytes
-                if stream.sent_bytes > stream.budget_bytes:
-                    self._pause(stream)
-        self.events_sent += sent
+            if not isinstance(group, Group):
+                self._send_each(batch, matched, (group,), floor, out, missed)
+                continue
+            rows: list[Row] | None = None
+            if ranges is self._synced:
+                rows = cast("list[Row] | None", group.derived) or rows_of(group, batch.mains[0])
+                group.derived = rows
+            if rows is None:
+                self._send_each(batch, matched, group, floor, out, missed)
+            else:
+                self._send_rows(batch, matched, rows, out, missed)
         return missed
+
+    def _send_rows(
+        self,
+        batch: Batch,
+        matched: tuple[int, ...],
+        rows: list[Row],
+        out: list[AnyDelivery],
+        missed: list[Watcher],
+    ) -> None:
+        """Send the events at matched to rows of synced watchers, which get all of them."""
+        unsent = self._unsent
+        parts_of: dict[int, Parts] = {}
+        for row in rows:
+            flavor, stream, id_fields = row.flavor, row.stream, row.id_fields
+            if flavor not in parts_of:
+                parts_of[flavor] = batch.parts(matched, flavor)
+            parts, size_bytes = parts_of[flavor]
+            if not parts:
+                continue
+            size_bytes *= len(id_fields)
+            if stream.paused or stream.sent_bytes + size_bytes > stream.budget_bytes:
+                self._send_each(batch, matched, row.watchers, 0, out, missed)
+                continue
+            stream_id = stream.id
+            for header, tail in parts:
+                out.append((stream_id, header, tail, id_fields))
+            for watcher in row.notified:
+                watcher.quiet = False
+            self.events_sent += len(matched) * len(id_fields)
+            unsent[stream] = None
+            stream.sent_bytes += size_bytes
+
+    def _send_each(
+        self,
+        batch: Batch,
+        matched: tuple[int, ...],
+        watchers: Iterable[Watcher],
+        floor: int,
+        out: list[AnyDelivery],
+        missed: list[Watcher],
+    ) -> None:
+        """Send the events at matched to watchers, to each from its next revision on."""
+        mains, unsent = batch.mains, self._unsent
+        first_main = mains[matched[0]]
+        parts_of: dict[int, Parts] = {}  # by flavor, for those that get all of matched
+        for watcher in watchers:
+            next_revision = watcher.next_revision
+            if next_revision < floor:
+                continue
+            flavor = watcher.flavor
+            if next_revision > first_main:
+                rest = tuple(at for at in matched if mains[at] >= next_revision)
+                parts, size_bytes = batch.parts(rest, flavor)
+            elif flavor in parts_of:
+                parts, size_bytes = parts_of[flavor]
+            else:
+                parts, size_bytes = parts_of[flavor] = batch.parts(matched, flavor)
+            if not parts:
+                continue
+            stream = watcher.stream
+            if stream.paused:
+                missed.append(watcher)
+                continue
+            stream_id = stream.id
+            id_field = watcher.id_field
+            for header, tail in parts:
+                out.append((stream_id, header + id_field, tail))
+            watcher.quiet = False
+            self.events_sent += len(matched)
+            unsent[stream] = None
+            stream.sent_bytes += size_bytes
+            if stream.sent_bytes > stream.budget_bytes:
+                self._pause(stream)
 
     def _mark_unsynced(self, up_to: int) -> None:
         """Make every watcher unsynced that may have missed events up to a revision."""
@@ -403,7 +451,7 @@ class Hub:
         watcher.next_revision = next_revision
         self._unsynced.add(watcher)
 
-    def _catch_up(self, budget_rows: int, budget_bytes: int, out: list[Delivery]) -> None:
+    def _catch_up(self, budget_rows: int, budget_bytes: int, out: list[AnyDelivery]) -> None:
         unsynced = self._unsynced
         if not unsynced.waiting_streams:
             return
@@ -424,7 +472,7 @@ class Hub:
             unsynced.resume(stream)
 
     def _pass(
-        self, first: int, limit_rows: int, limit_bytes: int, out: list[Delivery]
+        self, first: int, limit_rows: int, limit_bytes: int, out: list[AnyDelivery]
     ) -> Sequence[Event]:
         """Read one part of history from first on for all watchers whose next revision is in it."""
         end = self._revision + 1
@@ -452,7 +500,7 @@ class Hub:
                 self._synced.add(watcher.key, watcher.end, watcher)
         return events
 
-    def _cancel_compacted(self, stream: Stream, out: list[Delivery]) -> None:
+    def _cancel_compacted(self, stream: Stream, out: list[AnyDelivery]) -> None:
         """Cancel the watchers of a stream whose next events are compacted, as etcd does.
 
         The header has no revision then, and the id stays taken until the client cancels it.
@@ -499,7 +547,7 @@ class Hub:
         if any(stream.watchers.values()) and not self._future_of(stream):
             self._progress_due[stream] = None
 
-    def _send_progress(self, out: list[Delivery]) -> None:
+    def _send_progress(self, out: list[AnyDelivery]) -> None:
         """Send requested progress to the streams whose watchers are all synced."""
         for stream in list(self._progress_due):
             if stream.paused or stream.unsynced or self._future_of(stream):
@@ -518,7 +566,7 @@ class Hub:
             self._ticks.set(stream.id, stream.tick_ns)
         stream.notified[watcher] = None
 
-    def _send_periodic_progress(self, now_ns: int, out: list[Delivery]) -> None:
+    def _send_periodic_progress(self, now_ns: int, out: list[AnyDelivery]) -> None:
         """Send progress to watchers that are synced and had no events for a period."""
         while (stream_id := self._ticks.pop_due(now_ns)) is not None:
             stream = self._streams[stream_id]

@@ -21,13 +21,34 @@ from typing import Final, Generic, TypeVar
 
 W = TypeVar("W")
 
-Group = dict[W, None]  # the watchers of one range, in the order of their addition
+
+class Group(dict[W, None]):
+    """The watchers of one range, in the order of their addition."""
+
+    __slots__ = ("derived",)
+
+    derived: object  # what its user computed from the watchers; None after any change
+
+    def __init__(self, *watchers: W) -> None:
+        super().__init__(dict.fromkeys(watchers))
+        self.derived = None
+
+    def add(self, watcher: W) -> None:
+        """Add a watcher."""
+        self[watcher] = None
+        self.derived = None
+
+    def drop(self, watcher: W) -> None:
+        """Remove a watcher; KeyError if it is not there."""
+        del self[watcher]
+        self.derived = None
+
 
 _BLOCK_MAX: Final = 96
 
 
 class Ranges(Generic[W]):
-    """Watchers (anything hashable but a dict) by key or range.
+    """Watchers (anything hashable but a Group) by key or range.
 
     An end is None for the single key, b"" for every key >= start, else exclusive and > start.
     """
@@ -50,8 +71,8 @@ class Ranges(Generic[W]):
             group = self._from_groups.get(start)
             if group is None:
                 insort(self._from_starts, start)
-                group = self._from_groups[start] = {}
-            group[watcher] = None
+                group = self._from_groups[start] = Group()
+            group.add(watcher)
         else:
             self._add_range(start, end, watcher)
 
@@ -61,7 +82,7 @@ class Ranges(Generic[W]):
             self._remove_exact(start, watcher)
         elif not end:
             group = self._from_groups[start]
-            del group[watcher]
+            group.drop(watcher)
             if not group:
                 del self._from_groups[start]
                 del self._from_starts[bisect_left(self._from_starts, start)]
@@ -88,15 +109,15 @@ class Ranges(Generic[W]):
         known = self._exact.get(key)
         if known is None:
             self._exact[key] = watcher
-        elif isinstance(known, dict):
-            known[watcher] = None
+        elif isinstance(known, Group):
+            known.add(watcher)
         else:
-            self._exact[key] = {known: None, watcher: None}
+            self._exact[key] = Group(known, watcher)
 
     def _remove_exact(self, key: bytes, watcher: W) -> None:
         known = self._exact[key]
-        if isinstance(known, dict):
-            del known[watcher]
+        if isinstance(known, Group):
+            known.drop(watcher)
             if known:
                 return
         elif known != watcher:
@@ -116,9 +137,9 @@ class Ranges(Generic[W]):
         block = self._blocks[at]
         position = bisect_left(block, (start, end), key=_bounds_of)
         if position < len(block) and _bounds_of(block[position]) == (start, end):
-            block[position][2][watcher] = None
+            block[position][2].add(watcher)
             return
-        block.insert(position, (start, end, {watcher: None}))
+        block.insert(position, (start, end, Group(watcher)))
         if len(block) > _BLOCK_MAX:
             half = len(block) // 2
             self._blocks.insert(at + 1, block[half:])
@@ -135,7 +156,7 @@ class Ranges(Generic[W]):
         if position == len(block) or _bounds_of(block[position]) != (start, end):
             raise KeyError((start, end))
         group = block[position][2]
-        del group[watcher]
+        group.drop(watcher)
         if group:
             return
         del block[position]

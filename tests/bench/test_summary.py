@@ -68,7 +68,7 @@ def test_table_of_targets_replaces_the_last_one(tmp_path: Path) -> None:
     assert "Medians of 5 rounds" in text
 
 
-def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
+def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text("nothing\n")
     assert not summary.write(page, tmp_path)  # there are no results yet
@@ -77,7 +77,7 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
         summary.write(page, tmp_path)
 
 
-def test_the_project_has_a_place_for_its_results() -> None:
+def test_the_project_has_markers_for_its_results() -> None:
     text = summary.PAGE.read_text()
     assert text.index(summary.BEGIN) < text.index(summary.END)
     assert report.RESULTS.is_dir()

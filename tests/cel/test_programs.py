@@ -63,7 +63,7 @@ def test_truths(text: str) -> None:
         ("duration('1h') > null", "no such overload"),
     ],
 )
-def test_what_goes_wrong_is_told(text: str, told: str) -> None:
+def test_what_goes_wrong_is_reported(text: str, told: str) -> None:
     with pytest.raises(EvaluationError, match=told):
         value(f"dyn({text}) == 1", a={}, b="x")
 

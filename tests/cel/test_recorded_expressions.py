@@ -31,7 +31,7 @@ def rows(stage: str) -> list[dict[str, Any]]:
         return [row for line in lines if (row := json.loads(line))["stage"] == stage]
 
 
-def test_syntax_errors_are_told_as_upstream_tells_them() -> None:
+def test_syntax_errors_are_reported_as_upstream_reports_them() -> None:
     found = rows("parse")
     assert len(found) > 40
     for row in found:

@@ -48,7 +48,7 @@ import sys
 sys.modules["kvstack.component._native"] = None
 from kvstack.component import crate
 assert not crate.is_available() and crate.Server is crate.HttpServer is crate.Client is None
-assert crate.Decoder is crate.encode_entries is crate.ROW_SUMS is None
+assert crate.Decoder is crate.encode_entries is crate.ROW_SUMS is crate.read_yaml is None
 print(crate.MISSING)
 """
     done = subprocess.run(

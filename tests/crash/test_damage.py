@@ -157,7 +157,7 @@ def test_a_zeroed_sector_of_the_log(left: Path, tmp_path: Path) -> None:
             assert sum(end > spot + SECTOR_BYTES for end in puts) <= 1
 
 
-def test_a_damaged_log_ends_the_process_with_the_place(copy: Path) -> None:
+def test_a_damaged_log_ends_the_process_with_the_position(copy: Path) -> None:
     segment = segment_of(copy)
     ends, _ = entry_ends(segment)
     flip(segment, ends[len(ends) // 2] + 20, 4)

@@ -14,6 +14,7 @@ NOTES = {
     "up": "`make run` is this command. See [first ten minutes](../first-ten-minutes.md).",
     "apiserver": "See [moving from etcd and Kubernetes](../moving.md).",
     "envtest": "See [testing](../testing.md).",
+    "clock": "See [forks](../fork.md#a-clock-of-its-own).",
     "delete": "See [forks](../fork.md).",
     "diff": "See [forks](../fork.md#diff-what-is-different).",
     "farm": "See [testing](../testing.md#a-farm).",
@@ -21,6 +22,7 @@ NOTES = {
     "get": "See [forks](../fork.md).",
     "open": "See [forks](../fork.md#open-looking-into-a-file).",
     "pack": "See [forks](../fork.md#pack-a-cluster-in-a-file).",
+    "wait": "See [forks](../fork.md#waiting-until-nothing-moves).",
     "kubelet": "See [running a cluster](../running-a-cluster.md).",
 }
 

@@ -1,9 +1,10 @@
 """The benchmarks run: small sizes, every step, a page in the end. Their numbers mean nothing."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ BENCH_S = 840.0  # a busy machine took 93 s for `stack`
 pytestmark = pytest.mark.timeout(900)
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(
+    *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench", *arguments],
         cwd=ROOT,
+        env=env,
         capture_output=True,
         text=True,
         check=False,
@@ -38,6 +42,31 @@ def test_quick_run_measures_both_servers(tmp_path: Path) -> None:
     assert all(row["kvstore"]["rounds"] and row["etcd"]["rounds"] for row in found["figures"])
     assert f"## {found['title']}\n" in (results / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["results"]  # it cleans up
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_rows_that_matter_are_measured_without_load_generators(tmp_path: Path) -> None:
+    results, nothing_there = tmp_path / "results", tmp_path / "empty"
+    nothing_there.mkdir()
+    done = bench(
+        "quick",
+        "--quick",
+        f"--work={tmp_path}",
+        f"--results={results}",
+        env={**os.environ, "PATH": str(nothing_there), "HOME": str(nothing_there)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((results / "quick.json").read_text())
+    rates = [row for row in found["figures"] if row["unit"].endswith("s/s")]
+    assert len(rates) == 10
+    assert all(row[each]["median"] > 0 for row in rates for each in BESIDE_ETCD)
+    assert all("(load from Python)" in row["measure"] for row in rates)
+    page = (results / "README.md").read_text()
+    assert "- Missing: h2load is not installed; get it with: apt-get install" in page
+    assert "- Missing: kvload needs a Rust toolchain (cargo), and there is none." in page
+    assert "![Every row: ours over etcd's](quick.svg)" in page
+    assert "put, 1x1 (load from Python)</text>" in (results / "quick.svg").read_text()
 
 
 def no_loads() -> str:
@@ -59,6 +88,7 @@ def nothing() -> str:
 BESIDE_ETCD = ("kvstore", "etcd")
 ALONE = ("kvstore",)
 SCENARIOS = [
+    ("quick", no_kvload, BESIDE_ETCD),
     ("cluster-rates", no_loads, BESIDE_ETCD),
     ("cluster-fanout", no_kvload, BESIDE_ETCD),
     ("catch-up", no_kvload, BESIDE_ETCD),

@@ -278,7 +278,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-def test_health_is_told(server: Server) -> None:
+def test_health_is_reported(server: Server) -> None:
     with grpc.insecure_channel(server.endpoint) as channel:
         check = channel.unary_unary(
             HEALTH + "Check",

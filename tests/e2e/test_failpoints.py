@@ -91,7 +91,7 @@ def use(server: Server) -> None:
         assert list(client.server_stream(rpc.RANGE_STREAM, request))
 
 
-def test_every_place_is_come_past(three: list[Server]) -> None:
+def test_every_failpoint_is_passed(three: list[Server]) -> None:
     leader_id = status(three[0]).leader
     leader = next(each for each in three if status(each).header.member_id == leader_id)
     away, other = (each for each in three if each is not leader)

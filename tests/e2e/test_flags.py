@@ -126,7 +126,7 @@ def test_a_certificate_of_its_own_is_shown(tmp_path: Path) -> None:
         *(f"--cert-file={server_pair[0]}", f"--key-file={server_pair[1]}", "--client-cert-auth"),
     ]
     certificate, key = client_pair
-    with running_until_told(server):
+    with running_by_its_log(server):
         for flags in (
             [f"--client-cert-file={certificate}", f"--client-key-file={key}"],
             [f"--cert-file={certificate}", f"--key-file={key}"],
@@ -141,7 +141,7 @@ def test_a_certificate_of_its_own_is_shown(tmp_path: Path) -> None:
 
 
 @contextmanager
-def running_until_told(server: Server) -> Iterator[None]:
+def running_by_its_log(server: Server) -> Iterator[None]:
     """Run a server that only its log says is ready."""
     server.start(wait=False)
     try:

@@ -316,8 +316,8 @@ def test_slow_requests_are_logged_with_their_cause(tmp_path: Path) -> None:
         )
         client.call(rpc.TXN, txn)
         do_a_bit_of_everything(client)
-        told = [each for each in server.log_records() if each["msg"] == "request stats"]
-        puts = [each for each in told if each["response type"] == "/etcdserverpb.KV/Put"]
+        logged = [each for each in server.log_records() if each["msg"] == "request stats"]
+        puts = [each for each in logged if each["response type"] == "/etcdserverpb.KV/Put"]
         assert puts[0]["request content"] == 'key:"a" value_size:14'
         assert str(puts[0]["remote"]).startswith("127.0.0.1:")
         assert (puts[0]["request count"], puts[0]["response count"]) == (1, 0)
@@ -334,7 +334,7 @@ def test_slow_requests_are_logged_with_their_cause(tmp_path: Path) -> None:
         assert any(str(each["request"]).startswith(shown) for each in applies)
         assert SECRET.decode() not in server.log()
         found = samples(page(server))
-        assert found["kvstore_slow_requests_total", ()] >= len(told)
+        assert found["kvstore_slow_requests_total", ()] >= len(logged)
         assert found["etcd_server_slow_apply_total", ()] >= len(applies)
 
         before = len(server.log_records())
@@ -349,10 +349,10 @@ def test_a_slow_request_of_the_gateway_is_logged_too(tmp_path: Path) -> None:
         body = b'{"key":"YQ==","value":"Yg=="}'
         assert ask(server.client_port, "POST", "/v3/kv/put", body=body)[0] == 200
 
-        def told() -> list[dict[str, object]]:
+        def logged_puts() -> list[dict[str, object]]:
             said = [each for each in server.log_records() if each["msg"] == "request stats"]
             return [each for each in said if each["response type"] == "/etcdserverpb.KV/Put"]
 
-        wait_for(told)
-        assert told()[0]["remote"] == "No remote client info."
+        wait_for(logged_puts)
+        assert logged_puts()[0]["remote"] == "No remote client info."
         assert ask(server.client_port, "GET", "/health")[0] == 200

@@ -269,7 +269,9 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_systemd_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_systemd_is_notified_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     logger = ListLog()
     notify_ready(logger)  # nobody asks: nothing is done
     address = str(tmp_path / "notify")
@@ -344,7 +346,7 @@ def test_agents_are_named_in_their_kubeconfigs(tmp_path: Path) -> None:
         ("--colour=red", "unknown flag: --colour"),
     ],
 )
-def test_what_certs_cannot_do_is_told(
+def test_what_certs_cannot_do_is_reported(
     argument: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert certs_command.main([f"--directory={tmp_path}", argument]) == 1

@@ -148,7 +148,7 @@ class LessorModel(RuleBasedStateMachine):
             assert self.lessor.lease_of(key) == lease_id
 
     @invariant()
-    def what_is_told_holds(self) -> None:
+    def reported_times_hold(self) -> None:
         if not self.primary:
             return
         for lease_id, ttl_s in self.ttl_s.items():

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox, messages
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node.harness import TURN_NS, Disk, Harness
@@ -116,7 +116,7 @@ def _members() -> Iterator[tuple[Harness, Harness]]:
 
 def _columns(out: Outbox) -> list[object]:
     # A delivery's message is head + tail, however it is cut.
-    deliveries = [(stream, head + tail) for stream, head, tail in out.deliveries]
+    deliveries = [(stream, head + tail) for stream, head, tail in messages(out.deliveries)]
     return [out.replies, deliveries, out.ends, out.tasks]
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from typing_extensions import override
 
+from kvstore.batch import AnyDelivery, messages
 from kvstore.watch.history import Event
-from kvstore.watch.hub import Delivery, Hub
+from kvstore.watch.hub import Hub
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.gen.rpc_pb2 import WatchResponse
 from tests.support.models.watch_history import (
@@ -109,7 +110,7 @@ class WatchModel(RuleBasedStateMachine):
 
     @rule()
     def publish(self) -> None:
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         self.hub.publish(self.unpublished, out)
         self.unpublished = []
         self.receive(out)
@@ -127,7 +128,7 @@ class WatchModel(RuleBasedStateMachine):
     def step(self, rows: int, budget_bytes: int, passed_ns: int) -> None:
         self.now_ns += passed_ns
         backlog = {each: size for each, size in self.unread.items() if size}
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         self.more = self.hub.step(self.now_ns, backlog, rows, budget_bytes, out)
         self.receive(out)
         for stream_id in self.asked:
@@ -167,14 +168,14 @@ class WatchModel(RuleBasedStateMachine):
         start = 0 if back is None else max(self.store.revision - back, 1)
         body = create(key=key, range_end=end, start_revision=start, watch_id=watch_id, **fields)
         self.creating[stream_id].append(Client(key, end, start, fields))
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         assert self.hub.request(stream_id, body, self.now_ns, out) is None
         self.receive(out)
         assert not self.creating[stream_id]
 
     @rule(stream_id=STREAMS, watch_id=st.integers(0, 6))
     def cancel(self, stream_id: int, watch_id: int) -> None:
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         assert self.hub.request(stream_id, cancel(watch_id), self.now_ns, out) is None
         there = watch_id in self.clients[stream_id]
         self.receive(out)
@@ -183,7 +184,7 @@ class WatchModel(RuleBasedStateMachine):
 
     @rule(stream_id=STREAMS)
     def ask_progress(self, stream_id: int) -> None:
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         assert self.hub.request(stream_id, PROGRESS, self.now_ns, out) is None
         clients = self.clients[stream_id].values()
         published = self.hub._revision  # what it was told of: a lost publish is found out later
@@ -206,8 +207,8 @@ class WatchModel(RuleBasedStateMachine):
 
     # What the clients see.
 
-    def receive(self, out: list[Delivery]) -> None:
-        for stream_id, head, tail in out:
+    def receive(self, out: list[AnyDelivery]) -> None:
+        for stream_id, head, tail in messages(out):
             self.fresh[stream_id] += len(head) + len(tail)
         for stream_id, answer in decode(out):
             if answer.created:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from kvstore.apply.ranges import execute_range
 from kvstore.auth.tokens import NO_CREDENTIAL
 from kvstore.backend import Table
-from kvstore.batch import Inbox, Outbox, TaskKind, TaskResult
+from kvstore.batch import Inbox, Outbox, TaskKind, TaskResult, messages
 from kvstore.errors import Refusal
 from kvstore.meta_rows import CONSISTENT_INDEX_KEY
 from kvstore.node.call_context import CallContext
@@ -165,7 +165,7 @@ class DropsEvents(Member):
         out = super().answer(inbox)
         out.deliveries = [
             each
-            for at, each in enumerate(out.deliveries)
+            for at, each in enumerate(messages(out.deliveries))
             if at != 3 or not pb.WatchResponse.FromString(each[1] + each[2]).events
         ]
         return out

@@ -32,8 +32,8 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.raft_internal_pb2 import InternalAuthenticateRequest
 from kvstore.wire.internal import Field, credentials, unwrap
 from kvstore.wire.raft_codec import decode_conf_change
-from tests.sim.access_checks import NOBODY, REFUSALS, AccessChecker, Caller, sets_password
-from tests.sim.auth_model import AuthModel
+from tests.sim.access.access_checks import NOBODY, REFUSALS, AccessChecker, Caller, sets_password
+from tests.sim.access.auth_model import AuthModel
 from tests.sim.model import COMPACTED, FUTURE, NO_SPACE, Answer, StoreModel
 from tests.sim.roster import Roster
 from tests.sim.violation import Violation as Violation

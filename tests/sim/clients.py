@@ -11,17 +11,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
-from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox
+from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox, messages
 from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.sim.access_checks import NOBODY, Caller, CallerKind
-from tests.sim.auth_clients import AuthClients
-from tests.sim.auth_model import ROOT
+from tests.sim.access.access_checks import NOBODY, Caller, CallerKind
+from tests.sim.access.auth_clients import AuthClients
+from tests.sim.access.auth_model import ROOT
 from tests.sim.checks import UNSURE, Call, Checker, tag
+from tests.sim.drawn_requests import DrawnRequests, any_of
 from tests.sim.options import Options
 from tests.sim.violation import demand
 from tests.sim.watches import Stream, Watches
@@ -56,8 +56,7 @@ class Clients:
         self._users = AuthClients(rng, options, checker.auth)
         self._keep_alives: dict[int, _KeepAlives] = {}
         self._next_id = 1
-        self._values = 0
-        self._known: list[int] = []  # leases
+        self._drawn = DrawnRequests(rng, options, checker)
         self._garbage: dict[int, int] = {}  # malformed calls → the member
         self._inbox = Inbox()
         self._member = 0  # that gets the requests
@@ -167,83 +166,29 @@ class Clients:
     def _switch_auth(self) -> None:
         self._write(*self._users.switch())
 
-    # Data.
-
-    def _key(self) -> bytes:
-        return self._rng.choice(self._options.keys)
-
-    def _range_of(self) -> tuple[bytes, bytes]:
-        """Return (key, range_end)."""
-        key, end = self._key(), self._key()
-        kind = self._rng.randrange(4)
-        if kind == 0:
-            return b"\0", b"\0"
-        if kind == 1:
-            return key, b"\0"
-        return (key, b"") if kind == 2 or key >= end else (key, end)
-
-    def _value(self) -> bytes:
-        self._values += 1
-        size = self._rng.randrange(self._options.value_bytes_max)
-        return (b"%d." % self._values).ljust(size, b"v")
-
-    def _lease(self) -> int:
-        """Return a lease that was granted, seldom one that never was."""
-        rng = self._rng
-        return rng.choice(self._known) if self._known and rng.randrange(10) else 77
-
-    def _past(self) -> int:
-        """Return a revision: a past one, the current one (0), or a future one."""
-        rng, model = self._rng, self._checker.model
-        kind = rng.randrange(6)
-        if kind < 3:
-            return 0
-        if kind == 3:
-            return model.revision + rng.randrange(4)
-        return rng.randrange(max(model.compacted - 1, 1), model.revision + 1)
-
-    def _put_request(self, key: bytes) -> pb.PutRequest:
-        rng = self._rng
-        request = pb.PutRequest(key=key, prev_kv=rng.randrange(3) == 0)
-        if rng.randrange(8):
-            request.value = self._value()
-        else:
-            request.ignore_value = True
-        if rng.randrange(4) == 0:
-            request.lease = self._lease()
-        elif rng.randrange(8) == 0:
-            request.ignore_lease = True
-        return request
+    # Calls.
 
     def _put(self) -> None:
         if self._rng.randrange(50) == 0:
             self._write(rpc.PUT, pb.PutRequest(value=b"v"), EMPTY_KEY)
         else:
-            self._write(rpc.PUT, self._put_request(self._key()))
+            self._write(rpc.PUT, self._drawn.put(self._drawn.key()))
 
     def _delete(self) -> None:
-        key, end = self._range_of() if self._rng.randrange(4) == 0 else (self._key(), b"")
+        key, end = (
+            self._drawn.range_of() if self._rng.randrange(4) == 0 else (self._drawn.key(), b"")
+        )
         prev_kv = self._rng.randrange(2) == 0
         self._write(
             rpc.DELETE_RANGE, pb.DeleteRangeRequest(key=key, range_end=end, prev_kv=prev_kv)
         )
 
-    def _range_request(self) -> pb.RangeRequest:
-        rng = self._rng
-        key, end = self._range_of()
-        request = _R(key=key, range_end=end, revision=self._past())
-        request.serializable = rng.randrange(3) == 0
-        request.limit = rng.choice((0, 0, 1, 2, 5, (1 << 63) - 1))
-        request.keys_only = rng.randrange(6) == 0
-        request.count_only = rng.randrange(8) == 0
-        return request
-
     def _range(self) -> None:
         rng = self._rng
-        request = self._range_request()
+        request = self._drawn.range()
         if rng.randrange(4) == 0:
-            request.sort_order = _any_of(rng, _R.SortOrder)
-            request.sort_target = _any_of(rng, _R.SortTarget)
+            request.sort_order = any_of(rng, _R.SortOrder)
+            request.sort_target = any_of(rng, _R.SortTarget)
         if rng.randrange(6) == 0:
             top = self._checker.model.revision + 1
             request.min_mod_revision = rng.randrange(top)
@@ -251,7 +196,7 @@ class Clients:
         self._call(rpc.RANGE, request, serializable=request.serializable)
 
     def _range_stream(self) -> None:
-        request = self._range_request()
+        request = self._drawn.range()
         self._call(rpc.RANGE_STREAM, request, serializable=request.serializable)
         self.chunks[self._next_id] = []
 
@@ -259,52 +204,13 @@ class Clients:
         rng = self._rng
         keys = self._options.keys[:]
         rng.shuffle(keys)
-        request = self._txn_request(keys, depth=0)
+        request = self._drawn.txn(keys, depth=0)
         ops = [*request.success, *request.failure]
         if all(op.HasField("request_range") for op in ops):
             serializable = all(op.request_range.serializable for op in ops)
             self._call(rpc.TXN, request, serializable=serializable)
         else:
             self._write(rpc.TXN, request)
-
-    def _txn_request(self, keys: list[bytes], depth: int) -> pb.TxnRequest:
-        """Make a transaction that writes no key twice: each write takes one off keys."""
-        rng = self._rng
-        request = pb.TxnRequest()
-        for _ in range(rng.randrange(3)):
-            request.compare.append(self._compare())
-        for branch in (request.success, request.failure):
-            for _ in range(rng.choice((0, 1, 1, 2, 4))):
-                kind = rng.randrange(6)
-                if kind == 0 or not keys:
-                    branch.add().request_range.CopyFrom(self._range_request())
-                elif kind == 1:
-                    delete = pb.DeleteRangeRequest(key=keys.pop(), prev_kv=rng.randrange(2) == 0)
-                    branch.add().request_delete_range.CopyFrom(delete)
-                elif kind == 2 and depth < 2:
-                    branch.add().request_txn.CopyFrom(self._txn_request(keys, depth + 1))
-                else:
-                    branch.add().request_put.CopyFrom(self._put_request(keys.pop()))
-        return request
-
-    def _compare(self) -> pb.Compare:
-        rng, model = self._rng, self._checker.model
-        key, end = self._range_of() if rng.randrange(4) == 0 else (self._key(), b"")
-        compare = pb.Compare(key=key, range_end=end, result=_any_of(rng, pb.Compare.CompareResult))
-        compare.target = _any_of(rng, pb.Compare.CompareTarget)
-        held = model.at(key, model.revision)
-        match compare.target:
-            case pb.Compare.VERSION:
-                compare.version = held.version if held else 0
-            case pb.Compare.CREATE:
-                compare.create_revision = held.create_revision if held else 0
-            case pb.Compare.MOD:
-                compare.mod_revision = rng.choice((held.mod_revision if held else 0, 3))
-            case pb.Compare.VALUE:
-                compare.value = held.value if held else b""
-            case _:
-                compare.lease = held.lease if held else 0
-        return compare
 
     def _compact(self) -> None:
         rng, model = self._rng, self._checker.model
@@ -315,23 +221,23 @@ class Clients:
 
     def _grant(self) -> None:
         rng = self._rng
-        lease = rng.choice((0, rng.randrange(1, 1 << 62), self._lease()))
+        lease = rng.choice((0, rng.randrange(1, 1 << 62), self._drawn.lease()))
         ttl_s = rng.randrange(self._options.ttl_max_s)
         self._write(rpc.LEASE_GRANT, pb.LeaseGrantRequest(ID=lease, TTL=ttl_s))
 
     def _revoke(self) -> None:
-        self._write(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=self._lease()))
+        self._write(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=self._drawn.lease()))
 
     def _time_to_live(self) -> None:
         keys = self._rng.randrange(2) == 0
-        request = pb.LeaseTimeToLiveRequest(ID=self._lease(), keys=keys)
+        request = pb.LeaseTimeToLiveRequest(ID=self._drawn.lease(), keys=keys)
         self._call(rpc.LEASE_TIME_TO_LIVE, request, serializable=True)
 
     def _leases(self) -> None:
         self._call(rpc.LEASE_LEASES, pb.LeaseLeasesRequest(), serializable=True)
 
     def _hash_kv(self) -> None:
-        self._call(rpc.HASH_KV, pb.HashKVRequest(revision=self._past()), serializable=True)
+        self._call(rpc.HASH_KV, pb.HashKVRequest(revision=self._drawn.past()), serializable=True)
 
     def _hash(self) -> None:
         self._call(rpc.HASH, pb.HashRequest(), serializable=True)
@@ -421,18 +327,18 @@ class Clients:
 
     def _watch(self) -> None:
         rng = self._rng
-        key, end = self._range_of()
+        key, end = self._drawn.range_of()
         create = pb.WatchCreateRequest(
             key=key,
             range_end=end,
-            start_revision=self._past(),
+            start_revision=self._drawn.past(),
             prev_kv=rng.randrange(2) == 0,
             progress_notify=rng.randrange(2) == 0,
             fragment=rng.randrange(2) == 0,
             watch_id=rng.choice((0, 0, 0, rng.randrange(8))),
         )
         if rng.randrange(5) == 0:
-            create.filters.append(_any_of(rng, pb.WatchCreateRequest.FilterType))
+            create.filters.append(any_of(rng, pb.WatchCreateRequest.FilterType))
         self._create(create)
 
     def _create(self, create: pb.WatchCreateRequest) -> None:
@@ -484,7 +390,7 @@ class Clients:
             self._inbox.opened.append((self._next_id, rpc.LEASE_KEEP_ALIVE))
             self._add_metadata(self._next_id, caller)
         stream_id = rng.choice(streams)
-        request = pb.LeaseKeepAliveRequest(ID=self._lease())
+        request = pb.LeaseKeepAliveRequest(ID=self._drawn.lease())
         caller = self._keep_alives[stream_id].caller
         renewal = Call(
             stream_id, rpc.LEASE_KEEP_ALIVE, request, b"", caller=caller, member=self._member
@@ -536,11 +442,11 @@ class Clients:
                 continue
             call = checker.reply(member, call_id, code, body)
             if call is not None and call.method == rpc.LEASE_GRANT and not code:
-                self._known.append(pb.LeaseGrantResponse.FromString(body).ID)
+                self._drawn.leases.append(pb.LeaseGrantResponse.FromString(body).ID)
             elif call is not None and call.method == rpc.AUTHENTICATE and not code:
                 token = pb.AuthenticateResponse.FromString(body).token
                 self._users.logged_in(call.request.name, token)  # type: ignore[attr-defined]
-        for stream_id, head, tail in out.deliveries:
+        for stream_id, head, tail in messages(out.deliveries):
             self._delivered(stream_id, head + tail)
         for stream_id, code, text in out.ends:
             self._ended(stream_id, code, text.decode())
@@ -621,8 +527,3 @@ class Clients:
             f"creates {each.creates}" for each in self.watches.streams.values() if each.creates
         ]
         return found + [f"garbage {each}" for each in self._garbage]
-
-
-def _any_of(rng: random.Random, values: EnumTypeWrapper) -> Any:
-    """Return one of the values of an enumeration of protobuf."""
-    return rng.choice(values.values())

@@ -34,7 +34,7 @@ from kvstore.server.boot.data_dir import DataDir
 from kvstore.server.boot.state import snapshot_files
 from kvstore.storage.memory_log import MemoryLog
 from kvstore.storage.wal.wal import Wal
-from tests.sim.auth_model import AuthState, Permission, User
+from tests.sim.access.auth_model import AuthState, Permission, User
 from tests.sim.checks import Checker
 from tests.sim.disk import SimBackend, SimFiles
 from tests.sim.disk_faults import DiskFaults

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
 
-from kvstore.batch import Inbox, Metadata, OffloadedTask, Outbox, TaskResult
+from kvstore.batch import Inbox, Metadata, OffloadedTask, Outbox, TaskResult, messages
 from kvstore.node.parts import Parts
 from kvstore.peers.http_client import PeerRequestError
 from kvstore.peers.listener import PeerRequest, Reply
@@ -167,7 +167,9 @@ class PeerPort:
     def take(self, out: Outbox) -> None:
         """Take the answers to ids below 0 out of an outbox."""
         said = [(each, code, body) for each, code, body in out.replies if each < 0]
-        said += [(each, 0, head + tail) for each, head, tail in out.deliveries if each < 0]
+        said += [
+            (each, 0, head + tail) for each, head, tail in messages(out.deliveries) if each < 0
+        ]
         said += [(each, code, text) for each, code, text in out.ends if each < 0]
         if not said:
             return

@@ -8,7 +8,7 @@ from typing import Final
 
 from kvstore.auth.tokens import Claims
 from kvstore.batch import OffloadedTask, TaskKind
-from tests.sim.auth_model import Credential, hash_of
+from tests.sim.access.auth_model import Credential, hash_of
 
 PASSWORD_KINDS: Final = frozenset(
     {TaskKind.CHECK_PASSWORD, TaskKind.HASH_PASSWORD, TaskKind.SIGN_TOKEN}

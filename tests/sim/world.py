@@ -271,7 +271,7 @@ class World:
         """Start a machine; a start that a fault makes fail is tried again later."""
         number, files = member.number, member.files
         del self.due_starts[number]
-        if member not in self._founders and not member.id and not self._is_wanted(member):
+        if member not in self._founders and not member.id and not self._is_member(member):
             member.knows_of_removal = True  # removed before its first start
         if member.node is not None or member.knows_of_removal:
             return
@@ -355,7 +355,7 @@ class World:
         having = [each for each in self.members if each.node is not None and knows(each)]
         return self.rng.choice(having) if having else None
 
-    def _is_wanted(self, member: Member) -> bool:
+    def _is_member(self, member: Member) -> bool:
         members = self.checkers.store.roster.members.values()
         return any(member.urls[0] in each.peer_urls for each in members)
 

@@ -85,6 +85,7 @@ KERNEL_AND_SYSTEM: Final = (
     "no tmpfs can be mounted: .*",
     "the file system cannot reserve blocks: .*",
     "the kernel takes no such program: .*",
+    "no other (kube-proxy|API server): KVSTACK_TEST_KUBE_(PROXY|APISERVER) names none",
     "the library makes no such certificate",
     "the plugins of CNI are not installed",
     "there is no (?!cargo|chromium).*",

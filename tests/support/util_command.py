@@ -15,7 +15,7 @@ from tests.support.disks.etcd_db_files import Buckets, sample, write
 TIMEOUT_S = 60.0
 
 
-class Said(NamedTuple):
+class CommandOutput(NamedTuple):
     """What a command left behind."""
 
     code: int
@@ -29,10 +29,10 @@ class Tool:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: object) -> Said:
+    def __call__(self, *arguments: object) -> CommandOutput:
         self._capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        return Said(code, *self._capsys.readouterr())
+        return CommandOutput(code, *self._capsys.readouterr())
 
     def done(self, *arguments: object) -> str:
         """Run a command that must succeed; return what it printed."""

@@ -94,7 +94,7 @@ _PROVEN: Final[dict[str, tuple[str, ...]]] = {
     },
     "rpc:Health/Check": (
         "unit/node/test_node_maintenance.py::test_health",
-        "e2e/test_command.py::test_health_is_told",
+        "e2e/test_command.py::test_health_is_reported",
     ),
     "rpc:Health/List": ("unit/node/test_node_maintenance.py::test_health",),
     "rpc:Health/Watch": ("e2e/test_command.py::test_health_may_be_watched",),

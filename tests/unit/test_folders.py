@@ -1,11 +1,13 @@
-"""No folder has more modules than CONTRIBUTING.md allows: one can be read at a glance."""
+"""No folder has more modules, and no module more lines, than CONTRIBUTING.md allows."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODULES_MAX: Final = 25
+LINES_MAX: Final = 600
 _SKIPPED: Final = frozenset(("gen", "node_modules", "__pycache__", "build", "dist"))
 _FOLDERS: Final = (
     "agents",
@@ -23,14 +25,17 @@ _FOLDERS: Final = (
 )
 
 
+def files() -> Iterator[Path]:
+    """Yield the modules of all folders, without generated code."""
+    for folder in _FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            if _SKIPPED.isdisjoint(path.relative_to(ROOT).parts):
+                yield path
+
+
 def modules() -> Counter[str]:
-    """Return how many modules each folder has; generated code does not count."""
-    return Counter(
-        str(path.parent.relative_to(ROOT))
-        for folder in _FOLDERS
-        for path in (ROOT / folder).rglob("*.py")
-        if _SKIPPED.isdisjoint(path.relative_to(ROOT).parts)
-    )
+    """Return how many modules each folder has."""
+    return Counter(str(path.parent.relative_to(ROOT)) for path in files())
 
 
 def test_folders_are_found() -> None:
@@ -43,6 +48,17 @@ def test_folders_are_found() -> None:
 def test_no_folder_has_too_many_modules() -> None:
     full = {folder: count for folder, count in modules().items() if count > MODULES_MAX}
     assert not full, f"more than {MODULES_MAX} modules: group them by what they are about"
+
+
+def test_no_module_has_too_many_lines() -> None:
+    """A file of tests may: it is a list, and one reads the test that failed."""
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in files()
+        if not path.name.startswith("test_")
+        and (count := path.read_bytes().count(b"\n")) > LINES_MAX
+    }
+    assert not long, f"more than {LINES_MAX} lines: split them by what they are about"
 
 
 _MIRRORED: Final = {
@@ -68,11 +84,11 @@ _SUITES: Final = frozenset(
         "tests/apiserver/consistency",
         "tests/apiserver/hostile",
         "tests/apiserver/libraries",
+        "tests/apiserver/migration",
         "tests/apiserver/player",
         "tests/apiserver/recorded",
         "tests/apiserver/stories",
         "tests/apiserver/support",
-        "tests/apiserver/swap",
         "tests/clusters/support",
     )
 )

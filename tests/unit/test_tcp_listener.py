@@ -36,7 +36,7 @@ def test_connections_that_come_while_it_closes(rounds: int) -> None:
     assert [str(each.message) for each in found] == []
 
 
-def test_what_a_connection_s_code_raises_is_told() -> None:
+def test_what_a_connection_s_code_raises_is_reported() -> None:
     async def fail(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         raise ValueError("wrong")
 

@@ -103,7 +103,7 @@ class NodeStatus:
         self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
         self._tell_restart()
         await self._use_ranges()
-        await self._write()
+        await self._write_or_tell()
 
     def _tell_restart(self) -> None:
         """Tell that the machine started anew, if the API knows it from before."""
@@ -168,9 +168,10 @@ class NodeStatus:
                 await self.read()
                 self._tell_schedulable(before)
                 await self._use_ranges()
-                await self._write()
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("the node's status was not written", error=str(error))
+                self._logger.warning("the node's status was not read", error=str(error))
+                continue
+            await self._write_or_tell()
 
     async def _use_ranges(self) -> None:
         """Tell the runtime from which ranges pods have addresses, at first and when they change."""
@@ -186,6 +187,13 @@ class NodeStatus:
                 self._range_problem = error.message
                 return
             self._ranges, self._range_problem = ranges, ""
+
+    async def _write_or_tell(self) -> None:
+        """Write the status; what fails is tried again with the next look."""
+        try:
+            await self._write()
+        except (ApiError, UnreachableError) as error:
+            self._logger.warning("the node's status was not written", error=str(error))
 
     async def _write(self) -> None:
         """Write the status if it differs from what is there, or was written long ago."""

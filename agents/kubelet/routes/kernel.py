@@ -1,36 +1,57 @@
-"""The kernel's routes to other nodes, and the tunnel (VXLAN); of both only differences are written.
+"""The kernel's routes to other nodes, and the tunnels (VXLAN): only differences are written.
 
     with Kernel() as kernel:
-        kernel.machine()                what the plan has to know
-        kernel.bring(plan, address)     routes and tunnel as the plan says
-        kernel.clear()                  none of either
+        kernel.machine()      what the plan has to know
+        kernel.bring(plan)    routes and tunnels as the plan says
+        kernel.clear()        none of either
 
-Routes are ours by their protocol, the tunnel by its name: what a process before left is taken up,
-or away. The hardware address of a node's end of the tunnel follows from its range, so that nodes
-need to tell each other nothing besides the API. Every call raises OSError.
+There is a tunnel for each family of the nodes' addresses; each carries pods' packets of both.
+Routes are ours by their protocol, a tunnel by its name: what a process before left is taken up, or
+away. The hardware address of a node's end of a tunnel follows from its address, so that nodes need
+to tell each other nothing besides the API. Every call raises OSError.
 """
 
 import socket
 import struct
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from typing import Any, Final, NamedTuple, TypeAlias
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.agents.kubelet.routes.plan import Connected, Machine, Plan, Way
-from kvstack.agents.kubelet.runtime.process.network.netlink import NODE_ROUTE, Link, Netlink, Route
-from kvstack.agents.kubelet.runtime.process.network.pod_network import hardware_address
+from kvstack.agents.kubelet.routes.plan import (
+    FAMILIES,
+    Connected,
+    Machine,
+    Plan,
+    Way,
+    tunnel_hardware,
+)
+from kvstack.agents.kubelet.runtime.process.network import kernel_settings
+from kvstack.agents.kubelet.runtime.process.network.netlink import (
+    NODE_ROUTE,
+    Address,
+    Link,
+    Netlink,
+    Network,
+    Route,
+    Route6,
+)
 from kvstack.component.net.netlink_attributes import NESTED, attribute, attributes
 
-Object: TypeAlias = dict[str, Any]
+AnyRoute: TypeAlias = Route | Route6
 
-TUNNEL: Final = "kvxlan1"
+TUNNELS: Final = {4: "kvxlan1", 6: "kvxlan6"}
+"""Names, by the family of the nodes' addresses."""
 PORT: Final = 8472
 """Of UDP: what Linux and flannel take."""
 _IDENTIFIER: Final = 1
-_OVERHEAD: Final = 50
-"""Bytes that the tunnel adds to a packet."""
+_OVERHEAD: Final = {4: 50, 6: 70}
+"""Bytes that a tunnel adds to a packet."""
+_LOCAL: Final = {4: 4, 6: 17}
+"""Attribute of a tunnel: the address of this node."""
 _MTU: Final = 1500
 """Where an interface tells none."""
+_IPV6_MTU_MIN: Final = 1280
+_KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 _NEW_LINK, _NEW_ADDRESS, _GET_ADDRESS, _NEW_ROUTE, _DELETE_ROUTE = 16, 20, 22, 24, 25
 _NEW_NEIGHBOUR, _DELETE_NEIGHBOUR, _GET_NEIGHBOUR, _GET_LINK = 28, 29, 30, 18
@@ -50,10 +71,10 @@ _NEIGHBOUR_HEAD: Final = struct.Struct("=BBHiHBB")
 
 
 class _Neighbour(NamedTuple):
-    """Which address (of the tunnel, or under it) has which hardware address."""
+    """Which address (of a tunnel, or under it) has which hardware address."""
 
     family: int
-    address: IPv4Address
+    address: Address
     hardware: bytes
 
 
@@ -62,44 +83,49 @@ class Kernel(Netlink):
 
     def machine(self) -> Machine:
         """Return what the machine has besides routes of ours."""
-        tunnel = self._tunnel()
-        number = tunnel.number if tunnel else -1
+        tunnels = {each.number for each in self._tunnels().values()}
         routes = [
             each
-            for each in self.routes()
-            if each.protocol != NODE_ROUTE and each.link != number and each.network.prefixlen
+            for each in self._all_routes()
+            if each.protocol != NODE_ROUTE and each.link not in tunnels and each.network.prefixlen
         ]
         return Machine(
-            frozenset(each for each, link in self._addresses() if link != number),
+            frozenset(each for each, link in self._addresses() if link not in tunnels),
             [Connected(each.network, each.link) for each in routes if _is_connected(each)],
             [each.network for each in routes if not _is_connected(each)],
         )
 
-    def bring(self, plan: Plan, address: IPv4Address) -> list[str]:
-        """Let the kernel have what a plan says; address: of this node; return what was changed."""
+    def bring(self, plan: Plan) -> list[str]:
+        """Let the kernel have what a plan says; return what was changed."""
         changes: list[str] = []
-        tunnel = 0
-        if plan.tunneled:
-            tunnel = self._keep_tunnel(plan.own, address, changes)
-            self._keep_neighbours(plan, tunnel, changes)
-        wanted = {each.network: _route(each, tunnel) for each in plan.ways.values()}
+        numbers: dict[int, int] = {}
+        for family in FAMILIES:
+            if ways := plan.tunneled(family):
+                numbers[family] = self._keep_tunnel(family, plan, changes)
+                self._keep_neighbours(ways, numbers[family], changes)
+        wanted = {each.network: _route(each, numbers) for each in plan.ways.values()}
         self._keep_routes(wanted, changes)
-        if not plan.tunneled:
-            self._remove_tunnel(changes)
+        for family in FAMILIES:
+            if family not in numbers:
+                self._remove_tunnel(family, changes)
         return changes
 
     def clear(self) -> list[str]:
         """Take away what is ours; return what was."""
         changes: list[str] = []
         self._keep_routes({}, changes)
-        self._remove_tunnel(changes)
+        for family in FAMILIES:
+            self._remove_tunnel(family, changes)
         return changes
 
     # Routes.
 
-    def _keep_routes(self, wanted: Mapping[IPv4Network, Route], changes: list[str]) -> None:
-        ours = [each for each in self.routes() if each.protocol == NODE_ROUTE]
-        there: set[IPv4Network] = set()
+    def _all_routes(self) -> list[AnyRoute]:
+        return [*self.routes(), *self.routes_of_ipv6()]
+
+    def _keep_routes(self, wanted: Mapping[Network, AnyRoute], changes: list[str]) -> None:
+        ours = [each for each in self._all_routes() if each.protocol == NODE_ROUTE]
+        there: set[Network] = set()
         for each in ours:
             if wanted.get(each.network) == each and each.network not in there:
                 there.add(each.network)
@@ -111,10 +137,10 @@ class Kernel(Netlink):
                 self._change_route(_NEW_ROUTE, route, _CREATE | _EXCLUSIVE)
                 changes.append(f"+{network}")
 
-    def _change_route(self, kind: int, route: Route, flags: int) -> None:
+    def _change_route(self, kind: int, route: AnyRoute, flags: int) -> None:
         network, via = route.network, route.gateway
         head = _ROUTE_HEAD.pack(
-            *(socket.AF_INET, network.prefixlen, 0, 0, _MAIN_TABLE),
+            *(_KINDS[network.version], network.prefixlen, 0, 0, _MAIN_TABLE),
             *(NODE_ROUTE, _UNIVERSE, _UNICAST, _ON_LINK),
         )
         body = attribute(1, network.network_address.packed)
@@ -122,42 +148,58 @@ class Kernel(Netlink):
         body += attribute(5, via.packed) if via is not None else b""
         self.ask(kind, _ACK | flags, head + body)
 
-    # The tunnel.
+    # The tunnels.
 
-    def _tunnel(self) -> Link | None:
-        return next((each for each in self.links() if each.name == TUNNEL), None)
+    def _tunnels(self) -> dict[int, Link]:
+        """Return those that are there, by family."""
+        by_name = {each.name: each for each in self.links()}
+        return {family: by_name[name] for family, name in TUNNELS.items() if name in by_name}
 
-    def _remove_tunnel(self, changes: list[str]) -> None:
-        if self._tunnel() is not None:
-            self.delete(TUNNEL)
-            changes.append(f"-{TUNNEL}")
+    def _remove_tunnel(self, family: int, changes: list[str]) -> None:
+        if family in self._tunnels():
+            self.delete(TUNNELS[family])
+            changes.append(f"-{TUNNELS[family]}")
 
-    def _keep_tunnel(self, own: IPv4Network, address: IPv4Address, changes: list[str]) -> int:
-        """Make this node's end of the tunnel, unless it is there; return its number."""
-        mtu = self._mtu_at(address) - _OVERHEAD
-        alias = f"kvstack {own} {address} {_IDENTIFIER} {PORT} {mtu}"
-        known = self._tunnel()
+    def _keep_tunnel(self, family: int, plan: Plan, changes: list[str]) -> int:
+        """Make this node's end of a tunnel, unless it is there; return its number."""
+        name, address = TUNNELS[family], plan.addresses[family]
+        mtu = self._mtu_at(address) - _OVERHEAD[family]
+        if 6 in plan.own and mtu < _IPV6_MTU_MIN:
+            raise OSError(
+                f"the tunnel would carry packets of {mtu} bytes, and IPv6 needs {_IPV6_MTU_MIN}: "
+                f"the interface with {address} is too small (MTU {mtu + _OVERHEAD[family]})"
+            )
+        ranges = ",".join(map(str, plan.own.values()))
+        alias = f"kvstack {ranges} {address} {_IDENTIFIER} {PORT} {mtu}"
+        known = self._tunnels().get(family)
         if known is not None and self._alias(known) != alias:
-            self._remove_tunnel(changes)
+            self._remove_tunnel(family, changes)
             known = None
         if known is not None:
             return known.number
-        data = attribute(1, struct.pack("=I", _IDENTIFIER)) + attribute(4, address.packed)
+        self._make_tunnel(name, address, mtu)
+        kernel_settings.set_tunnel(name, plan.own)
+        # What this machine itself sends to pods comes from an address that leads back the same way.
+        for each in plan.own.values():
+            own = ip_interface(f"{each.network_address}/{each.max_prefixlen}")
+            self.add_address(name, own, routes=False)
+        self.set_up(name)
+        made = self.index(name)
+        named = attribute(_ALIAS, alias.encode())  # last: a tunnel half made is made anew
+        self.ask(_NEW_LINK, _ACK, _number_head(made) + named)
+        changes.append(f"+{name}")
+        return made
+
+    def _make_tunnel(self, name: str, address: Address, mtu: int) -> None:
+        data = attribute(1, struct.pack("=I", _IDENTIFIER))
+        data += attribute(_LOCAL[address.version], address.packed)
         data += attribute(7, b"\0") + attribute(15, struct.pack("!H", PORT))  # it learns nothing
         kind = attribute(1, b"vxlan") + attribute(2 | NESTED, data)
         head = _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0)
-        body = attribute(3, TUNNEL.encode() + b"\0")
-        body += attribute(1, hardware_address(own.network_address))
+        body = attribute(3, name.encode() + b"\0")
+        body += attribute(1, tunnel_hardware(address))
         body += attribute(4, struct.pack("=I", mtu)) + attribute(18 | NESTED, kind)
         self.ask(_NEW_LINK, _ACK | _CREATE | _EXCLUSIVE, head + body)
-        made = self.index(TUNNEL)
-        # What this machine itself sends to pods comes from an address that leads back the same way.
-        self.add_address(TUNNEL, IPv4Interface(f"{own.network_address}/32"))
-        self.set_up(TUNNEL)
-        named = attribute(_ALIAS, alias.encode())  # last: a tunnel half made is made anew
-        self.ask(_NEW_LINK, _ACK, _number_head(made) + named)
-        changes.append(f"+{TUNNEL}")
-        return made
 
     def _alias(self, link: Link) -> str:
         body = _number_head(link.number)
@@ -166,7 +208,7 @@ class Kernel(Netlink):
             return given.get(_ALIAS, b"").rstrip(b"\0").decode("utf-8", "replace")
         return ""
 
-    def _mtu_at(self, address: IPv4Address) -> int:
+    def _mtu_at(self, address: Address) -> int:
         """Return the size of packets of the interface that has an address."""
         links = {each.number: each for each in self.links()}
         found = [links[link].mtu for each, link in self._addresses() if each == address]
@@ -174,31 +216,31 @@ class Kernel(Netlink):
 
     # Neighbours: who is at the other ends.
 
-    def _keep_neighbours(self, plan: Plan, tunnel: int, changes: list[str]) -> None:
+    def _keep_neighbours(self, ways: list[Way], tunnel: int, changes: list[str]) -> None:
         wanted: set[_Neighbour] = set()
-        for each in plan.tunneled:
-            end = each.network.network_address
-            wanted.add(_Neighbour(socket.AF_INET, end, hardware_address(end)))
-            wanted.add(_Neighbour(_BRIDGE, each.via, hardware_address(end)))
+        for each in ways:
+            end, hardware = each.network.network_address, tunnel_hardware(each.via)
+            wanted.add(_Neighbour(_KINDS[end.version], end, hardware))
+            wanted.add(_Neighbour(_BRIDGE, each.via, hardware))
         there = self._neighbours(tunnel)
         for gone in there - wanted:
             self._change_neighbour(_DELETE_NEIGHBOUR, gone, tunnel, 0)
             changes.append(f"-{gone.address}")
         for new in wanted - there:
-            flags = _CREATE | (_REPLACE if new.family == socket.AF_INET else 0)
+            flags = _CREATE | (_REPLACE if new.family != _BRIDGE else 0)
             self._change_neighbour(_NEW_NEIGHBOUR, new, tunnel, flags)
             changes.append(f"+{new.address}")
 
     def _neighbours(self, link: int) -> set[_Neighbour]:
         found = set()
-        for family in (socket.AF_INET, _BRIDGE):
+        for family in (*_KINDS.values(), _BRIDGE):
             body = _NEIGHBOUR_HEAD.pack(family, 0, 0, 0, 0, 0, 0)
             for payload in self.ask(_GET_NEIGHBOUR, _DUMP, body):
                 its_family, _, _, its_link, state, _, _ = _NEIGHBOUR_HEAD.unpack_from(payload)
                 given = dict(attributes(payload[_NEIGHBOUR_HEAD.size :]))
                 is_whole = _DESTINATION in given and _HARDWARE in given
                 if (its_family, its_link) == (family, link) and is_whole and state & _PERMANENT:
-                    address = IPv4Address(given[_DESTINATION])
+                    address = ip_address(given[_DESTINATION])
                     found.add(_Neighbour(family, address, given[_HARDWARE]))
         return found
 
@@ -208,20 +250,21 @@ class Kernel(Netlink):
         body = attribute(_DESTINATION, one.address.packed) + attribute(_HARDWARE, one.hardware)
         self.ask(kind, _ACK | flags, head + body)
 
-    def _addresses(self) -> list[tuple[IPv4Address, int]]:
+    def _addresses(self) -> list[tuple[Address, int]]:
         """Return the machine's addresses, each with the number of its interface."""
-        found = []
-        body = _ADDRESS_HEAD.pack(socket.AF_INET, 0, 0, 0, 0)
-        for payload in self.ask(_GET_ADDRESS, _DUMP, body):
-            link = _ADDRESS_HEAD.unpack_from(payload)[4]
-            given = dict(attributes(payload[_ADDRESS_HEAD.size :]))
-            packed = given.get(2) or given.get(1)
-            if packed:
-                found.append((IPv4Address(packed), link))
+        found: list[tuple[Address, int]] = []
+        for kind in _KINDS.values():
+            body = _ADDRESS_HEAD.pack(kind, 0, 0, 0, 0)
+            for payload in self.ask(_GET_ADDRESS, _DUMP, body):
+                its_kind, _, _, _, link = _ADDRESS_HEAD.unpack_from(payload)
+                given = dict(attributes(payload[_ADDRESS_HEAD.size :]))
+                packed = given.get(2) or given.get(1)
+                if packed and its_kind == kind:  # a kernel without IPv6 tells all it has
+                    found.append((ip_address(packed), link))
         return found
 
 
-def _is_connected(route: Route) -> bool:
+def _is_connected(route: AnyRoute) -> bool:
     return route.gateway is None and bool(route.link)
 
 
@@ -229,7 +272,13 @@ def _number_head(number: int) -> bytes:
     return _LINK_HEAD.pack(socket.AF_UNSPEC, 0, 0, number, 0, 0)
 
 
-def _route(way: Way, tunnel: int) -> Route:
-    if way.link:
-        return Route(way.network, way.link, way.via, NODE_ROUTE)
-    return Route(way.network, tunnel, way.network.network_address, NODE_ROUTE)
+def _route(way: Way, tunnels: Mapping[int, int]) -> AnyRoute:
+    """Return the route of a way; tunnels: numbers by family."""
+    link = way.link or tunnels[way.via.version]
+    via = way.via if way.link else way.network.network_address
+    if isinstance(way.network, IPv6Network):
+        assert isinstance(via, IPv6Address), "a gateway has the family of its range"
+        return Route6(way.network, link, via, NODE_ROUTE)
+    assert isinstance(way.network, IPv4Network)
+    assert isinstance(via, IPv4Address), "a gateway has the family of its range"
+    return Route(way.network, link, via, NODE_ROUTE)

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -23,11 +23,12 @@ from kvstack.agents.kubelet.routes import guard
 from kvstack.agents.kubelet.routes.kernel import Kernel
 from kvstack.agents.kubelet.routes.plan import (
     AUTOMATIC,
+    FAMILIES,
     NONE,
+    Network,
     Plan,
     Refusal,
     UnsuitableError,
-    address_of,
     plan,
 )
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
@@ -48,8 +49,8 @@ class RouteOptions:
     """Of one node."""
 
     node: str
-    cluster_range: IPv4Network
-    """Of the pods of all nodes."""
+    cluster_ranges: Sequence[Network]
+    """Of the pods of all nodes, one of a family at most."""
     mode: str = AUTOMATIC
     """One of `plan.MODES`."""
     state: Path = STATE
@@ -76,7 +77,7 @@ class NodeRoutes:
         self._task: asyncio.Task[None] | None = None
         self._told: set[Refusal] = set()
         self._guarded: str | None = None  # what is in place; None: whatever was before
-        self._own: IPv4Network | None = None
+        self._own: Collection[Network] = ()
         self._problem = ""
         self._lock = -1
 
@@ -144,26 +145,36 @@ class NodeRoutes:
             if options.mode == NONE:
                 kernel.clear()  # what was before
                 return None
-            found = plan(options.node, nodes, kernel.machine(), options.mode, options.cluster_range)
-            own = next((each for each in nodes if each["metadata"]["name"] == options.node), None)
-            address = None if own is None else address_of(own)
-            if found is None or address is None:
+            families = guard.families()
+            ranges = [each for each in options.cluster_ranges if each.version in families]
+            found = plan(options.node, nodes, kernel.machine(), options.mode, ranges)
+            if found is None:
                 return None
-            ends = [each.via for each in found.tunneled]
-            wanted = guard.rules(found.own, options.cluster_range, ends) if ends else ""
-            if ends and wanted != self._guarded:
+            wanted = self._guards(found)
+            if wanted and wanted != self._guarded:
                 guard.apply(wanted)  # before there is anything to guard
-            changes = kernel.bring(found, address)
-            if not ends and wanted != self._guarded:
+            changes = kernel.bring(found)
+            if not wanted and wanted != self._guarded:
                 guard.remove()
-            self._guarded, self._own = wanted, found.own
+            self._guarded, self._own = wanted, tuple(found.own.values())
             return found, changes
+
+    def _guards(self, found: Plan) -> str:
+        """Return the rules for the tunnels of a plan; empty: it has none."""
+        ends = {
+            family: [each.via for each in found.tunneled(family)]
+            for family in FAMILIES
+            if found.tunneled(family)
+        }
+        if not ends:
+            return ""
+        return guard.rules(found.own, self._options.cluster_ranges, ends, guard.families())
 
     def _leave(self) -> None:
         """Take everything away, unless pods go on; in a thread. OSError, TranslationError."""
         with Kernel() as kernel:
             there = [each.network for each in kernel.machine().connected]
-            if not self._options.ends_with_node and self._own in there:
+            if not self._options.ends_with_node and any(each in there for each in self._own):
                 return  # the bridge stays for pods that go on
             kernel.clear()
         if self._guarded:

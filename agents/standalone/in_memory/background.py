@@ -27,7 +27,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from kvstack.agents.kubelet.hollow.nodes import named
-from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+from kvstack.agents.standalone.in_memory.cluster_time import (
+    CLOCKS,
+    MACHINE,
+    PAUSED,
+    VIRTUAL,
+    ClusterTime,
+)
 from kvstack.agents.standalone.in_memory.memory_cluster import (
     FirstRows,
     MemoryCluster,
@@ -62,14 +68,6 @@ __all__ = ("BackgroundCluster", "NotSettledError", "Rows", "Settings", "make_aut
 
 Rows: TypeAlias = FirstRows
 T = TypeVar("T")
-
-MACHINE: Final = "real"
-"""The machine's clocks."""
-VIRTUAL: Final = "virtual"
-"""A clock of the cluster's own, which goes as the machine's does until it is advanced."""
-PAUSED: Final = "paused"
-"""A clock of its own, which stands until it is advanced."""
-CLOCKS: Final = (MACHINE, VIRTUAL, PAUSED)
 
 START_S_MAX: Final = 60.0
 
@@ -252,8 +250,8 @@ class BackgroundCluster:
             self._settled.set()
             await self._stop.wait()
             self._cluster = None
-            if isinstance(loop, VirtualLoop):
-                loop.set_rate(REAL)  # sockets need real time to end
+            if virtual is not None:
+                virtual.time.set_rate(REAL)  # sockets need real time to end
 
 
 class ClusterClock:

@@ -9,7 +9,6 @@ far as an answer takes.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -17,9 +16,17 @@ from typing import Final
 from kvstack.component.errors import ComponentError
 from kvstack.component.virtual_time.clock import LoopClock, began_now_ms
 from kvstack.component.virtual_time.loop import VirtualLoop, pass_time
-from kvstack.component.virtual_time.timeline import AT_ONCE, RateError
+from kvstack.component.virtual_time.timeline import AT_ONCE, RATE_MAX
 
 ADVANCE_S_MAX: Final = 366 * 86_400.0
+
+MACHINE: Final = "real"
+"""The machine's clocks."""
+VIRTUAL: Final = "virtual"
+"""A clock of the cluster's own, which goes as the machine's does until it is advanced."""
+PAUSED: Final = "paused"
+"""A clock of its own, which stands until it is advanced."""
+CLOCKS: Final = (MACHINE, VIRTUAL, PAUSED)
 
 
 class ClusterTimeError(ComponentError):
@@ -33,12 +40,20 @@ class ClusterTime:
         """began_ms: the time of day at 0 of the loop, since 1970; None: it is now the machine's."""
         self._loop: Final = loop
         self._passing: Final = asyncio.Lock()
+        self._rate = loop.line.rate
+        self._waiting = 0
+        """How many let time go as far as what they wait for takes."""
         self.clock: Final = LoopClock(began_now_ms(loop) if began_ms is None else began_ms, loop)
 
     @property
     def rate(self) -> float:
         """How many times as fast as real time it goes; 0: it stands."""
-        return self._loop.line.rate
+        return self._rate
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether somebody lets time go by at once."""
+        return self._passing.locked()
 
     @property
     def now_s(self) -> float:
@@ -47,12 +62,9 @@ class ClusterTime:
 
     def set_rate(self, rate: float) -> None:
         """Go on at another rate; ClusterTimeError."""
-        if not math.isfinite(rate):
-            raise ClusterTimeError(f"rate {rate:g}: it is a number")
-        try:
-            self._loop.set_rate(rate)
-        except RateError as error:
-            raise ClusterTimeError(str(error)) from error
+        if not 0 <= rate <= RATE_MAX:  # NaN is neither
+            raise ClusterTimeError(f"rate {rate:g}: 0 to {RATE_MAX:g}")
+        self._go_at(rate)
 
     def go_on_while(self, is_asked: Callable[[], bool]) -> None:
         """Let time that stands go on while requests are answered, which may take some."""
@@ -66,17 +78,23 @@ class ClusterTime:
         try:
             yield
         finally:
-            self._loop.set_rate(before)
+            self._go_at(before)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let time go as far as what is waited for meanwhile takes, and no further."""
-        rate = self.rate
-        self._loop.set_rate(AT_ONCE)
+        """Let time go as far as what is waited for meanwhile takes, and no further.
+
+        Several may wait so; time goes at its rate again once none does.
+        """
+        self._waiting += 1
+        if self._waiting == 1:
+            self._loop.set_rate(AT_ONCE)
         try:
             yield
         finally:
-            self._loop.set_rate(rate)
+            self._waiting -= 1
+            if not self._waiting:
+                self._loop.set_rate(self._rate)
 
     async def advance(self, seconds: float) -> None:
         """Let so much time go by at once, and return when what was due then is done."""
@@ -84,6 +102,11 @@ class ClusterTime:
             raise ClusterTimeError(f"advance by {seconds:g} s: 0 to {ADVANCE_S_MAX:.0f} s")
         async with self._passing:
             await pass_time(self._loop, seconds)
+
+    def _go_at(self, rate: float) -> None:
+        self._rate = rate
+        if not self._waiting:
+            self._loop.set_rate(rate)
 
     async def idle(self) -> None:
         """Wait until everything that needs no time has happened."""

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from kvstore.embed import LoopMember, Member
 
 STOP_S: Final = 5.0
+VIRTUAL_LEASE_S: Final = 30.0
+"""How often hollow nodes renew their leases in virtual time, in which nothing comes late: before
+they count as lost, after 50 s, and seldom, since each renewal delays those who let a day go by."""
 
 
 class Virtual(NamedTuple):
@@ -105,7 +108,7 @@ class MemoryCluster:
         serving = options.serving
         if serving.listens:
             serving = replace(serving, port=0)
-        self._options: Final = replace(options, serving=serving)
+        self._options: Final = replace(options, serving=serving, is_alone=True)
         self._logger: Final = logger
         self._authorities: Final = authorities
         self._first_rows = first_rows
@@ -166,6 +169,8 @@ class MemoryCluster:
 
     async def _start(self, running: AsyncExitStack) -> None:
         from kvstack.agents.standalone.local_agents import LocalAgents
+        from kvstack.agents.standalone.pages.clock import add_clock_page
+        from kvstack.agents.standalone.pages.settled import add_settled_page
         from kvstack.agents.standalone.pages.store import add_store_pages
         from kvstack.apiserver.server.assembly import ApiServer
 
@@ -195,8 +200,13 @@ class MemoryCluster:
             self._on_server(server)
         await server.ready()
         chance = None if rng is None else rng.random
-        agents = LocalAgents(server, self._agents(own), logger, clock=clock, chance=chance)
+        settings = self._agents(own)
+        if virtual is not None:
+            settings = replace(settings, lease_every_s=VIRTUAL_LEASE_S)
+        agents = LocalAgents(server, settings, logger, clock=clock, chance=chance)
         self._local_agents = await running.enter_async_context(agents)
+        add_settled_page(self)
+        add_clock_page(self)
         self.url = f"https://127.0.0.1:{server.port}"
         pki_of(own, self._options, self.url, logger).ensure()  # writes the kubeconfigs
 

@@ -1,13 +1,15 @@
-"""Whether a cluster in memory is settled: nothing is under way, or due by itself soon.
+"""Whether a cluster is settled: nothing is under way, or due by itself soon.
 
     state = await look(cluster, within_s=1.0)
     state.is_settled, state.revision, state.moving, state.due
 
     queues are empty           of controllers, scheduler and nodes, and nobody writes
     watches are caught up      every informer was handed the last change of its resource
-    nothing is due soon        but looks around, which come whatever happens
+    nothing is due soon        but looks around, which come whatever happens; they write nothing,
+                               but that an Event of what still waits is told again
 
-It says nothing of clients elsewhere: what they will still do, nobody here knows.
+It says nothing of clients elsewhere: what they will still do, nobody here knows; `settled.others`
+says what can be said of them.
 
     state = await settle(cluster)      waits for that; in virtual time, lets it go by until then
 """
@@ -15,13 +17,14 @@ It says nothing of clients elsewhere: what they will still do, nobody here knows
 import asyncio
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kvstack.agents.client.activity import Due, Moving
+from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.component.errors import ComponentError
 
 if TYPE_CHECKING:
-    from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster
+    from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+    from kvstack.apiserver.server.assembly import ApiServer
 
 WITHIN_S: Final = 1.0
 """What is due later than that is not waited for."""
@@ -29,9 +32,45 @@ TIMEOUT_S: Final = 60.0
 SHOWN_MAX: Final = 100
 """How much of what moves is named."""
 LATEST_S: Final = 10.0
+STEP_S: Final = 0.05
+"""How far virtual time goes before it is looked again."""
+LOOK_S: Final = 0.02
 _NAMED: Final = 5
-_STEP_S: Final = 0.05
-_LOOK_S: Final = 0.02
+
+
+class Active(Protocol):
+    """Whose activity is looked at."""
+
+    def activity(self) -> Activity:
+        """Return what is done now, and what is due."""
+        ...
+
+
+class Cluster(Protocol):
+    """A cluster in this process."""
+
+    @property
+    def server(self) -> "ApiServer":
+        """Its API server."""
+        ...
+
+    @property
+    def agents(self) -> Active:
+        """Its controllers, scheduler and nodes."""
+        ...
+
+    @property
+    def time(self) -> "ClusterTime | None":
+        """Its own time; None: it goes by the machine's."""
+        ...
+
+
+class ClusterParts(NamedTuple):
+    """A cluster of its parts."""
+
+    server: "ApiServer"
+    agents: Active
+    time: "ClusterTime | None" = None
 
 
 class Settled(NamedTuple):
@@ -61,7 +100,7 @@ class NotSettledError(ComponentError):
         self.state: Final = state
 
 
-async def look(cluster: "MemoryCluster", within_s: float = WITHIN_S) -> Settled:
+async def look(cluster: Cluster, within_s: float = WITHIN_S) -> Settled:
     """Return how a cluster is now; what is due within so many seconds moves."""
     own = cluster.time
     with nullcontext() if own is None else own.at_once():
@@ -79,7 +118,7 @@ async def look(cluster: "MemoryCluster", within_s: float = WITHIN_S) -> Settled:
 
 
 async def settle(
-    cluster: "MemoryCluster", *, within_s: float = WITHIN_S, timeout_s: float = TIMEOUT_S
+    cluster: Cluster, *, within_s: float = WITHIN_S, timeout_s: float = TIMEOUT_S
 ) -> Settled:
     """Return once a cluster is settled; NotSettledError names what still moves.
 
@@ -100,6 +139,6 @@ async def settle(
         if passed_s >= timeout_s:
             raise NotSettledError(state, f"{passed_s:.0f} s")
         if own is not None:
-            await own.advance(_STEP_S)
+            await own.advance(STEP_S)
         else:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.net.hosts import of_families, own_address
 from kvstack.component.process.program import FAILED, run
 from kvstack.component.units import SECOND_NS
 
@@ -347,19 +349,41 @@ def _kubelet_flags(wanted: JoinArguments, pods: str) -> list[str]:
         "config": str(wanted.file("config.yaml")),
         "client-ca-file": str(wanted.file("ca.crt")),
         "hostname-override": wanted.node,
-        "node-ip": address_towards(wanted.server),
+        "node-ip": ",".join(node_ips(wanted.server, pods)),
         **({"cluster-cidr": pods, "pod-network": "bridge"} if pods else {"pod-network": "host"}),
     }
     return [*(f"--{name}={text}" for name, text in found.items()), *wanted.kubelet]
+
+
+def node_ips(server: str, pods: str) -> list[str]:
+    """Return the addresses of this machine as a node, that of the pods' first family first.
+
+    That by which it reaches the server is among them; of another family of pods' ranges it has the
+    one that it has towards others, if any.
+    """
+    towards = address_towards(server)
+    if not towards:
+        return []
+    found = {ip_address(towards).version: towards}
+    families = [each.version for each in of_families(pods, ip_network)]
+    for family in families:
+        address = found.get(family) or own_address(family)
+        if not ip_address(address).is_loopback:
+            found.setdefault(family, address)
+    ordered = [found[each] for each in families if each in found]
+    return ordered or [towards]
 
 
 def address_towards(server: str) -> str:
     """Return the address by which this machine reaches a server; empty: it is not known."""
     url = urlsplit(server)
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((url.hostname, url.port or _PORT))  # nothing is sent
-            address: str = probe.getsockname()[0]
+        rows = socket.getaddrinfo(url.hostname, url.port or _PORT, type=socket.SOCK_DGRAM)
     except OSError:
         return ""
-    return address
+    for family, kind, protocol, _, where in rows:
+        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.connect(where)  # nothing is sent
+            address: str = probe.getsockname()[0]
+            return address
+    return ""

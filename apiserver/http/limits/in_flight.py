@@ -10,6 +10,7 @@ streams do not count, and have no time limit here.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final
 
 from kvstack.apimachinery.attributes import PRIVILEGED, User
@@ -90,6 +91,10 @@ class InFlight:
         """Tell whether a request was cancelled because it took too long."""
         return reply in self._overdue
 
+    def writes(self) -> Iterator[Reply]:
+        """Yield the replies to writes that are not over."""
+        yield from (reply for reply, (is_write, _) in self._open.items() if is_write)
+
     def _look_later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look)
 
@@ -106,5 +111,5 @@ class InFlight:
                 task.cancel()
             elif reply.is_begun:
                 reply.answer.cut()  # its handler is done
-        if self._open:
+        if any(self.counts.values()):  # watches and streams are never overdue
             self._look_later()

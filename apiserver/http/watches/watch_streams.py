@@ -31,8 +31,9 @@ from kvstack.apiserver.http.encoding import Encoder
 from kvstack.apiserver.http.limits.unsent import UNSENT_BYTES_ALL, Unsent
 from kvstack.apiserver.http.negotiation import STREAM, negotiate
 from kvstack.apiserver.http.watches import websocket
-from kvstack.apiserver.http.watches.events import ADDED, DELETED, EventWriter
-from kvstack.apiserver.http.watches.fan_out import FanOut, Group, Stream, kind_of
+from kvstack.apiserver.http.watches.events import ADDED, EventWriter
+from kvstack.apiserver.http.watches.fan_out import FanOut, Stream
+from kvstack.apiserver.http.watches.watch_stream import WatchStream
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.reads import BEHIND_S
@@ -45,9 +46,9 @@ from kvstack.apiserver.registry.window import Change, ForgottenError
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.results import Watching
-from kvstack.component.http.serving.answer import PIECE_BYTES, Answer, Upgraded
+from kvstack.component.http.serving.answer import PIECE_BYTES, Answer
 from kvstack.component.http.serving.request import Request
-from kvstack.component.http.websocket import GOODBYE, Frames
+from kvstack.component.http.websocket import GOODBYE
 from kvstore.client.errors import StoreError
 
 if TYPE_CHECKING:
@@ -81,6 +82,17 @@ class Backlog(NamedTuple):
     unsent_bytes: int
 
 
+class Watcher(NamedTuple):
+    """Who watches, and whether all changes were sent."""
+
+    user: str
+    agent: str
+    resource: str
+    """With its group."""
+    transport: "HttpTransport"
+    is_behind: bool
+
+
 class _Snapshot:
     """All records of a collection at one of its versions, in order."""
 
@@ -89,72 +101,6 @@ class _Snapshot:
     def __init__(self, collection: Collection) -> None:
         self.version: Final = collection.version
         self.records: Final = list(collection.between())
-
-
-class WatchStream:
-    """One watch."""
-
-    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position", "told",
-                 "user", "watching", "writer")  # fmt: skip
-
-    def __init__(
-        self,
-        watching: Watching,
-        writer: EventWriter,
-        answer: Answer,
-        user: str = "",
-        client: tuple[str, str] = ("", ""),
-    ) -> None:
-        """Begin with nothing sent."""
-        self.user: Final = user
-        """Whose bytes count; empty: nobody's."""
-        self.client: Final = client
-        """Who watches: the user, and the program as it names itself."""
-        self.watching: Final = watching
-        self.writer: Final = writer
-        self.answer: Final = answer
-        self.peer: Upgraded | None = None
-        """The connection, if it speaks WebSocket."""
-        self.group: Group | None = None
-        self.position = 0
-        """All changes up to this revision have been sent."""
-        self.told = 0
-        """The revision that the client knows of."""
-        self.is_begun = False
-        """Whether an event was sent."""
-        self.deadline = 0.0
-
-    def end(self) -> None:
-        """Be over: what is watched has to be begun anew."""
-        self.answer.close()
-
-    def written(self, changes: Sequence[Change]) -> Iterator[bytes]:
-        """Yield what changes are to this stream, as it sends them, in pieces."""
-        selection = self.watching.selection
-        parts: list[bytes] = []
-        size = 0
-        for each in changes:
-            if selection.covers(each.key) and (kind := kind_of(selection, each)):
-                with_columns = self.writer.is_table and not self.is_begun
-                event = self.writer.past_change(kind, each, with_columns=with_columns)
-                self.is_begun = True
-                parts.append(event)
-                size += len(event)
-                if size >= PIECE_BYTES:
-                    yield b"".join(parts)
-                    parts.clear()
-                    size = 0
-        if parts:
-            yield b"".join(parts)
-
-    def bookmark(self, revision: int, *, is_initial_end: bool = False) -> bytes:
-        """Return a bookmark as this stream sends it."""
-        data = self.writer.bookmark(
-            revision, is_initial_end=is_initial_end, with_columns=not self.is_begun
-        )
-        self.is_begun = True
-        self.told = revision
-        return data
 
 
 class WatchStreams:
@@ -210,6 +156,21 @@ class WatchStreams:
             for size, stream in self._unsent_sizes(list(self._streams.values()))
         ]
 
+    def watchers(self) -> list[Watcher]:
+        """Return who watches what, once for each stream."""
+        streams = list(self._streams.values())
+        behind = {stream for _, stream in self._unsent_sizes(streams)}
+        return [
+            Watcher(
+                stream.client[0][:CLIENT_CHARACTERS_MAX],
+                stream.client[1][:CLIENT_CHARACTERS_MAX],
+                str(stream.writer.endpoint.resource),
+                stream.answer.transport,
+                stream in behind or stream.lacks_changes,
+            )
+            for stream in streams
+        ]
+
     async def serve(
         self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
     ) -> None:
@@ -239,8 +200,7 @@ class WatchStreams:
         else:
             reply.begin_stream(writer.content_type, is_packed=writer.is_packed)
         self._streams[reply.answer] = stream
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_S, self._look)
+        self._look_later()
         try:
             if failure is None:
                 failure = await self._go_on(collection, stream, reply)
@@ -393,9 +353,8 @@ class WatchStreams:
     async def _send_changes(self, stream: WatchStream, changes: Sequence[Change]) -> None:
         for at in range(0, len(changes), CHUNK_RECORDS):
             part = changes[at : at + CHUNK_RECORDS]
-            await _convert(
-                stream, part
-            )  # just before it is needed: conversions are not kept for long
+            # Just before it is needed: conversions are not kept for long.
+            await stream.convert(part)
             for piece in stream.written(part):
                 await self._send(stream, piece)
 
@@ -414,7 +373,7 @@ class WatchStreams:
         loop = asyncio.get_running_loop()
         reading = None
         if stream.peer is not None:
-            reading = asyncio.create_task(_read(stream, stream.peer), name="websocket watch")
+            reading = asyncio.create_task(stream.read(stream.peer), name="websocket watch")
         try:
             while not stream.answer.is_told_to_close:
                 now = loop.time()
@@ -474,6 +433,8 @@ class WatchStreams:
         left = stream.deadline - now
         if not stream.watching.options.bookmarks or left <= BOOKMARK_BEFORE_END_S:
             return left
+        if stream.answer.transport.is_local:
+            return left - BOOKMARK_BEFORE_END_S  # it does not break off before
         return min(BOOKMARK_S, left - BOOKMARK_BEFORE_END_S)
 
     def _mark(self, stream: WatchStream, now: float) -> None:
@@ -497,6 +458,8 @@ class WatchStreams:
 
     def _send_all(self, streams: Iterable[Stream], data: bytes) -> None:
         """Send the same bytes to streams; those that are too far behind are ended."""
+        if self._timer is None:
+            self._look_later()
         limit = UNSENT_BYTES_ALL // max(len(self._streams), 1)
         limit = min(max(limit, UNSENT_BYTES_MIN), UNSENT_BYTES_MAX)
         # Only streams of this class join; this is walked for every event, by C code.
@@ -504,12 +467,17 @@ class WatchStreams:
         for each in self.write_all(answers, data, limit):
             each.close()
 
+    def _look_later(self) -> None:
+        """Look in a while, unless that is to come."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
     def _look(self) -> None:
         """Count what streams are behind, and cut those of a user who holds too much."""
         self._timer = None
-        if self._streams:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         behind = self._unsent_streams()
+        if behind:  # else nothing changes before something is sent
+            self._look_later()
         for user in self._behind - behind.keys():
             self._unsent.set_live(user, 0)
         self._behind = set(behind)
@@ -573,34 +541,3 @@ def _in_pieces(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 def _one_by_one(answers: Iterable[Answer], data: bytes, unsent_bytes_max: int) -> list[Answer]:
     return [each for each in answers if each.write_now(data) > unsent_bytes_max]
-
-
-async def _convert(stream: WatchStream, changes: Sequence[Change]) -> None:
-    """Have what changes are about converted, if the stream shows it in another version."""
-    converted = stream.writer.endpoint.converted_version
-    if converted is None:
-        return
-    selection = stream.watching.selection
-    covered = [change for change in changes if selection.covers(change.key)]
-    records = [change.record if change.record is not None else change.gone() for change in covered]
-    if selection.needs_converted:
-        records += [change.previous for change in covered if change.previous is not None]
-        await converted.records(records)
-        records = []
-    records += [
-        change.gone()
-        for change in covered
-        if change.previous is not None and kind_of(selection, change) == DELETED
-    ]
-    await converted.records(records)
-
-
-async def _read(stream: WatchStream, peer: Upgraded) -> None:
-    """Answer pings until the client closes, then end the stream."""
-    frames = Frames(websocket.MESSAGE_BYTES_MAX)
-    while not frames.is_over and (data := await peer.read()):
-        frames.receive(data)
-        pongs = frames.replies()
-        if pongs and not frames.is_over:  # the end of the stream answers a goodbye
-            stream.answer.write_now(pongs)
-    stream.answer.close()

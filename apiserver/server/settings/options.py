@@ -7,7 +7,7 @@ lack is told at once, in one ConfigError, in upstream's words where it has some.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final
@@ -99,6 +99,8 @@ class ServingOptions:
     """Where the same port is taken besides; no flag says so."""
     advertise_address: str = ""
     """Empty: found out; see `addresses`."""
+    service_family: int = 4
+    """Of IP: that of the first range of Services, which the Service `kubernetes` has."""
     external_host: str = ""
     cert_file: str = ""
     """Empty: `apiserver.crt` of the directory is used, and made if it is not there."""
@@ -147,6 +149,8 @@ class Options:
     node_ports: PortRange = DEFAULT_RANGE
     kubernetes_node_port: int = 0
     keeps_endpoints: bool = True
+    is_alone: bool = False
+    """Whether no other API server will ever use its store, as where that is in memory."""
     """Whether the endpoints of the Service `kubernetes` are kept."""
     kubelets: KubeletTls = field(default_factory=KubeletTls)
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)
@@ -210,6 +214,7 @@ def options_of(given: CommandLine) -> Options:
         without_effect=reader.without_effect,
         flags={each.name: shown_value(each, given[each.name]) for each in FLAGS},
     )
+    options = _with_service_family(options, wrong)
     _check_gates(reader)
     reader.check_refused()
     _check_both_plugins(options, wrong)
@@ -410,6 +415,21 @@ def _service_ranges(reader: _Reader) -> tuple[AddressRange, ...]:
             " different IP family"
         )
     return tuple(ranges)
+
+
+def _with_service_family(options: Options, wrong: list[str]) -> Options:
+    """Return settings that know the family of the Service `kubernetes`."""
+    if not options.service_ranges:
+        return options  # that is told already
+    family = 6 if options.service_ranges[0].family == "IPv6" else 4
+    serving = options.serving
+    if serving.advertise_address and ip_address(serving.advertise_address).version != family:
+        wrong.append(
+            f"--advertise-address {serving.advertise_address}: the first range of "
+            f"--service-cluster-ip-range is of IPv{family}, and its Service kubernetes needs an "
+            "address of that family"
+        )
+    return replace(options, serving=replace(serving, service_family=family))
 
 
 def _reconciler(reader: _Reader) -> str:

@@ -20,6 +20,8 @@ from kvstack.apiserver.server.settings.times import micro_time
 LEASES: Final = GroupResource("coordination.k8s.io", "leases")
 NAMESPACE: Final = "kube-system"
 PERIOD_S: Final = 10.0
+ALONE_S: Final = 600.0
+"""Where no other server asks whether this one lives."""
 COLLECT_S: Final = 3600.0
 LIFE_S: Final = 3600
 COMPONENT: Final = "kube-apiserver"

@@ -184,9 +184,15 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             _events(cluster, "ipallocator-repair-controller"),
             clock,
         )
-        yield Job(
-            "repair of cluster IPs", addresses.look, every_s=repairs.ADDRESSES_S, after=ranges
+        repair = Job(
+            "repair of cluster IPs",
+            addresses.look,
+            every_s=repairs.ADDRESSES_FULL_S,
+            after=ranges,
+            at_end=addresses.end,
         )
+        addresses.wake = repair.wake
+        yield repair
     ports = NodePortRepair(
         registry,
         options.node_ports,
@@ -207,6 +213,7 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         cluster.port,
         node_port=options.kubernetes_node_port,
         keeps_endpoints=options.keeps_endpoints,
+        is_alone=options.is_alone,
     )
     yield Job(
         "the Service kubernetes",
@@ -237,7 +244,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
     yield Job(
         "identity lease",
         lease.renew,
-        every_s=identity_lease.PERIOD_S,
+        every_s=identity_lease.ALONE_S if options.is_alone else identity_lease.PERIOD_S,
         hooks=("poststarthook/start-kube-apiserver-identity-lease-controller",),
         after=namespaces,
     )

@@ -50,10 +50,11 @@ class KubernetesService:
         *,
         node_port: int = 0,
         keeps_endpoints: bool = True,
+        is_alone: bool = False,
     ) -> None:
         """Keep the Service at the first address of a block, and this server's address behind it.
 
-        node_port: 0 is none.
+        node_port: 0 is none. is_alone: there are no other servers to tell of this one.
         """
         self._loopback: Final = loopback
         self._registry: Final = registry
@@ -62,13 +63,16 @@ class KubernetesService:
         self._port: Final = port
         self._node_port: Final = node_port
         self._keeps_endpoints: Final = keeps_endpoints
+        self._is_alone: Final = is_alone
         self._family: Final = block.family
         self._leases: Final = f"{registry.watch_cache.prefixes.root}masterleases/".encode()
 
     async def keep(self) -> None:
         """Make right what is not; raises ApiError and StoreError."""
         await self._keep_service()
-        if self._keeps_endpoints:
+        if self._keeps_endpoints and self._is_alone:
+            await self._keep_endpoints([self._address])
+        elif self._keeps_endpoints:
             store = self._registry.store
             lease = await store.lease_grant(LEASE_S)
             await store.put(self._own_key, self._lease_value(), lease=lease.lease)
@@ -79,7 +83,7 @@ class KubernetesService:
 
         The last one stays, as upstream has it: clients that know no other keep trying.
         """
-        if self._keeps_endpoints:
+        if self._keeps_endpoints and not self._is_alone:
             await self._registry.store.delete(self._own_key)
             await self._keep_endpoints(await self._addresses())
 

@@ -7,7 +7,8 @@
 What is found is told by Warning events.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
@@ -35,7 +36,7 @@ from kvstore.client.values import Compare, Put
 
 PORTS_S: Final = float(PERIOD_SECONDS)
 ADDRESSES_S: Final = 1.0
-"""How often is looked whether anything changed."""
+"""How long after a change is looked, so that changes which come together are one round."""
 ADDRESSES_FULL_S: Final = 600.0
 
 SERVICES: Final = GroupResource("", "services")
@@ -108,20 +109,40 @@ class ClusterIpRepair:
         self._ranges: Final = ranges
         self._events: Final = events
         self._clock: Final = clock
-        self._seen: tuple[int, ...] = ()
-        self._again_at_s = 0.0
-        self._full_at_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0
+        self._is_followed = False
+        self.wake: Callable[[], None] = lambda: None
+        """Has it look; called in a while after a change, and when something is due."""
 
     async def look(self) -> None:
-        """Repair, if anything changed or it is time; raises ApiError."""
-        now_s = self._clock.unix_ms() / 1000
-        seen = tuple(self._view.version(each) for each in (SERVICES, ADDRESSES, RANGES))
-        is_due = self._again_at_s and now_s >= self._again_at_s
-        if seen == self._seen and now_s < self._full_at_s and not is_due:
-            return
-        again_s = await self._repair_all(now_s)
-        self._seen, self._full_at_s = seen, now_s + ADDRESSES_FULL_S
-        self._again_at_s = now_s + again_s if again_s else 0.0
+        """Repair; raises ApiError."""
+        if not self._is_followed:
+            self._is_followed = True
+            for each in (SERVICES, ADDRESSES, RANGES):
+                self._view.subscribe(each, lambda _: self._wake_in(ADDRESSES_S))
+        again_s = await self._repair_all(self._clock.unix_ms() / 1000)
+        if again_s:
+            self._wake_in(again_s)
+
+    def _wake_in(self, seconds: float) -> None:
+        """Look in so many seconds, or sooner if that is to come."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + seconds
+        if self._timer is not None:
+            if self._timer_at_s <= at_s:
+                return
+            self._timer.cancel()
+        self._timer, self._timer_at_s = loop.call_at(at_s, self._fire), at_s
+
+    def _fire(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def _repair_all(self, now_s: float) -> float:
         """Look at everything; return in how many seconds to look again, 0: when it changes."""

@@ -79,6 +79,13 @@ FORK: Final = flag_group(
         LIVE,
         "let the fork call webhooks, aggregated API servers and nodes",
     ),
+    (
+        "clock",
+        TEXT,
+        "real",
+        LIVE,
+        "real: the machine's; virtual: a clock of its own, for kvstack clock; paused: such a clock, standing",
+    ),
     ("ttl", DURATION, "0s", LIVE, "lifetime of the fork; 0: until it is deleted"),
     ("detach", BOOL, "true", LIVE, "run in the background; false: the fork ends with this command"),
     ("add-context", BOOL, "true", LIVE, "add a context to the kubeconfig, until the fork ends"),
@@ -86,6 +93,24 @@ FORK: Final = flag_group(
 OPEN: Final = flag_group(
     "Open",
     ("live", BOOL, "false", LIVE, "run controllers, scheduler and nodes, and allow writes"),
+)
+SERVER: Final = flag_group(
+    "Server",
+    ("fork", TEXT, "", LIVE, "name of a fork"),
+    ("context", TEXT, "", LIVE, "context of the kubeconfig; default: the current one"),
+    ("kubeconfig", TEXT, "", LIVE, "file with contexts; default: KUBECONFIG, or ~/.kube/config"),
+)
+WAIT: Final = flag_group(
+    "Wait",
+    ("settled", BOOL, "false", LIVE, "wait until the cluster is settled"),
+    ("timeout", DURATION, "1m", LIVE, "how long to wait; 0: only look"),
+    (
+        "quiet",
+        DURATION,
+        "200ms",
+        LIVE,
+        "how long clients over the network must not have asked for anything",
+    ),
 )
 DELETE: Final = flag_group("Delete", ("all", BOOL, "false", LIVE, "all forks of this user"))
 DIFF: Final = flag_group(
@@ -162,5 +187,6 @@ PACK: Final = flag_group(
     ("keep-secrets", BOOL, "false", LIVE, "include secrets"),
 )
 OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table or json")
+TEXT_OUTPUT: Final = Flag("output", "Output", TEXT, "text", LIVE, "text or json")
 PLAN_OUTPUT: Final = Flag("output", "Output", TEXT, "table", LIVE, "table, json, yaml or markdown")
 HELP: Final = Flag("help", "Output", BOOL, "false", LIVE, "show this text")

@@ -7,6 +7,7 @@ kvstack fork prod --at 10m --name before
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kvstack.agents.standalone.in_memory.cluster_time import MACHINE
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.naming import NamedSource, kubeconfig_to_write
 from kvstack.clusters.commands.options import CommandLine
@@ -27,6 +28,7 @@ Changes to the fork stay in the fork. Nothing is written to the source, and the 
   kvstack fork --context prod -n shop one namespace of a context
   kvstack fork --at 10m --name before the current context ten minutes ago (servers of kvstack)
   kvstack fork etcd://10.0.0.1:2379   the contents of an etcd
+  kvstack fork --clock paused         time stands until `kvstack clock advance 24h`
   kvstack get forks, kvstack delete fork NAME"""
 TABLE: Final = FlagTable(
     (*flag_rows.SOURCE, *flag_rows.ETCD, *flag_rows.FORK, flag_rows.HELP),
@@ -72,7 +74,9 @@ def start_fork(
         source.name,
         reader.text("name"),
         line.read_options(),
-        line.fork_settings(is_read_only=is_read_only),
+        line.fork_settings(is_read_only=is_read_only)._replace(
+            clock=line.clock(is_read_only=is_read_only)
+        ),
         ttl_s,
         reader.flag("detach"),
         file,
@@ -90,8 +94,10 @@ class _Report:
         self.say: Final = shown.say
 
     def ready(self, found: "Ready") -> None:
-        is_read_only = self._request.settings.is_read_only
-        what = "read-only, " if is_read_only else ""
+        settings = self._request.settings
+        what = "read-only, " if settings.is_read_only else ""
+        if settings.clock != MACHINE:
+            what = f"{settings.clock} clock, "
         objects = "1 object" if found.objects == 1 else f"{found.objects} objects"
         said = (
             f'fork "{found.name}" of "{found.source}" at revision {found.revision}: {what}'

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.agents.standalone.in_memory.cluster_time import MACHINE, PAUSED, VIRTUAL
 from kvstack.apimachinery.objects.times import format_time, human_duration
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.options import CommandLine
@@ -28,7 +29,8 @@ List forks: source, size, memory, and how many calls to others were not made.
 TABLE: Final = FlagTable((flag_rows.OUTPUT, flag_rows.HELP), {"o": "output", "h": "help"})
 KINDS: Final = ("forks", "fork")
 _HEADS: Final = (
-    "NAME", "SOURCE", "REVISION", "OBJECTS", "AGE", "ENDS", "MEMORY", "NOT CALLED", "STATE",
+    "NAME", "SOURCE", "REVISION", "OBJECTS", "AGE", "ENDS", "CLOCK", "MEMORY", "NOT CALLED",
+    "STATE",
 )  # fmt: skip
 
 
@@ -88,10 +90,20 @@ def _row(fork: ForkRecord, state: dict[str, Any] | None) -> tuple[str, ...]:
         str(fork.objects),
         human_duration(now_s - fork.began_s),
         f"in {human_duration(fork.ends_s - now_s)}" if fork.ends_s else "",
+        _clock(state),
         f"{memory_bytes(fork.pid) >> 20}Mi",
         str(unasked) if state else "",
         _word(fork, state),
     )
+
+
+def _clock(state: dict[str, Any] | None) -> str:
+    if state is None:
+        return ""
+    rate = state.get("rate")
+    if rate is None:
+        return MACHINE
+    return f"{VIRTUAL} x{rate:g}" if rate else PAUSED
 
 
 def _word(fork: ForkRecord, state: dict[str, Any] | None) -> str:
@@ -116,6 +128,7 @@ def _json(
             "kubeconfig": str(registry.kubeconfig(fork.name)),
             "contextFile": fork.context_file,
             "revision": fork.revision,
+            "clock": _clock(state) or None,
             "currentRevision": state["revision"] if state else None,
             "objects": fork.objects,
             "pid": fork.pid,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.client.kubeconfig import Kubeconfigs
+from kvstack.agents.client.kubeconfig import Cluster, Kubeconfigs
 from kvstack.clusters.forks.registry import ForkRegistry
 from kvstack.clusters.sources.source import Source, SourceError
 from kvstack.component.errors import ConfigError
@@ -47,6 +47,15 @@ class NamedSource:
     """May run programs that give credentials; raises ConfigError."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamedServer:
+    """An API server, and who asks it."""
+
+    shown: str
+    """What messages call it."""
+    cluster: Cluster
+
+
 class Names:
     """What names mean to this user."""
 
@@ -63,6 +72,19 @@ class Names:
 
     def context(self, name: str = "") -> NamedSource:
         """Return a context, the current one without a name; ConfigError."""
+        files, chosen = self._chosen(name)
+        return _of_context(files, chosen, chosen)
+
+    def context_server(self, name: str = "") -> NamedServer:
+        """Return the server of a context, the current one without a name; ConfigError."""
+        files, chosen = self._chosen(name)
+        return NamedServer(chosen, files.cluster(chosen, runs_plugins=True))
+
+    def fork_server(self, name: str) -> NamedServer:
+        """Return the server of a fork; ConfigError."""
+        return NamedServer(name, self._fork_files(name).cluster())
+
+    def _chosen(self, name: str) -> tuple[Kubeconfigs, str]:
         if not self._paths:
             raise ConfigError("there is no kubeconfig: set --kubeconfig or KUBECONFIG")
         files = Kubeconfigs(self._paths)
@@ -72,7 +94,7 @@ class Names:
         if chosen not in files.contexts:
             listed = _listed(files.contexts)
             raise ConfigError(f"there is no context {chosen!r}; there are {listed}")
-        return _of_context(files, chosen, chosen)
+        return files, chosen
 
     @property
     def current(self) -> str:
@@ -106,9 +128,12 @@ class Names:
         return next(iter(found.values()))(text)
 
     def _fork(self, name: str) -> NamedSource:
+        return _of_context(self._fork_files(name), "", name)
+
+    def _fork_files(self, name: str) -> Kubeconfigs:
         if self._registry.find(name) is None:
             raise ConfigError(f"there is no fork {name!r}")
-        return _of_context(Kubeconfigs([self._registry.kubeconfig(name)]), "", name)
+        return Kubeconfigs([self._registry.kubeconfig(name)])
 
     def _store(self, text: str, scheme: str, rest: str) -> NamedSource:
         endpoints = [f"{scheme}://{each}" for each in rest.split(",") if each]

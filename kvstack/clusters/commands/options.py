@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.agents.kubelet.hollow.nodes import names_of
+from kvstack.agents.standalone.in_memory.cluster_time import CLOCKS, MACHINE
 from kvstack.agents.standalone.parts import PARTS
 from kvstack.apimachinery.objects import durations
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.times import TimeError, format_time, parse_time
-from kvstack.clusters.commands.naming import EtcdAccess, Names, kubeconfig_paths
+from kvstack.clusters.commands.naming import EtcdAccess, NamedServer, Names, kubeconfig_paths
 from kvstack.clusters.forks.fork_settings import NO_NODES, ForkSettings
 from kvstack.clusters.forks.registry import ForkRegistry
 from kvstack.clusters.sources.source import ReadOptions
@@ -91,6 +92,23 @@ class CommandLine:
             except ValueError:
                 raise UsageError(f"--nodes {nodes}: a number from 0 to 10000, or none") from None
         return ForkSettings(nodes, without, reader.flag("allow-outbound"), is_read_only)
+
+    def clock(self, *, is_read_only: bool) -> str:
+        """Return by which clock a fork goes; raises UsageError."""
+        clock = self.reader.text("clock")
+        if clock not in CLOCKS:
+            raise UsageError(f"--clock {clock}: one of {', '.join(CLOCKS)}")
+        if is_read_only and clock != MACHINE:
+            raise UsageError(f"--clock {clock} needs --live: nothing runs in a read-only cluster")
+        return clock
+
+    def server(self) -> NamedServer:
+        """Return the server that `--fork` or `--context` names; raises ConfigError."""
+        fork, context = self.reader.text("fork"), self.reader.text("context")
+        if fork and context:
+            raise UsageError(f"--fork {fork} and --context {context}: give one of them")
+        names = Names(self.registry, self.kubeconfigs, EtcdAccess())
+        return names.fork_server(fork) if fork else names.context_server(context)
 
 
 def _moment(text: str) -> str:

@@ -17,8 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from kvstack.agents.standalone.in_memory.background import PAUSED
-from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+from kvstack.agents.standalone.in_memory.cluster_time import PAUSED, ClusterTime
 from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster
 from kvstack.agents.standalone.in_memory.settling import NotSettledError, Settled, settle
 from kvstack.agents.standalone.stack_settings import pki_dir

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from kvstack.agents.standalone.in_memory.background import CLOCKS, MACHINE
+from kvstack.agents.standalone.in_memory.cluster_time import CLOCKS, MACHINE
 from kvstack.agents.standalone.parts import PARTS
 from kvstack.clusters.farm import messages
 from kvstack.clusters.farm.messages import Message

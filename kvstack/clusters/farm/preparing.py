@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.standalone.in_memory.background import VIRTUAL, BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.cluster_time import VIRTUAL
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.pack.packed_file import write_pack
 from kvstack.component.errors import ConfigError

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from kvstack.agents.standalone.in_memory.background import (
-    MACHINE,
-    BackgroundCluster,
-    Settings,
-)
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.cluster_time import MACHINE
 from kvstack.agents.standalone.in_memory.memory_cluster import MemoryCluster, Virtual
 from kvstack.agents.standalone.stack_settings import kubernetes_dir
 from kvstack.clusters.contents import Contents, LeftOut

@@ -1,7 +1,9 @@
 """The page of a fork, which tells what it has not asked: `/kvstack/fork`.
 
-add_fork_page(server)
-await fork_state(kubeconfig)       → {"revision": 48300, "unasked": [{"what": …}]}, or None
+add_fork_page(server, time)
+await fork_state(kubeconfig)  → {"revision": 48300, "rate": 1.0, "unasked": [{"what": …}]}, or None
+
+The rate is that of its own clock; null: it goes by the machine's.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.status import ApiError
 
 if TYPE_CHECKING:
+    from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
     from kvstack.apiserver.http.request_context import RequestContext
     from kvstack.apiserver.server.assembly import ApiServer
 
@@ -23,12 +26,13 @@ PATH: Final = "/kvstack/fork"
 TIMEOUT_S: Final = 3.0
 
 
-def add_fork_page(server: "ApiServer") -> None:
+def add_fork_page(server: "ApiServer", own_time: "ClusterTime | None") -> None:
     """Serve the page to whom RBAC lets."""
 
     async def page(context: "RequestContext") -> None:
         state = {
             "revision": server.registry.watch_cache.revision,
+            "rate": None if own_time is None else own_time.rate,
             "unasked": [each._asdict() for each in server.outbound.unasked],
         }
         context.reply.send(200, "application/json", orjson.dumps(state))

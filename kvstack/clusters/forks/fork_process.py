@@ -16,16 +16,21 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from kvstack.agents.standalone.in_memory.background import make_authorities
+from kvstack.agents.standalone.in_memory.cluster_time import MACHINE, PAUSED, ClusterTime
+from kvstack.agents.standalone.in_memory.memory_cluster import Virtual
 from kvstack.clusters.contents import Contents, LeftOut
 from kvstack.clusters.forks.fork_cluster import ForkCluster, ForkSettings
 from kvstack.clusters.forks.fork_page import add_fork_page
@@ -37,6 +42,8 @@ from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.line_log.line_logger import LineLogger, open_logger
 from kvstack.component.process.idle_memory import give_back
 from kvstack.component.process.program import FAILED, settle, stop_event
+from kvstack.component.virtual_time.loop import VirtualLoop, real_sleep
+from kvstack.component.virtual_time.timeline import REAL, STANDING, Timeline
 from kvstore.offline import DAMAGE_SIGNALS
 
 SWITCH_S: Final = 0.0005
@@ -207,7 +214,8 @@ def _serve(request: ForkRequest, reservation: Reservation, report: Report) -> in
     gc.disable()  # what is read stays: to look for dead cycles among it delays every start
     code = FAILED
     try:
-        asyncio.run(_Fork(request, reservation, report, log).run())
+        with _runner(request.settings.clock) as runner:
+            runner.run(_Fork(request, reservation, report, log).run())
         code = 0
     except BrokenPipeError:
         log.warning("the command that started this fork is gone")
@@ -228,6 +236,20 @@ def _serve(request: ForkRequest, reservation: Reservation, report: Report) -> in
         except ConfigError as error:
             sys.stderr.write(f"Error: {error}\n")
     return code
+
+
+def _runner(clock: str) -> asyncio.Runner:
+    if clock == MACHINE:
+        return asyncio.Runner()
+    # The source is read and the fork begun in real time.
+    line = Timeline(REAL, real_s=time.monotonic())
+    return asyncio.Runner(loop_factory=partial(VirtualLoop, line))
+
+
+def _virtual() -> Virtual | None:
+    """Return the time of a fork on the running loop; None: the machine's."""
+    loop = asyncio.get_running_loop()
+    return Virtual(ClusterTime(loop), SystemRandom()) if isinstance(loop, VirtualLoop) else None
 
 
 class _Fork:
@@ -267,10 +289,13 @@ class _Fork:
             self._report.say(f"starting: {len(contents.rows)} objects")
             objects, revision = len(contents.rows), contents.revision
             await loading
-            fork = ForkCluster(contents, request.settings, reservation.directory, self._log)
+            virtual = _virtual()
+            fork = ForkCluster(
+                contents, request.settings, reservation.directory, self._log, virtual=virtual
+            )
             del contents, reading
-            async with fork:
-                add_fork_page(fork.server)
+            async with fork, _going(virtual, request.settings.clock):
+                add_fork_page(fork.server, fork.cluster.time)
                 record = replace(record, url=fork.url, revision=revision, objects=objects)
                 self._add_context(record, fork)
                 give_back()
@@ -327,7 +352,23 @@ class _Fork:
                 wait_s = min(wait_s, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
             if wait_s <= 0 or not self._reservation.is_there():
                 return
-            await asyncio.wait((stopped,), timeout=wait_s)
+            # Whatever the fork's own clock says.
+            resting = asyncio.ensure_future(real_sleep(wait_s))
+            await asyncio.wait((stopped, resting), return_when=asyncio.FIRST_COMPLETED)
+            resting.cancel()
+
+
+@asynccontextmanager
+async def _going(virtual: Virtual | None, clock: str) -> AsyncIterator[None]:
+    """Let the time of a fork go as it is to, and as the machine's once the fork ends."""
+    if virtual is None:
+        yield
+        return
+    virtual.time.set_rate(STANDING if clock == PAUSED else REAL)
+    try:
+        yield
+    finally:
+        virtual.time.set_rate(REAL)  # sockets need real time to end
 
 
 def _load(directory: Path) -> None:

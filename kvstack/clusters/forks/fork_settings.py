@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from kvstack.agents.standalone.in_memory.cluster_time import MACHINE
+
 NO_NODES: Final = "none"
 """Nobody acts for the nodes of the contents."""
 
@@ -19,3 +21,5 @@ class ForkSettings(NamedTuple):
     is_read_only: bool = False
     ready_after_s: float = 0.0
     """How long pods run before they are ready."""
+    clock: str = MACHINE
+    """One of CLOCKS of `cluster_time`."""

@@ -21,7 +21,7 @@ NAMESPACES: Final = GroupResource("", "namespaces")
 JOBS: Final = GroupResource("batch", "jobs")
 
 
-class Known(NamedTuple):
+class IdentifiedObject(NamedTuple):
     """An object, and what it is."""
 
     resource: GroupResource
@@ -42,25 +42,25 @@ class Objects:
     def __init__(self, contents: Contents) -> None:
         """Read them."""
         kinds = Kinds.of(contents.rows)
-        self._all: Final[dict[tuple[GroupResource, str], Known]] = {}
-        self.by_uid: Final[dict[str, Known]] = {}
+        self._all: Final[dict[tuple[GroupResource, str], IdentifiedObject]] = {}
+        self.by_uid: Final[dict[str, IdentifiedObject]] = {}
         for key_of, obj in kinds.objects(contents.rows):
             is_custom = key_of.rows[0].is_custom
-            known = Known(key_of.resource, key_of.kind, key_of.path, obj, is_custom)
+            known = IdentifiedObject(key_of.resource, key_of.kind, key_of.path, obj, is_custom)
             self._all[key_of.resource, key_of.path] = known
             uid = obj["metadata"].get("uid")
             if uid:
                 self.by_uid[uid] = known
 
-    def __iter__(self) -> Iterator[Known]:
+    def __iter__(self) -> Iterator[IdentifiedObject]:
         """Iterate over all."""
         return iter(self._all.values())
 
-    def of(self, resource: GroupResource) -> Iterator[Known]:
+    def of(self, resource: GroupResource) -> Iterator[IdentifiedObject]:
         """Yield those of a resource."""
         return (each for (found, _), each in self._all.items() if found == resource)
 
-    def get(self, resource: GroupResource, path: str) -> Known | None:
+    def get(self, resource: GroupResource, path: str) -> IdentifiedObject | None:
         """Return one; None: there is none."""
         return self._all.get((resource, path))
 

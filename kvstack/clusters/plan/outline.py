@@ -110,7 +110,7 @@ class _Outlining:
             if each.resource != PODS or self._authors.is_yours(each):
                 self._add(each)
         for entry, difference in self._parents:
-            self._place(entry, difference)
+            self._insert(entry, difference)
         self._count_pods([each for each in pods if not self._authors.is_yours(each)])
         self._tell(STUCK, stuck)
         self._tell(UNFORESEEN, unforeseen)
@@ -140,7 +140,7 @@ class _Outlining:
                 self._by_uid[uid] = entry
         self._parents.append((entry, difference))
 
-    def _place(self, entry: Entry, difference: Difference) -> None:
+    def _insert(self, entry: Entry, difference: Difference) -> None:
         parent = self._parent(difference)
         below = self._outline.entries if parent is None or parent is entry else parent.below
         below.append(entry)

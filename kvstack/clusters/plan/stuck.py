@@ -21,7 +21,7 @@ from kvstack.clusters.plan.objects import (
     PODS,
     SERVICES,
     SLICES,
-    Known,
+    IdentifiedObject,
     Objects,
 )
 from kvstack.clusters.plan.writes import YOU, Write
@@ -70,7 +70,7 @@ def stuck(before: Objects, after: Objects, refused: Sequence[Write]) -> list[Fin
     ]
 
 
-def _about(known: Known, text: str, who: str = "") -> Finding:
+def _about(known: IdentifiedObject, text: str, who: str = "") -> Finding:
     return Finding(known.resource, known.path, known.name, text, who)
 
 
@@ -143,7 +143,7 @@ def _refused_pods(before: Objects, after: Objects) -> Iterator[Finding]:
             yield _about(owner, str(event.obj.get("message", "")))
 
 
-def _failures(known: Known) -> Iterator[str]:
+def _failures(known: IdentifiedObject) -> Iterator[str]:
     conditions = (known.obj.get("status") or {}).get("conditions") or ()
     if known.kind not in ("ReplicaSet", "ReplicationController"):
         return  # a Deployment repeats what its ReplicaSet says

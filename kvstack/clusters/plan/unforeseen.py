@@ -25,7 +25,7 @@ from kvstack.clusters.plan.objects import (
     JOBS,
     PODS,
     SERVICES,
-    Known,
+    IdentifiedObject,
     Objects,
     images_of,
 )
@@ -102,7 +102,7 @@ def _phase(obj: Obj) -> str:
     return phase
 
 
-def _about(known: Known, text: str) -> Finding:
+def _about(known: IdentifiedObject, text: str) -> Finding:
     return Finding(known.resource, known.path, known.name, text)
 
 
@@ -220,7 +220,7 @@ def assumed(
 ) -> list[str]:
     """Return what was taken for granted; came: objects that would be there without the change."""
 
-    def is_new(known: Known) -> bool:
+    def is_new(known: IdentifiedObject) -> bool:
         at = known.resource, known.path
         return before.get(*at) is None and at not in came
 

@@ -92,7 +92,7 @@ class ApiServerSource(Source):
             await api.close()
 
 
-class _Found(NamedTuple):
+class _ListedKind(NamedTuple):
     """What was listed."""
 
     listed: ListedResource
@@ -215,7 +215,7 @@ class _Reading:
         """Return in which namespaces a resource is listed; an empty one: in all at once."""
         return (self._options.namespaces if resource.is_namespaced else ()) or ("",)
 
-    async def _list(self, resources: Sequence[ListedResource], revision: int) -> list[_Found]:
+    async def _list(self, resources: Sequence[ListedResource], revision: int) -> list[_ListedKind]:
         """Return the objects of resources that can be read; the others are left out."""
         jobs = [
             (each, namespace) for each in resources for namespace in self._namespaces(each.resource)
@@ -228,7 +228,7 @@ class _Reading:
                 where = f" in {namespace}" if namespace else ""
                 self._left_out.append(answer._replace(what=answer.what + where))
             else:
-                found.append(_Found(listed, namespace, answer))
+                found.append(_ListedKind(listed, namespace, answer))
         return found
 
     async def _list_one(
@@ -238,7 +238,7 @@ class _Reading:
         async with self._slots:
             return await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
 
-    async def _changes(self, found: Sequence[_Found], first: int) -> list[KeyValue]:
+    async def _changes(self, found: Sequence[_ListedKind], first: int) -> list[KeyValue]:
         """Return what changed since the first revision."""
         self._progress.say("reading the history")
         unwatched = [each for each in found if not each.listed.can_be_watched]
@@ -269,7 +269,7 @@ class _Reading:
 
     async def _contents(
         self,
-        found: Sequence[_Found],
+        found: Sequence[_ListedKind],
         changes: list[KeyValue],
         first: int,
         version: str,

@@ -1,7 +1,7 @@
 """Addresses of this machine, and how an address is written with a port."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -34,6 +34,16 @@ def own_address(version: int) -> str:
         except OSError:
             return LOOPBACK[version]
     return found
+
+
+def own_addresses(families: Iterable[int]) -> tuple[str, ...]:
+    """Return the address this machine sends from of each family that it has, in their order.
+
+    Where it has none, it is the loopback's of the first family.
+    """
+    found = [own_address(each) for each in families]
+    outside = tuple(each for each in found if not ip_address(each).is_loopback)
+    return outside or tuple(found[:1])
 
 
 def has_ipv6() -> bool:

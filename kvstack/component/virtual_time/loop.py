@@ -19,9 +19,10 @@ import asyncio
 import math
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from typing_extensions import TypeVarTuple, override
@@ -234,6 +235,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual.waiters.append(waiter)
         await waiter
 
+    async def real_sleep(self, seconds: float) -> None:
+        """Wait so long by the machine's clock, whatever the loop's time does meanwhile."""
+        if self.line.is_real:
+            await asyncio.sleep(seconds)
+            return
+        future = self.create_future()
+        # Nobody on this loop can tell: its timers go by its own time.
+        timer = threading.Timer(seconds, self._wake_from_thread, (future,))
+        timer.daemon = True
+        timer.start()
+        try:
+            await future
+        finally:
+            timer.cancel()
+
+    def _wake_from_thread(self, future: "asyncio.Future[None]") -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.call_soon_threadsafe(_wake, future)
+
     @contextmanager
     def hold(self, limit_s: float = HOLD_S_MAX) -> Iterator[None]:
         """Let time stand meanwhile, for so much real time at most."""
@@ -296,6 +316,15 @@ def standing(limit_s: float = HOLD_S_MAX) -> "AbstractContextManager[None]":
     """Let the running loop's time stand while something outside is asked, if it is virtual."""
     loop = asyncio.get_running_loop()
     return loop.hold(limit_s) if isinstance(loop, VirtualLoop) else nullcontext()
+
+
+async def real_sleep(seconds: float) -> None:
+    """Wait so long by the machine's clock, on any loop."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        await loop.real_sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 def run(main: Coroutine[Any, Any, T], *, patience_s: float = 60.0, still_max: int = 100_000) -> T:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from kvstack.component.call_deadlines import Deadlines
-from kvstore.batch import AS_ROOT, STORE_IDS, Inbox, Outbox
+from kvstore.batch import AS_ROOT, STORE_IDS, AnyDelivery, Delivery, Inbox, Outbox, messages
 from kvstore.batch import Metadata as NodeMetadata
 from kvstore.client.channel import ChannelStream, Metadata, Sink
 from kvstore.client.channel_store import ChannelStore
@@ -36,8 +36,7 @@ _PLACE_MASK: Final = _PLACES_MAX - 1
 _NOBODY: Final[NodeMetadata] = {}  # of a user that has no token yet, who must not become root
 
 _Reply = tuple[int, int, bytes]
-_Delivery = tuple[int, bytes, bytes]
-_Arrived = tuple[list[_Reply], list[_Delivery], list[_Reply]]  # replies, deliveries, ends
+_Arrived = tuple[list[_Reply], list[Delivery], list[_Reply]]  # replies, deliveries, ends
 
 
 class _Batch:
@@ -179,19 +178,20 @@ class EmbeddedPort:
             return
         self.known_revision = self._revision()
         replies = [each for each in out.replies if each[0] <= STORE_IDS]
-        deliveries = [each for each in out.deliveries if each[0] <= STORE_IDS]
+        mine = [each for each in out.deliveries if each[0] <= STORE_IDS]
         ends = [each for each in out.ends if each[0] <= STORE_IDS]
         if replies:
             out.replies = _others(out.replies, len(replies))
+        deliveries = [*messages(mine)]
         if deliveries:
-            out.deliveries = _others(out.deliveries, len(deliveries))
+            out.deliveries = _others(out.deliveries, len(mine))
             self._note_deliveries(deliveries)
         if ends:
             out.ends = _others(out.ends, len(ends))
         if replies or deliveries or ends:
             self._spread((replies, deliveries, ends))
 
-    def _note_deliveries(self, deliveries: list[_Delivery]) -> None:
+    def _note_deliveries(self, deliveries: list[Delivery]) -> None:
         for stream_id, head, tail in deliveries:
             stream = self._channels[-stream_id & _PLACE_MASK].streams.get(stream_id)
             if stream is not None:
@@ -230,7 +230,7 @@ class DrainedPort:
         return not self._port.open_calls
 
 
-_Row = TypeVar("_Row", _Reply, _Delivery)
+_Row = TypeVar("_Row", _Reply, AnyDelivery)
 
 
 def _others(rows: list[_Row], mine: int) -> list[_Row]:

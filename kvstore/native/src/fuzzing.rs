@@ -27,10 +27,11 @@ use crate::server::call_table::{CallTable, Options};
 use crate::server::connection::{serve, Arrived};
 use crate::server::connection_state::Conn;
 use crate::server::inbox::{Inbox, Limits};
-use crate::server::outbox::{Delivery, End, Outbox, Write};
+use crate::server::outbox::{End, Outbox, Write};
 use crate::server::port::{Port, PortLimits, Serves, Web};
 use crate::server::send_backlog::SendBacklogs;
 use crate::socket::raw::Carrier;
+use crate::yaml;
 
 const MESSAGE_MAX: usize = 1 << 12;
 const BUDGET: usize = 1 << 20;
@@ -70,6 +71,21 @@ pub fn deframe(data: &[u8]) {
     let (how, cut) = pieces(data);
     let encoding = if how & 1 == 0 { Encoding::Identity } else { Encoding::Gzip };
     assert_eq!(deframed(&cut, encoding), deframed(&[&data[data.len().min(1)..]], encoding));
+}
+
+/// Any bytes as YAML: a value or a refusal, within the limits; the second reading is the first.
+pub fn yaml(data: &[u8]) {
+    let limits = yaml::Limits {
+        depth_max: 20,
+        values_max: 500,
+        repeated_bytes_max: 1 << 12,
+        directives_max: 10,
+    };
+    let (mut one, mut other) = (yaml::Nodes::default(), yaml::Nodes::default());
+    // Nothing: the parser panicked, which is caught.
+    let (first, second) =
+        (yaml::try_read(data, &limits, &mut one), yaml::try_read(data, &limits, &mut other));
+    assert_eq!(format!("{first:?}"), format!("{second:?}"));
 }
 
 fn watched(pieces: &[&[u8]], preface: usize) -> (u32, Vec<u32>, bool, u64, bool) {
@@ -216,7 +232,7 @@ async fn answer(table: &Rc<CallTable>) {
         let is_streamed = body.is_none();
         outbox.responses.push(HttpResponse::new(request.id, status, &[], body));
         if is_streamed && request.body.is_some() {
-            outbox.deliveries.push(Delivery { id: request.id, head: 0..0, tail: 0 });
+            outbox.add_delivery(request.id, &[], 0);
             outbox.ends.push(End { id: request.id, code: 0, text: Bytes::new() });
         }
     }
@@ -246,9 +262,7 @@ async fn answer(table: &Rc<CallTable>) {
                 outbox.resumed.push(id);
             }
         }
-        let begin = outbox.heads.len();
-        outbox.heads.extend_from_slice(&frame);
-        outbox.deliveries.push(Delivery { id, head: begin..outbox.heads.len(), tail: 0 });
+        outbox.add_delivery(id, &[&frame], 0);
     }
     for id in arrivals.half_closed {
         outbox.ends.push(End { id, code: u32::try_from(id % 3).unwrap_or(0), text: Bytes::new() });
@@ -411,6 +425,16 @@ mod tests {
 
     /// Of a server: an acknowledgement of settings, and an answer with a message and its trailers.
     const ANSWER: &[u8] = include_bytes!("../fuzz/seeds/client/answer");
+
+    #[test]
+    fn any_bytes_are_read_as_yaml() {
+        let seeds: [&[u8]; 3] = [
+            b"a: &x {b: [1, 'c'], <<: {d: *x}}\n---\nb\n",
+            b"- |\n  a\n- >-\n  b\n  c\n- \"d\\u00e9\"\n- !!int 0x1F\n",
+            b"%YAML 1.1\n%TAG !e! tag:e:\n--- !e!f\n? a\n: ~ # b\n",
+        ];
+        run_mutated(yaml, &seeds, 5000);
+    }
 
     #[test]
     fn any_session_ends() {

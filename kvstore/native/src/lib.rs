@@ -28,5 +28,9 @@ mod tasks;
 mod tls;
 mod wakeup;
 pub mod wal;
+#[cfg(not(fuzzing))]
+mod yaml;
+#[cfg(fuzzing)]
+pub mod yaml;
 
 pub use python::module::kvstore_native;

@@ -26,7 +26,7 @@ from kvstack.component.metrics.histograms import (
     PROMETHEUS_BOUNDS,
     Histogram,
 )
-from kvstore.batch import STORE_IDS, Inbox, Metadata, Outbox
+from kvstore.batch import STORE_IDS, AnyDelivery, Inbox, Metadata, Outbox
 from kvstore.errors import Code
 from kvstore.runtime.local_client import CLIENT_IDS_FROM
 from kvstore.wire import rpc
@@ -383,7 +383,7 @@ class CallCounters:
         if self.handling is not None:
             self.handling[method].add((now_ns - since_ns) * NANOSECOND_S)
 
-    def _deliver(self, deliveries: list[tuple[int, bytes, bytes]]) -> None:
+    def _deliver(self, deliveries: list[AnyDelivery]) -> None:
         if self._pages or deliveries[-1][0] < 0:  # not of calls; the process's own come last
             streams = self._streams
             deliveries = [each for each in deliveries if each[0] in streams]
@@ -395,9 +395,15 @@ class CallCounters:
                 if method is not None:
                     self.sent[method] += count
                     watches -= count
-        self.sent[rpc.WATCH] += watches
         self.sent_bytes += sum(map(len, map(_second, deliveries)))
         self.sent_bytes += sum(map(len, map(_third, deliveries)))
+        for each in deliveries:
+            if len(each) == 4:  # of watches
+                _, head, tail, middles = each
+                more = len(middles) - 1  # than the one message that was counted
+                watches += more
+                self.sent_bytes += more * (len(head) + len(tail)) + sum(map(len, middles))
+        self.sent[rpc.WATCH] += watches
 
 
 def _is_counted(call_id: int) -> bool:

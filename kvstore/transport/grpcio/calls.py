@@ -21,7 +21,7 @@ from collections.abc import Collection
 from typing import Final, NoReturn, Protocol
 from urllib.parse import unquote
 
-from kvstore.batch import Metadata, Outbox
+from kvstore.batch import Metadata, Outbox, messages
 from kvstore.errors import STOPPED, TOO_MANY_REQUESTS, Code, Refusal
 from kvstore.transport.grpcio import grpc
 from kvstore.transport.mailbox import Mailbox, ReadAhead
@@ -76,7 +76,7 @@ class CallTable:
     def account(self, outbox: Outbox) -> None:
         """Count the deliveries that will be dispatched; on the driver thread."""
         streams, lagging = self.streams, self._lagging
-        for stream_id, head, tail in outbox.deliveries:
+        for stream_id, head, tail in messages(outbox.deliveries):
             stream = streams.get(stream_id)
             if stream is not None:
                 stream.queued_bytes += len(head) + len(tail)
@@ -106,7 +106,7 @@ class CallTable:
                 self._reply_to_stream(call_id, code, body)
             elif not future.done():
                 future.set_result((code, body))
-        for stream_id, head, tail in outbox.deliveries:
+        for stream_id, head, tail in messages(outbox.deliveries):
             stream = streams.get(stream_id)
             if stream is not None:
                 stream.deliver(head, tail)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kvstack.agents.client.discovery import Discovery, discover
+from kvstack.agents.client.discovery import Discoverer, Discovery, discover
 
 Object = dict[str, Any]
 
@@ -13,6 +13,15 @@ class Scripted:
 
     def __init__(self, documents: dict[str, Object]) -> None:
         self._documents = documents
+        self.unchanged = 0
+
+    async def get_changed(self, path: str, etag: str, *, accept: str) -> tuple[Object | None, str]:
+        document = await self.call("GET", path, accept=accept)
+        now = document.get("etag", "")
+        if etag and etag == now:
+            self.unchanged += 1
+            return None, etag
+        return document, now
 
     async def call(self, method: str, path: str, *, accept: str = "") -> Object:
         assert method == "GET"
@@ -92,3 +101,26 @@ def test_older_servers() -> None:
         ("pods", "v1"),
         ("things.g", "v2"),
     ]
+
+
+def test_what_has_not_changed_is_not_read_again() -> None:
+    async def story() -> None:
+        documents = {
+            "/api": {**EMPTY, "etag": "a"},
+            "/apis": {**aggregated("g", version("v1", "a")), "etag": "b"},
+        }
+        scripted = Scripted(documents)
+        discoverer = Discoverer(scripted)  # type: ignore[arg-type]
+        first = await discoverer.discover()
+        assert await discoverer.discover() is first
+        assert scripted.unchanged == 2
+        documents["/apis"] = {**aggregated("g", version("v1", "a", "b")), "etag": "c"}
+        second = await discoverer.discover()
+        assert [each.name for each in second.preferred("list")] == ["a", "b"]
+        assert [each.name for each in first.preferred("list")] == ["a"]
+        assert scripted.unchanged == 3
+        documents["/apis"] = EMPTY  # of a server that has no ETags
+        assert not (await discoverer.discover()).served
+        assert not (await discoverer.discover()).served
+
+    asyncio.run(story())

@@ -266,7 +266,7 @@ def test_a_whole_answer_is_read_although_it_is_larger_than_the_window() -> None:
     _play(script)
 
 
-def test_an_answer_that_is_not_wanted_any_more_is_cancelled() -> None:
+def test_an_answer_that_nobody_awaits_any_more_is_cancelled() -> None:
     async def script() -> None:
         world = _World()
         await world.settle()

@@ -19,7 +19,7 @@ from tests.support.list_log import ListLog
 Object = dict[str, Any]
 
 
-class Told:
+class Received:
     """What the reflector told."""
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ def asked(request: Request) -> str:
     return f"since {request.query['resourceVersion']}"
 
 
-def reflect(*answers: object) -> tuple[list[str], list[float], Told]:
+def reflect(*answers: object) -> tuple[list[str], list[float], Received]:
     """Give these answers; return what was asked, when (in seconds), and what was told."""
-    told = Told()
+    told = Received()
 
     async def story() -> tuple[list[str], list[float]]:
         given = iter(answers)
@@ -180,7 +180,7 @@ def test_a_server_that_always_answers_410_is_not_asked_without_pause() -> None:
     assert times[3] - times[0] == pytest.approx(0.8 + 1.6 + 3.2, abs=0.01)
 
 
-def test_the_whole_and_changes_are_told_in_order() -> None:
+def test_the_whole_and_changes_are_delivered_in_order() -> None:
     first = Answered(
         200,
         lines=[

@@ -128,7 +128,7 @@ def test_a_slow_server_holds_up_what_is_asked_and_nothing_else(
     page.call("Fetch.disable")
 
 
-def test_an_answer_that_is_no_json_is_told(cluster: Cluster, page: Page) -> None:
+def test_an_answer_that_is_no_json_is_reported(cluster: Cluster, page: Page) -> None:
     page.call("Fetch.enable", patterns=[{"urlPattern": "*/services?*"}])
     go(page, "#/kind/-/v1/services")
     request = page.paused("services")

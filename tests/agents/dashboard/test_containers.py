@@ -95,7 +95,7 @@ def test_lines_of_logs_are_text_and_bounded(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("pods")
-def test_a_crash_loop_is_told_with_its_last_lines(cluster: Cluster, page: Page) -> None:
+def test_a_crash_loop_is_reported_with_its_last_lines(cluster: Cluster, page: Page) -> None:
     shows(page, "default/crash", "#stuck")
     shows(page, "about-to-crash", "#stuck")
     shows(page, "exit code 3", "#stuck")
@@ -165,7 +165,7 @@ def test_a_terminal_is_opened_with_the_users_token(cluster: Cluster, page: Page)
 
 
 @pytest.mark.usefixtures("pods")
-def test_who_may_not_open_terminals_is_told(cluster: Cluster, page: Page) -> None:
+def test_who_may_not_open_terminals_sees_why(cluster: Cluster, page: Page) -> None:
     """And so is who meets a command that is not there."""
     go(page, "#/object/-/v1/pods/default/noise/terminal")
     page.until("document.getElementById('terminal-state')?.textContent === 'Open in c.'")

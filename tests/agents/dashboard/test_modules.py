@@ -352,7 +352,7 @@ def test_what_a_program_writes_is_on_the_screen() -> None:
         assert results[2 * number + 1]["rows"] == rows, text
 
 
-def test_a_program_is_told_where_the_cursor_is_and_nothing_else() -> None:
+def test_a_program_learns_where_the_cursor_is_and_nothing_else() -> None:
     found = screen("\x1b[2;3H\x1b[6n\x1b[c\x1b[5n\x1b[>c\x1b[21t\x1bZ\x1b[?6n\x05\x1bP$qm\x1b\\")
     assert found["replies"] == "\x1b[2;3R\x1b[?1;2c\x1b[0n"
 

@@ -65,7 +65,7 @@ def test_the_observers_role_lets_users_see_what_the_server_knows(cluster: Cluste
     assert cluster.ask("/api/v1/pods", Authorization=f"Bearer {token}")[0] == 403
 
 
-def test_a_wrong_token_is_told_and_none_is_kept(cluster: Cluster, browser: Browser) -> None:
+def test_a_wrong_token_is_reported_and_none_is_kept(cluster: Cluster, browser: Browser) -> None:
     page = browser.open(f"{cluster.url}/ui/")
     page.until("document.getElementById('token')")
     page.run("document.getElementById('token').value = 'wrong'")

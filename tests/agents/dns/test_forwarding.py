@@ -258,7 +258,7 @@ def test_the_next_one_is_asked_where_one_fails() -> None:
     asyncio.run(body())
 
 
-def test_a_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "TIMEOUT_S", 0.1)
 
     async def body() -> None:
@@ -331,7 +331,7 @@ def test_an_alias_is_followed_to_others() -> None:
     with_others(lambda query: [addresses(query)], body)
 
 
-def test_an_alias_is_told_though_its_target_is_not_resolved() -> None:
+def test_an_alias_is_reported_though_its_target_is_not_resolved() -> None:
     async def body(_server: DnsServer, port: int, _other: Elsewhere) -> None:
         found = await ask(port, "abroad.default.svc.cluster.local")
         assert (a_of(found), to_text(found.rcode())) == (["foo.example.com."], "NOERROR")

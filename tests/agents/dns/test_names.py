@@ -25,7 +25,7 @@ def lines(records: object) -> list[str]:
     return sorted(line for each in records for line in each.to_text().splitlines())  # type: ignore[attr-defined]
 
 
-def told(message: Message) -> list[str]:
+def answers_of(message: Message) -> list[str]:
     """Return what the answers say: `A 10.96.0.7`."""
     return sorted(line.split(" ", 3)[3] for line in lines(message.answer))
 
@@ -87,7 +87,7 @@ UNKNOWN = [
 @pytest.mark.parametrize(("name", "kind", "wanted"), ANSWERS)
 def test_an_answer(name: str, kind: str, wanted: list[str]) -> None:
     found = asked(responder(), name, kind)
-    assert told(found) == wanted
+    assert answers_of(found) == wanted
     assert found.rcode() == NOERROR
     assert found.flags & 0x0400, "authoritative"
     assert not found.authority
@@ -132,7 +132,7 @@ def test_the_owner_is_written_as_it_was_asked() -> None:
 def test_an_alias_that_leads_to_itself_ends() -> None:
     found = asked(responder(), f"circle.{SVC}", "A")
     assert found.rcode() == NOERROR
-    assert told(found) == [f"CNAME circle.{SVC}."]
+    assert answers_of(found) == [f"CNAME circle.{SVC}."]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_modes_of_names_of_pods(mode: str, name: str, code: int) -> None:
 
 def test_endpoints_by_names_of_pods() -> None:
     own = responder(Options(names_by_pods=True))
-    assert told(asked(own, f"a-pod.peers.{SVC}", "A")) == ["A 10.244.0.5"]
+    assert answers_of(asked(own, f"a-pod.peers.{SVC}", "A")) == ["A 10.244.0.5"]
     assert asked(own, f"10-244-0-5.peers.{SVC}", "A").rcode() == NXDOMAIN
 
 
@@ -173,13 +173,13 @@ def test_what_changes_is_answered_anew() -> None:
     name = f"late.{SVC}"
     assert asked(own, name).rcode() == NXDOMAIN
     own.changed(known.put_service(service("late", ["10.96.1.1"]), NOW_S + 1))
-    assert told(asked(own, name)) == ["A 10.96.1.1"]
+    assert answers_of(asked(own, name)) == ["A 10.96.1.1"]
     own.changed(known.put_service(service("late", ["None"]), NOW_S + 2))
     assert asked(own, name).rcode() == NXDOMAIN
     made = piece("late", endpoint("10.244.3.3", hostname="x"))
     own.changed(known.put_slice(made, NOW_S + 3))
-    assert told(asked(own, name)) == ["A 10.244.3.3"]
-    assert told(asked(own, "3.3.244.10.in-addr.arpa", "PTR")) == [f"PTR x.{name}."]
+    assert answers_of(asked(own, name)) == ["A 10.244.3.3"]
+    assert answers_of(asked(own, "3.3.244.10.in-addr.arpa", "PTR")) == [f"PTR x.{name}."]
     own.changed(known.drop_slice(made, NOW_S + 4))
     assert asked(own, name).rcode() == NXDOMAIN
     assert to_text(asked(own, "3.3.244.10.in-addr.arpa", "PTR").rcode()) == "REFUSED"

@@ -162,7 +162,7 @@ def test_answers_and_less_than_a_header_are_not_answered() -> None:
     assert responder().at_once(header()[:11]) is None
 
 
-def test_another_version_of_edns_is_told_which_there_is() -> None:
+def test_another_version_of_edns_is_answered_with_the_known_one() -> None:
     found = asked(responder(), f"web.{SVC}", use_edns=1)
     assert (to_text(found.rcode()), found.edns, found.answer) == ("BADVERS", 0, [])
 

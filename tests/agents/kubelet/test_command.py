@@ -29,7 +29,7 @@ def test_when_pods_end_is_one_of_three() -> None:
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
-def test_pods_end_in_order_with_the_command_if_it_is_told_so(tmp_path: Path) -> None:
+def test_pods_end_in_order_with_the_command_if_a_flag_says_so(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     kind = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     config.write_text(yaml.safe_dump({**kind, "shutdownGracePeriod": "30s"}))
@@ -63,7 +63,7 @@ def test_pods_end_in_order_with_the_command_if_it_is_told_so(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_node_that_waits_for_its_certificate_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_a_node_that_waits_for_its_certificate_ends_on_a_signal(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # which never says anything
         config = {
             "apiVersion": "v1",

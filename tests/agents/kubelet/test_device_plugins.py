@@ -123,7 +123,7 @@ def asking(name: str, script: str = READS, count: int = 1) -> dict[str, Any]:
     return pod(name, script, container={"resources": resources}, terminationGracePeriodSeconds=1)
 
 
-def told(cluster: TestCluster) -> tuple[str, str]:
+def amounts_of_node(cluster: TestCluster) -> tuple[str, str]:
     status = (cluster.informers.of(NODES).store.get("node-a") or {}).get("status") or {}
     amounts = (status.get(each) or {} for each in ("capacity", "allocatable"))
     whole, usable = (each.get(RESOURCE, "") for each in amounts)
@@ -141,9 +141,9 @@ def run_with_plugins(tmp_path: Path, story: Any) -> None:
         here.kubelet = here.new_kubelet()
         await here.kubelet.start()
         async with offered(directory, shared) as plugin:
-            await eventually(lambda: told(cluster) == ("3", "2"))
+            await eventually(lambda: amounts_of_node(cluster) == ("3", "2"))
             await story(cluster, here, plugin)
-        await eventually(lambda: told(cluster) == ("0", "0"))
+        await eventually(lambda: amounts_of_node(cluster) == ("0", "0"))
 
     run(tmp_path, main)
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_given_is_refused(tmp_path: Path) -> None:
         assert found["reason"] == f"OutOf{RESOURCE}"
         plugin.devices["b"] = "Unhealthy"
         plugin.changed.set()
-        await eventually(lambda: told(cluster) == ("3", "1"))
+        await eventually(lambda: amounts_of_node(cluster) == ("3", "1"))
         await cluster.admin.create(PODS, "default", asking("one"))
         one = await reach(cluster, "one", "Running")
         await eventually(lambda: log_of(here, one).startswith("a\n"))

@@ -123,7 +123,7 @@ def test_nobody_starts_before_it_is_known_whether_they_are_enforced(
 
 
 @pytest.mark.usefixtures("has_nft")
-def test_pods_without_a_network_are_told_of_once() -> None:
+def test_pods_without_a_network_are_reported_once() -> None:
     async def run() -> list[str]:
         log = ListLog()
         async with Informers(cast("Api", Silent()), SystemClock(), lambda: 0.5, log) as informers:

@@ -673,12 +673,12 @@ def is_pair(bundle: bytes) -> bool:
     return own == x509.load_der_x509_certificate(leaf).public_key().public_bytes(*form)
 
 
-def test_certificates_that_are_refused_are_told(tmp_path: Path) -> None:
+def test_certificates_that_are_refused_are_reported(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Node) -> None:
         signer = Signer(cluster)
         events = cluster.informers.of(EVENTS).store
 
-        async def told(text: str) -> None:
+        async def reported(text: str) -> None:
             await eventually(lambda: any(text in event["message"] for event in events))
 
         await cluster.admin.create(PODS, "default", certified("web", keyPath="key"))
@@ -686,7 +686,7 @@ def test_certificates_that_are_refused_are_told(tmp_path: Path) -> None:
             request = await asyncio.wait_for(signer.unanswered(), 40)
             await signer.answer(request, kind)
             text = f"{kind}: Because: of this"
-            await told(text)
+            await reported(text)
             here.clock.ahead_s += 11.0  # as long as another request waits
         assert len(await signer.requests()) == 2
         assert here.kubelet.pod("default", "web") is not None

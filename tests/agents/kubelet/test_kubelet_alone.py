@@ -107,7 +107,7 @@ async def patch(cluster: TestCluster, path: str, body: Object) -> None:
     )
 
 
-def test_a_status_that_somebody_changed_is_told_again(tmp_path: Path) -> None:
+def test_a_status_that_somebody_changed_is_written_again(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Here) -> None:
         store = cluster.informers.of(PODS).store
         await cluster.admin.create(PODS, "default", pod("web"))
@@ -173,7 +173,7 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
     }
 
     async def story(cluster: TestCluster, here: Here) -> None:
-        async def told(reason: str, text: str) -> None:
+        async def reported(reason: str, text: str) -> None:
             await eventually(lambda: messages(cluster, reason) == {text})
 
         found = await cluster.admin.get(NODES, "", "node-a")
@@ -193,7 +193,7 @@ def test_a_node_that_is_there_already(tmp_path: Path) -> None:
             body = {"spec": {"unschedulable": is_cordoned}}
             await patch(cluster, NODES.path("", "node-a"), body)
             text = f"Node node-a status is now: {reason}"
-            await told(reason, text)
+            await reported(reason, text)
 
     run(tmp_path, story, before)
 
@@ -245,7 +245,7 @@ def test_static_pods_run_before_there_is_an_api_server(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_static_pod_waits_for_the_one_whose_place_it_takes(tmp_path: Path) -> None:
+def test_a_static_pod_waits_for_the_one_that_it_replaces(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Here) -> None:
         file, runtime = tmp_path / "manifests" / "web.yaml", here.runtime
         stopped = asyncio.Event()
@@ -291,3 +291,43 @@ class Slow:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
+
+
+class Breaks:
+    """A way to the API server that breaks once, at the first status of the node."""
+
+    def __init__(self, way: Any) -> None:
+        self._way = way
+        self.has_broken = False
+
+    async def request(self, *arguments: Any, **more: Any) -> Any:
+        method, path = arguments[:2]
+        is_status = method == "PATCH" and path.startswith("/api/v1/nodes/node-a/status")
+        if is_status and not self.has_broken:
+            self.has_broken = True
+            raise UnreachableError("the connection was closed")
+        return await self._way.request(*arguments, **more)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_connection_that_ends_at_the_first_status_does_not_end_the_kubelet(
+    tmp_path: Path,
+) -> None:
+    """As when the client's certificate is renewed just then."""
+
+    async def main() -> None:
+        (tmp_path / "manifests").mkdir()
+        async with TestCluster(tmp_path) as cluster:
+            way = Breaks(cluster.admin._transport)
+            here = Here(cluster, tmp_path, Api(way, Options()))
+            await here.kubelet.start()
+            try:
+                assert way.has_broken
+                nodes = cluster.informers.of(NODES)
+                await eventually(lambda: ready(nodes.store.get("node-a")) == "True")
+            finally:
+                await here.kubelet.stop()
+
+    asyncio.run(main())

@@ -385,7 +385,7 @@ class NoSecrets:
         raise ApiError({"code": 404, "message": "there is none"})
 
 
-def test_secrets_that_are_missing_are_told_when_a_pull_fails() -> None:
+def test_secrets_that_are_missing_are_reported_when_a_pull_fails() -> None:
     async def main() -> None:
         store = Store()
         events: list[tuple[str, str]] = []
@@ -423,7 +423,7 @@ def test_credentials_of_a_registry() -> None:
     assert credentials_of({"data": {}}, "reg.io") == []
 
 
-def test_which_changes_of_a_node_are_told() -> None:
+def test_which_changes_of_a_node_are_reported() -> None:
     def conditions(ready: str, *, has_pressure: bool = False) -> list[Object]:
         memory = "KubeletHasInsufficientMemory" if has_pressure else "KubeletHasSufficientMemory"
         return [

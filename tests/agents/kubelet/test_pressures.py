@@ -25,7 +25,7 @@ def test_what_is_short() -> None:
     assert pressures.conditions(100.0) == ["MemoryPressure", "DiskPressure"]
 
 
-def test_a_pressure_is_told_of_for_a_while() -> None:
+def test_a_pressure_is_reported_for_a_while() -> None:
     pressures = Pressures(EvictionOptions(pressure_s=30.0))
     assert pressures.observe(memory(0), 100.0)
     assert not pressures.observe(memory(8 * GIB), 110.0)

@@ -82,7 +82,7 @@ def limits(uid: str, place: str = "") -> tuple[str, str]:
     return found[0], found[1]
 
 
-async def told(cluster: TestCluster, reason: str) -> str:
+async def first_message(cluster: TestCluster, reason: str) -> str:
     """Return the message of the first event of a reason, once there is one."""
     store = cluster.informers.of(EVENTS).store
 
@@ -115,8 +115,12 @@ def test_limits_change_while_a_container_runs(tmp_path: Path) -> None:
         assert (found["containerID"], found["restartCount"]) == (number, 0)
         await eventually(lambda: log_of(here, seen(cluster, "web")) == "began\n")
         summary = '{"containers":[{"name":"c","resources":'
-        assert (await told(cluster, "ResizeStarted")).startswith(f"Pod resize started: {summary}")
-        assert (await told(cluster, "ResizeCompleted")).startswith("Pod resize completed: {")
+        assert (await first_message(cluster, "ResizeStarted")).startswith(
+            f"Pod resize started: {summary}"
+        )
+        assert (await first_message(cluster, "ResizeCompleted")).startswith(
+            "Pod resize completed: {"
+        )
 
     run(tmp_path, story)
 
@@ -139,12 +143,12 @@ def test_a_container_that_has_to_starts_anew(tmp_path: Path) -> None:
         await eventually(lambda: status_of(cluster, "web")["restartCount"] == 1)
         await applied(cluster, "web", "200m", "128Mi")
         assert limits(uid) == limits(uid, "/c-1") == ("20000", str(128 << 20))
-        assert "Container c resize requires restart" in await told(cluster, "Killing")
+        assert "Container c resize requires restart" in await first_message(cluster, "Killing")
 
     run(tmp_path, story)
 
 
-def test_what_the_node_cannot_give_is_told(tmp_path: Path) -> None:
+def test_what_the_node_cannot_give_is_reported(tmp_path: Path) -> None:
     async def story(cluster: TestCluster, here: Node) -> None:
         needs_groups(here)
         whole = here.kubelet.node.object["status"]["allocatable"]["cpu"]
@@ -171,7 +175,7 @@ def test_what_the_node_cannot_give_is_told(tmp_path: Path) -> None:
         assert found["message"] == text
         assert status_of(cluster, "web")["allocatedResources"]["cpu"] == "100m"
         assert limits(uid) == ("10000", str(64 << 20))
-        assert (await told(cluster, "ResizeDeferred")).startswith("Pod resize Deferred: {")
+        assert (await first_message(cluster, "ResizeDeferred")).startswith("Pod resize Deferred: {")
         await cluster.admin.delete(PODS, "default", "other")
         await applied(cluster, "web", more, "64Mi")
         await eventually(lambda: not condition(cluster, "web", "PodResizePending"))
@@ -193,7 +197,7 @@ def test_memory_in_use_is_not_taken_away(tmp_path: Path) -> None:
         )
         text = condition(cluster, "web", "PodResizeInProgress")["message"]
         assert 'attempting to set container "c" memory limit (16777216) below current' in text
-        assert (await told(cluster, "ResizeError")).startswith("Pod resize error: {")
+        assert (await first_message(cluster, "ResizeError")).startswith("Pod resize error: {")
         own = status_of(cluster, "web")
         assert own["resources"]["limits"]["memory"] == "256Mi"
         assert own["allocatedResources"]["memory"] == "16Mi"

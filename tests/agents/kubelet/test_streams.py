@@ -167,7 +167,7 @@ def test_commands(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
-def test_who_may_not_ask_the_kubelet_is_told_so(tmp_path: Path) -> None:
+def test_who_may_not_ask_the_kubelet_is_refused(tmp_path: Path) -> None:
     async def story(cluster: StreamCluster) -> None:
         await cluster.admin.create(PODS, "default", pod("job", "echo secret"))
         await reach(cluster, "job", "Succeeded")

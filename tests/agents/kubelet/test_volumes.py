@@ -123,7 +123,7 @@ def test_a_volume_in_memory_is_as_large_as_it_may_be(directory: Path) -> None:
         ("Directory", "", "is not a directory, unable to determine its type: stat "),
     ],
 )
-def test_places_of_the_node(kind: str, made: str, problem: str, tmp_path: Path) -> None:
+def test_paths_of_the_node(kind: str, made: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     source = {"path": str(path), "type": kind}
     if problem:
@@ -134,7 +134,7 @@ def test_places_of_the_node(kind: str, made: str, problem: str, tmp_path: Path) 
     assert path.is_dir() is (made == "directory")
 
 
-def test_places_of_the_node_that_are_something_else(tmp_path: Path) -> None:
+def test_paths_of_the_node_that_are_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for kind, name, text in (
         ("DirectoryOrCreate", "file", "is not a directory, it's a File"),
@@ -173,7 +173,7 @@ def sub_paths(volume: Path, path: str) -> Path:
     return Path(found.source)
 
 
-def test_places_in_volumes(tmp_path: Path) -> None:
+def test_paths_in_volumes(tmp_path: Path) -> None:
     volume, outside = tmp_path / "v", tmp_path / "outside"
     for each in (volume / "real", outside):
         each.mkdir(parents=True)

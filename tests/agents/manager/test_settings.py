@@ -34,7 +34,7 @@ def settings(*arguments: str) -> ManagerSettings:
 
 
 @pytest.mark.parametrize("flag", TABLE.flags, ids=lambda each: each.name)
-def test_every_flag_is_there_once_and_told(flag: Flag) -> None:
+def test_every_flag_is_there_once_and_reported(flag: Flag) -> None:
     default_value(flag)
     assert sum(1 for each in TABLE.flags if each.name == flag.name) == 1
     assert bool(flag.help) == (flag.effect is not Effect.IGNORED)
@@ -54,7 +54,7 @@ def test_a_launcher_of_kubeadm_is_taken_as_it_is() -> None:
     assert found.process.without_effect == ("cluster-name", "requestheader-client-ca-file")
 
 
-def test_workers_are_those_of_the_controllers_unless_told() -> None:
+def test_workers_are_those_of_the_controllers_unless_set() -> None:
     found = settings("--concurrent-deployment-syncs=9", "--concurrent_rc_syncs=3")
     assert found.workers["deployment-controller"] == 9
     assert found.workers["replicationcontroller-controller"] == 3
@@ -153,7 +153,7 @@ def test_each_worker_flag_that_upstream_shows_is_shown() -> None:
     }
 
 
-def test_how_volumes_are_bound_is_told() -> None:
+def test_how_volumes_are_bound_is_reported() -> None:
     arguments = ("--pvclaimbinder-sync-period=1m", "--enable-dynamic-provisioning=false")
     assert settings(*arguments).controllers.volumes == VolumeOptions(60.0, provisions=False)
     assert settings().controllers.volumes == VolumeOptions()

@@ -119,7 +119,7 @@ async def sizes(api: Api) -> list[str]:
     return [each["message"] for each in told]
 
 
-async def is_told(api: Api, text: str) -> bool:
+async def is_recorded(api: Api, text: str) -> bool:
     return text in await sizes(api)
 
 
@@ -135,7 +135,7 @@ def test_up_under_load_and_down_once_it_is_stable(tmp_path: Path) -> None:
             await eventually(lambda: is_at(4))
             assert (await condition(api, "ScalingActive"))["status"] == "True"
             reason = "cpu resource utilization (percentage of request) above target"
-            await eventually(lambda: is_told(api, f"New size: 4; reason: {reason}"))
+            await eventually(lambda: is_recorded(api, f"New size: 4; reason: {reason}"))
             await eventually(lambda: at_limit(api))
             await load_all(api, 4, "10m")
 
@@ -145,7 +145,9 @@ def test_up_under_load_and_down_once_it_is_stable(tmp_path: Path) -> None:
             await eventually(is_held)
             assert await replicas(api) == 4, "what was recommended of late still holds"
             await eventually(lambda: is_at(1))
-            await eventually(lambda: is_told(api, "New size: 1; reason: All metrics below target"))
+            await eventually(
+                lambda: is_recorded(api, "New size: 1; reason: All metrics below target")
+            )
             status = (await api.get(HORIZONTAL_POD_AUTOSCALERS, "default", "web"))["status"]
             current = status["currentMetrics"][0]["resource"]["current"]
             assert 0 < current["averageUtilization"] <= 20
@@ -175,7 +177,9 @@ def test_policies_make_steps(tmp_path: Path) -> None:
             await eventually(lambda: is_at(3))
             await load_all(api, 3, "5m")
             await eventually(lambda: is_at(1))
-            await eventually(lambda: is_told(api, "New size: 1; reason: All metrics below target"))
+            await eventually(
+                lambda: is_recorded(api, "New size: 1; reason: All metrics below target")
+            )
             told = [each.split(";")[0] for each in await sizes(api)]
             assert told == ["New size: 2", "New size: 3", "New size: 2", "New size: 1"]
 

@@ -20,17 +20,17 @@ class Clock:
         return self.now
 
 
-class Known:
+class Stores:
     """What informers know."""
 
     def __init__(self) -> None:
         self.nodes, self.pods = ObjectStore(), ObjectStore()
 
     def of(self, resource: object) -> Any:
-        class Found:
+        class Informer:
             store = self.nodes if resource == NODES else self.pods
 
-        return Found()
+        return Informer()
 
 
 def collector_of(known: Any, clock: Clock, log: ListLog, read: Any, **more: Any) -> Collector:
@@ -39,7 +39,7 @@ def collector_of(known: Any, clock: Clock, log: ListLog, read: Any, **more: Any)
 
 
 def test_a_silent_a_broken_and_a_good_node() -> None:
-    known, clock, log = Known(), Clock(), ListLog()
+    known, clock, log = Stores(), Clock(), ListLog()
     for name in ("silent", "broken", "odd", "good"):
         known.nodes.set({"metadata": {"name": name}})
     known.pods.set({"metadata": {"namespace": "d", "name": "p"}, "spec": {"nodeName": "good"}})
@@ -79,7 +79,7 @@ def test_a_silent_a_broken_and_a_good_node() -> None:
 
 
 def test_a_node_that_is_lost_for_a_while_is_forgotten() -> None:
-    known, clock, log = Known(), Clock(), ListLog()
+    known, clock, log = Stores(), Clock(), ListLog()
     known.nodes.set({"metadata": {"name": "n"}})
     is_there = True
 
@@ -111,7 +111,7 @@ def test_a_node_that_is_lost_for_a_while_is_forgotten() -> None:
 
 
 def test_only_so_many_are_read_at_once() -> None:
-    known = Known()
+    known = Stores()
     for number in range(20):
         known.nodes.set({"metadata": {"name": f"n{number}"}})
     open_now = most = 0

@@ -22,7 +22,7 @@ def test_samples_with_labels_values_and_times() -> None:
     assert math.isnan(third.value)
 
 
-def test_only_what_is_wanted_is_read_whole() -> None:
+def test_only_what_is_requested_is_read_whole() -> None:
     assert [each.name for each in read("a 1\nb nonsense\n", frozenset("a"))] == ["a"]
 
 

@@ -83,7 +83,7 @@ def test_one_that_is_not_believed_learns_no_token(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_refusal_is_told(tmp_path: Path) -> None:
+def test_a_refusal_is_reported(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
     async def main() -> None:

@@ -205,7 +205,7 @@ def test_a_node_that_cannot_be_read_keeps_no_other_waiting(tmp_path: Path) -> No
             node: dict[str, Any] = {"metadata": {"name": "elsewhere"}}
             await cluster.admin.create(NODES, "", node)
 
-            def is_told() -> bool:
+            def is_logged() -> bool:
                 return any(
                     message == "what a node uses cannot be read"
                     and fields["node"] == "elsewhere"
@@ -213,7 +213,7 @@ def test_a_node_that_cannot_be_read_keeps_no_other_waiting(tmp_path: Path) -> No
                     for message, fields in cluster.log.of("warning")
                 )
 
-            await eventually(is_told)
+            await eventually(is_logged)
             await measured(cluster.admin, 1)
 
     asyncio.run(main())

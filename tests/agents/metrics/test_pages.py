@@ -115,7 +115,7 @@ def test_metrics_of_objects_are_sums_of_their_series() -> None:
         ("d/pods/web/total", "could not find the metric total for pods"),
     ],
 )
-def test_what_there_is_not_is_told(path: str, told: str) -> None:
+def test_what_there_is_not_is_reported(path: str, told: str) -> None:
     found = asyncio.run(served()).get(f"{CUSTOM}/{path}")
     assert (found["kind"], found["code"]) == ("Status", 404)
     assert told in found["message"]

@@ -167,7 +167,7 @@ def test_a_pod_counts_with_all_its_containers_or_not_at_all() -> None:
     assert points.pod("n", "d", "web") is None
 
 
-def test_what_is_told_no_more_is_forgotten() -> None:
+def test_what_is_reported_no_more_is_forgotten() -> None:
     points = Points(15)
     for time_s in (60, 75):
         points.take("n", reading(web(time_s, time_s)))

@@ -210,7 +210,7 @@ def test_case(case: Case) -> None:
     assert allows(cluster, connection(case, TARGET))  # a pod reaches itself
 
 
-def told(cluster: Cluster, source: str, target: str = "10.0.0.1") -> bool:
+def is_allowed(cluster: Cluster, source: str, target: str = "10.0.0.1") -> bool:
     return allows(cluster, Connection(source, target, "TCP", 80))
 
 
@@ -234,18 +234,18 @@ def test_labels_of_pods_and_namespaces_take_effect_without_the_policy() -> None:
         ),
     )
     put_pod(cluster, pod("x", "a", "10.0.0.1"), pod("y", "b", "10.0.0.2"))
-    assert not told(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "10.0.0.2")
     put_namespace(cluster, namespace("y", team="red"))
-    assert told(cluster, "10.0.0.2")
+    assert is_allowed(cluster, "10.0.0.2")
     put_pod(cluster, pod("y", "b", "10.0.0.2", labels={}))
-    assert not told(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "10.0.0.2")
     put_pod(cluster, pod("y", "b", "10.0.0.2"))
-    assert told(cluster, "10.0.0.2")
+    assert is_allowed(cluster, "10.0.0.2")
     put_namespace(cluster, namespace("y", team="blue"))
-    assert not told(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "10.0.0.2")
     put_pod(cluster, pod("x", "a", "10.0.0.1", labels={"pod": "b"}))
     put_policy(cluster, policy("x", "p", podSelector=labelled("a")))
-    assert told(cluster, "10.0.0.2")  # it is selected no more
+    assert is_allowed(cluster, "10.0.0.2")  # it is selected no more
 
 
 def test_pods_that_ended_and_those_that_share_their_nodes_address_are_no_peers() -> None:
@@ -253,14 +253,14 @@ def test_pods_that_ended_and_those_that_share_their_nodes_address_are_no_peers()
     put_policy(cluster, policy("x", "p", ingress=[{"from": [{"podSelector": {}}]}]))
     put_pod(cluster, pod("x", "a", "10.0.0.1"), pod("x", "b", "10.0.0.2"))
     put_pod(cluster, pod("x", "c", "192.0.2.1", hostNetwork=True))
-    assert told(cluster, "10.0.0.2")
-    assert not told(cluster, "192.0.2.1")
-    assert told(cluster, "10.0.0.1", "192.0.2.1")  # nor isolated
+    assert is_allowed(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "192.0.2.1")
+    assert is_allowed(cluster, "10.0.0.1", "192.0.2.1")  # nor isolated
     put_pod(cluster, pod("x", "b", "10.0.0.2", phase="Succeeded"))
-    assert not told(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "10.0.0.2")
     put_pod(cluster, pod("x", "d", "10.0.0.2"), pod("x", "b", "10.0.0.2"))
     put_pod(cluster, pod("x", "b", "10.0.0.2", phase="Failed"))
-    assert told(cluster, "10.0.0.2")  # of another pod by now
+    assert is_allowed(cluster, "10.0.0.2")  # of another pod by now
 
 
 def test_what_is_too_much_allows_nothing_and_says_so() -> None:
@@ -283,4 +283,4 @@ def test_a_selector_that_is_invalid_selects_nothing() -> None:
     cluster = Cluster()
     put_policy(cluster, policy("x", "p", ingress=[{"from": [{"podSelector": bad}]}]))
     put_pod(cluster, pod("x", "a", "10.0.0.1"), pod("x", "b", "10.0.0.2"))
-    assert not told(cluster, "10.0.0.2")
+    assert not is_allowed(cluster, "10.0.0.2")

@@ -67,14 +67,14 @@ def test_what_the_work_raises_is_raised(make: Any) -> None:
     asyncio.run(body())
 
 
-def test_work_without_a_lease_ends_when_told() -> None:
+def test_work_without_a_lease_ends_when_stopped() -> None:
     async def body() -> None:
         stop = asyncio.Event()
 
-        async def until_told() -> None:
+        async def until_stopped() -> None:
             await stop.wait()
 
         asyncio.get_running_loop().call_later(0.01, stop.set)
-        await lead_until(stop, until_told, None)
+        await lead_until(stop, until_stopped, None)
 
     asyncio.run(body())

@@ -320,7 +320,7 @@ def test_the_zone_of_the_node_may_come_late() -> None:
     assert not view.move_to(HERE)
 
 
-def test_an_object_that_cannot_be_meant_is_told_and_the_others_are_served() -> None:
+def test_an_object_that_cannot_be_meant_is_reported_and_the_others_are_served() -> None:
     view = ClusterView(4, HERE)
     bad = service("bad")
     bad["spec"]["ports"][0]["protocol"] = "{"

@@ -109,13 +109,13 @@ def test_a_file_goes_before_flags_but_for_the_name_of_the_node(tmp_path: Path) -
         ({"nodePortAddresses": ["primry"]}, "or one of the keywords"),
     ],
 )
-def test_what_cannot_be_meant_is_told(obj: dict[str, Any], text: str) -> None:
+def test_what_cannot_be_meant_is_reported(obj: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_configuration(obj)
     assert text in str(caught.value)
 
 
-def test_fields_without_effect_are_told_if_they_say_something() -> None:
+def test_fields_without_effect_are_reported_if_they_say_something() -> None:
     told = {"conntrack": {"min": 0, "maxPerCore": 1}, "ipvs": {"scheduler": "rr"}, "logging": None}
     assert without_effect(told) == ["conntrack.maxPerCore", "ipvs.scheduler"]
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import orjson
+import pytest
 from typing_extensions import override
 
 from kvstack.agents.client.api import Api, Event
@@ -14,12 +15,14 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.proxy.backend import Backend, BackendError
+from kvstack.agents.proxy.choice import Here
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
 from kvstack.agents.proxy.health import Health
-from kvstack.agents.proxy.health_checks import answer_of
+from kvstack.agents.proxy.health_checks import HealthChecks, answer_of
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.component.line_log.line_logger import LineLogger
 from tests.agents.proxy.objects import endpoint, endpoint_slice, service
+from tests.support.list_log import ListLog
 from tests.support.network.ports import free_ports
 
 WAIT_S = 30.0
@@ -90,7 +93,7 @@ class World:
         self.backend = Written()
         self.proxier = Proxier(
             Sources(self.services, self.slices, self.nodes, self.ranges),
-            ProxierOptions("here", min_gap_s=0.01, look_every_s=0.01, health_host="127.0.0.1"),
+            ProxierOptions("here", min_gap_s=0.01, look_every_s=0.01, health_hosts=("127.0.0.1",)),
             {4: self.backend},
             SystemClock(),
             LineLogger([], "fatal"),
@@ -225,6 +228,29 @@ def test_health_checks_of_a_service() -> None:
     story(tell)
 
 
+def test_a_health_check_without_an_address_is_reported() -> None:
+    """It is not served everywhere instead."""
+    failures: list[tuple[int, str]] = []
+
+    async def run() -> None:
+        (port,) = free_ports(1)
+        checks = HealthChecks(
+            (), lambda: True, ListLog(), lambda _name, at, why: failures.append((at, why))
+        )
+        view = ClusterView(4, Here("here"))
+        view.set_service(
+            None,
+            service(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=port),
+        )
+        await checks.follow(view.take_changes())
+        assert failures == [(port, "the node has no address that serves node ports")]
+        with pytest.raises(ConnectionRefusedError):
+            await get(port)
+        await checks.close()
+
+    asyncio.run(run())
+
+
 async def get(port: int) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -247,7 +273,7 @@ def test_the_answer_to_a_health_check() -> None:
         assert json.loads(body)["localEndpoints"] == count
 
 
-def test_what_waits_for_too_long_is_told() -> None:
+def test_what_waits_for_too_long_is_reported() -> None:
     now = [1000.0]
     health = Health((4,), 30.0, lambda: now[0])
     assert health.report(asks_eligible=False)[0] == 503
@@ -272,7 +298,7 @@ def test_what_waits_for_too_long_is_told() -> None:
     assert health.report(asks_eligible=False)[0] == 200
 
 
-def test_balancers_are_told_of_a_node_that_goes() -> None:
+def test_balancers_are_notified_of_a_node_that_goes() -> None:
     async def tell(world: World) -> None:
         world.fill()
         await world.proxier.start()

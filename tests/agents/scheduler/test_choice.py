@@ -26,7 +26,7 @@ def cluster_of(count: int) -> Cluster:
     return cluster
 
 
-def places(count: int, pods: int, profile: Any) -> list[int]:
+def nodes_chosen(count: int, pods: int, profile: Any) -> list[int]:
     """Return the numbers of the nodes that equal pods are placed on one after the other."""
     cluster, turn, found = cluster_of(count), Turn(), []
     for number in range(pods):
@@ -42,13 +42,13 @@ def places(count: int, pods: int, profile: Any) -> list[int]:
 
 
 def test_ties_fall_as_upstream_where_asked() -> None:
-    assert places(5, 12, HEAP) == [0, 1, 3, 4, 2, 0, 1, 3, 4, 2, 0, 1]
+    assert nodes_chosen(5, 12, HEAP) == [0, 1, 3, 4, 2, 0, 1, 3, 4, 2, 0, 1]
     wanted = [0, 100, 1, 101, 3, 103, 7, 107, 15, 115, 31, 131, 63, 163, 64, 164]
-    assert places(200, 16, HEAP) == wanted
+    assert nodes_chosen(200, 16, HEAP) == wanted
 
 
 def test_equal_nodes_take_turns() -> None:
-    assert places(5, 11, ROUND_ROBIN) == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0]
+    assert nodes_chosen(5, 11, ROUND_ROBIN) == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0]
 
 
 def test_the_root_of_a_heap_is_not_simply_the_first_of_the_best() -> None:

@@ -57,7 +57,7 @@ def test_the_configuration_says_who_leads_unless_flags_do() -> None:
             with_election(flags_of(), {"leaderElection": wrong})
 
 
-def test_every_default_can_be_read_and_is_told() -> None:
+def test_every_default_can_be_read_and_is_reported() -> None:
     told = help_text("x", "y", TABLE)
     for flag in TABLE.flags:
         default_value(flag)
@@ -119,7 +119,7 @@ def test_the_whole_configuration_is_written_and_means_the_same(tmp_path: Path) -
     arguments = ["--config", str(config), "--write-config-to", str(written), "--kubeconfig=k"]
     assert process.main(arguments) == 0
     whole = yaml.safe_load(written.read_text())
-    assert _told(read_configuration(whole)) == _told(read_configuration(given))
+    assert _comparable(read_configuration(whole)) == _comparable(read_configuration(given))
     assert whole["parallelism"] == 16
     assert whole["podMaxBackoffSeconds"] == 20
     assert whole["clientConnection"]["kubeconfig"] == "k"
@@ -148,7 +148,7 @@ def test_the_whole_configuration_is_written_and_means_the_same(tmp_path: Path) -
     }
 
 
-def _told(configuration: Configuration) -> object:
+def _comparable(configuration: Configuration) -> object:
     """Return what two configurations that mean the same have in common."""
     return [
         (
@@ -162,7 +162,7 @@ def _told(configuration: Configuration) -> object:
     ]
 
 
-def test_a_file_that_cannot_be_written_is_told(
+def test_a_file_that_cannot_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert process.main(["--write-config-to", str(tmp_path)]) == 1

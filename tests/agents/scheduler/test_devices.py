@@ -361,7 +361,7 @@ def test_a_pod_runs_where_its_devices_can_be_had() -> None:
         ({}, "3 cannot allocate all claims"),
     ],
 )
-def test_what_is_told_about_claims(change: Object, text: str) -> None:
+def test_what_is_reported_about_claims(change: Object, text: str) -> None:
     decision = decide(cluster(nodes=3), claim("c", wants(**change)))
     assert decision.node is None
     assert decision.diagnosis.message() == f"0/3 nodes are available: {text}."

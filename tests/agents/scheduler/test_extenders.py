@@ -244,7 +244,7 @@ def test_an_extender_chooses_and_refuses(tmp_path: Path) -> None:
                     await cluster.admin.delete(NODES, "", name)
                 await add_pod(cluster, "r", "1")
 
-                async def told() -> str:
+                async def message() -> str:
                     status = (await cluster.admin.get(PODS, "web", "r"))["status"]
                     return "".join(
                         each["message"]
@@ -252,7 +252,7 @@ def test_an_extender_chooses_and_refuses(tmp_path: Path) -> None:
                         if "not here" in each.get("message", "")
                     )
 
-                assert (await until(told)).startswith("0/1 nodes are available: 1 not here.")
+                assert (await until(message)).startswith("0/1 nodes are available: 1 not here.")
                 assert {"filter", "prioritize"} <= set(program.asked)
 
     asyncio.run(run())

@@ -209,7 +209,7 @@ async def condition_of(cluster: TestCluster, name: str) -> Object | None:
 
 
 @pytest.mark.slow
-def test_a_pod_whose_plugin_fails_before_the_binding_is_told_and_tried_again(
+def test_a_pod_whose_plugin_fails_before_the_binding_is_reported_and_tried_again(
     tmp_path: Path, config: Configuration
 ) -> None:
     Toy.failures.append(PluginError("no berth"))
@@ -279,13 +279,13 @@ def test_an_error_of_a_plugin_is_all_that_is_said_besides_the_reasons_of_nodes(
             volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
             await add_pod(cluster, "p", "1", volumes=volumes)
 
-            async def told() -> str | None:
+            async def message_of_pod() -> str | None:
                 condition = await condition_of(cluster, "p")
                 message = (condition or {}).get("message", "")
                 return message if "unbound immediate" in message else None
 
             # DynamicResources was never asked: VolumeBinding ended the search before it.
-            assert await until(told) == (
+            assert await until(message_of_pod) == (
                 "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
                 " not found"
             )

@@ -209,7 +209,7 @@ def test_a_change_helps_whom_it_can(
     assert may_help(plugin, event, waiting, Change(old, new)) is expected
 
 
-def test_a_place_that_is_given_up_helps_no_pod_of_higher_priority() -> None:
+def test_room_that_is_given_up_helps_no_pod_of_higher_priority() -> None:
     queue = SchedulingQueue(initial_back_off_s=0.0)
     gone = Change(asking("1"), None)
     for name, priority in (("low", 1), ("high", 9)):

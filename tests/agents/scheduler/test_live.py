@@ -104,7 +104,7 @@ def test_pods_are_bound_and_spread_over_nodes(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_pod_without_a_node_is_told_why_and_placed_once_there_is_one(tmp_path: Path) -> None:
+def test_a_pod_without_a_node_gets_a_reason_and_a_node_once_there_is_one(tmp_path: Path) -> None:
     async def run() -> None:
         async with scheduling(tmp_path) as (cluster, scheduler):
             await add_node(cluster, "small", cpu="1")
@@ -157,7 +157,7 @@ def test_a_pod_that_cannot_be_judged_does_not_keep_others_from_being_placed(
                 pod = await cluster.admin.get(PODS, "web", "plain")
                 return pod["spec"].get("nodeName")
 
-            async def told() -> str | None:
+            async def scheduler_error() -> str | None:
                 pod = await cluster.admin.get(PODS, "web", "strange")
                 for each in pod["status"].get("conditions") or ():
                     if each["reason"] == "SchedulerError":
@@ -165,7 +165,7 @@ def test_a_pod_that_cannot_be_judged_does_not_keep_others_from_being_placed(
                 return None
 
             assert await until(node) == "n"
-            assert await until(told) == "what is this?"
+            assert await until(scheduler_error) == "what is this?"
 
     asyncio.run(run())
 

@@ -77,13 +77,13 @@ def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(tmp_path: Pat
             await add_claim(cluster, "two")
             await add_pod(cluster, "late", "two")
 
-            async def told() -> str:
+            async def message() -> str:
                 found = await cluster.admin.get(PODS, "web", "late")
                 conditions = (found.get("status") or {}).get("conditions") or [{}]
                 return conditions[0].get("message", "")
 
             text = "0/3 nodes are available: 3 cannot allocate all claims."
-            assert (await until(told)).startswith(text)
+            assert (await until(message)).startswith(text)
             assert not scheduler.cluster.devices.pending
             status = {"metadata": claim["metadata"], "spec": claim["spec"]}
             await cluster.admin.update(RESOURCE_CLAIMS, status, subresource="status")

@@ -24,13 +24,13 @@ def test_decisions_are_as_recorded(world: Object) -> None:
         profile = worlds.profiles()[pod["spec"].get("schedulerName", "default-scheduler")]
         info = PodInfo(worlds.stored(pod, "pending"))
         decision = schedule(info, cluster, profile, Turn())
-        assert (pod["metadata"]["name"], _told(decision)) == (
+        assert (pod["metadata"]["name"], _decided(decision)) == (
             pod["metadata"]["name"],
-            _wanted(case["result"]),
+            _recorded(case["result"]),
         )
 
 
-def _wanted(result: Object) -> Object:
+def _recorded(result: Object) -> Object:
     wanted: Object = {
         name: result[name] for name in ("feasible", "scores", "totals") if name in result
     }
@@ -50,7 +50,7 @@ def _wanted(result: Object) -> Object:
     return wanted
 
 
-def _told(decision: Decision) -> Object:
+def _decided(decision: Decision) -> Object:
     cluster = decision.cycle.cluster
     names = [cluster.names[slot] for slot in decision.feasible.tolist()]
     told: Object = {"feasible": sorted(names), "filtered": {}, "text": "", "tried": []}

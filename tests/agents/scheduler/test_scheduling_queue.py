@@ -174,7 +174,7 @@ def test_which_changes_of_claims_help() -> None:
     assert not helps(other, None)
 
 
-def test_the_queue_counts_why_pods_come_to_which_place() -> None:
+def test_the_queue_counts_why_pods_come_to_which_queue() -> None:
     queue = gating_queue()
     queue.add(pod("a"), 10.0)
     queue.add(pod("b", schedulingGates=[{"name": "g"}]), 10.0)

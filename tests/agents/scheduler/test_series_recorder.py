@@ -72,7 +72,7 @@ def test_a_repeat_within_six_minutes_is_counted_and_keeps_the_first_note() -> No
     asyncio.run(run())
 
 
-def times_told(*moments: float, then_s: float = 4000.0) -> list[tuple[str, int, float]]:
+def recorded_counts(*moments: float, then_s: float = 4000.0) -> list[tuple[str, int, float]]:
     """Record an event at these moments; return how often it was told to have happened, and when."""
 
     async def story() -> list[tuple[str, int, float]]:
@@ -95,25 +95,25 @@ def times_told(*moments: float, then_s: float = 4000.0) -> list[tuple[str, int, 
     return in_virtual_time(story())
 
 
-def test_a_series_is_told_at_its_second_time_and_when_it_is_over() -> None:
-    assert times_told(0) == [("POST", 1, 0)]
-    assert times_told(0, 100) == [("POST", 1, 0), ("PATCH", 2, 100)]
-    told = times_told(0, 100, 200, 300)
+def test_a_series_is_reported_at_its_second_time_and_when_it_is_over() -> None:
+    assert recorded_counts(0) == [("POST", 1, 0)]
+    assert recorded_counts(0, 100) == [("POST", 1, 0), ("PATCH", 2, 100)]
+    told = recorded_counts(0, 100, 200, 300)
     assert told[:2] == [("POST", 1, 0), ("PATCH", 2, 100)]
     [(method, count, when_s)] = told[2:]
     assert (method, count) == ("PATCH", 4)
     assert 300 + 360 <= when_s <= 300 + 720
 
 
-def test_a_series_that_is_over_is_told_when_the_next_one_begins() -> None:
+def test_a_series_that_is_over_is_reported_when_the_next_one_begins() -> None:
     # Looked for every six minutes: at 360 it is not over, at 651 it is.
-    told = times_told(0, 100, 200, 290, 651)
+    told = recorded_counts(0, 100, 200, 290, 651)
     assert [(method, count) for method, count, _ in told[2:]] == [("PATCH", 4), ("POST", 1)]
     assert told[2][2] == told[3][2] == 651
 
 
-def test_a_long_series_is_told_every_half_hour() -> None:
-    told = times_told(*range(0, 6000, 60))
+def test_a_long_series_is_reported_every_half_hour() -> None:
+    told = recorded_counts(*range(0, 6000, 60))
     assert told[-1][:2] == ("PATCH", 100)
     waits = [after[2] - before[2] for before, after in pairwise(told[1:])]
     assert len(waits) == 4
@@ -159,7 +159,10 @@ def test_events_that_are_not_repeated_are_forgotten() -> None:
 
 
 def test_two_at_once_are_one_after_another() -> None:
-    assert [(method, count) for method, count, _ in times_told(0, 0)] == [("POST", 1), ("PATCH", 2)]
+    assert [(method, count) for method, count, _ in recorded_counts(0, 0)] == [
+        ("POST", 1),
+        ("PATCH", 2),
+    ]
 
 
 def test_long_notes_are_cut() -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
 from tests.apiserver.stories.clients import ClientsMissingError, clients
@@ -19,17 +20,20 @@ from tests.support.waiting import wait_for
 
 FIRST, SECOND = "one", "two"
 SERVE = """
-import http.server
+import http.server, os, socket
+has_ipv6 = os.path.exists("/proc/net/if_inet6") and open("/proc/net/if_inet6").read()
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if has_ipv6 else socket.AF_INET
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(self.client_address[0].encode())
+        self.wfile.write(self.client_address[0].removeprefix("::ffff:").encode())
         if self.path == "/long":
             self.wfile.write(b" " * 1_000_000)
     def log_message(self, *_):
         pass
-http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
+Server(("", 8000), Handler).serve_forever()
 """
 ASK = """
 import sys, urllib.request
@@ -111,6 +115,14 @@ class Several:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def range_of_pods(self) -> str:
+        """Return the ranges of the cluster's pods, as `kvstack join` learns them."""
+        text = self.kubectl(
+            *("get", "configmap", "kubeadm-config", "-n", "kube-system"),
+            *("-o", "jsonpath={.data.ClusterConfiguration}"),
+        )
+        return str(yaml.safe_load(text)["networking"]["podSubnet"])
+
     def own_node(self) -> str:
         """Return the name of the first machine's node."""
         names = self.kubectl("get", "nodes", "-o", "name").split()
@@ -139,21 +151,32 @@ class Several:
         """Wait until a server is reached from a pod, which it sees at an address."""
         wait_for(lambda: self.ask(pod, url) == seen, f"{pod} reaches {url} as {seen}", READY_S)
 
-    def routes(self, machine: str) -> str:
-        return self.network.output(machine, "ip", "route", "show", "proto", "75").strip()
+    def addresses(self, pod: str) -> list[str]:
+        """Return the addresses of a pod, one of each family that it has."""
+        found = self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.podIPs[*].ip}")
+        return found.split()
+
+    def routes(self, machine: str, family: int = 4) -> str:
+        command = ("ip", f"-{family}", "route", "show", "proto", "75")
+        return self.network.output(machine, *command).strip()
 
     def logged(self, machine: str) -> str:
         return (self.directory / f"{machine}.log").read_text()
 
 
 @contextmanager
-def several(directory: Path, *, is_routed: bool = False) -> Iterator[Several]:
-    """Make two machines; what runs on them ends."""
+def several(
+    directory: Path, *, is_routed: bool = False, families: Sequence[int] = (4,)
+) -> Iterator[Several]:
+    """Make two machines, which have addresses of some families; what runs on them ends."""
     try:
         clients("1.37")
     except ClientsMissingError as error:
         pytest.skip(f"no kubectl: {error}")
-    with machines((FIRST, SECOND), is_routed=is_routed) as network, ExitStack() as stack:
+    with (
+        machines((FIRST, SECOND), is_routed=is_routed, families=families) as network,
+        ExitStack() as stack,
+    ):
         yield Several(network, directory, stack)
 
 

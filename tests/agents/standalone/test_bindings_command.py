@@ -29,7 +29,7 @@ def test_bindings_are_made_once_and_left_alone(
         assert b"/registry/clusterrolebindings/kvstack:hollow-nodes" in made
 
 
-def test_what_it_cannot_do_is_told(
+def test_what_it_cannot_do_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bindings_command.main([f"--kubeconfig={tmp_path / 'none'}"]) == 1

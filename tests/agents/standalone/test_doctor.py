@@ -84,7 +84,7 @@ def test_a_data_directory_that_others_may_read(examined: Examined, tmp_path: Pat
     assert found["data directory"]["consequence"].endswith(f"chmod 700 {tmp_path / 'data'}")
 
 
-def test_a_data_directory_in_use_is_told_and_not_disturbed(
+def test_a_data_directory_in_use_is_reported_and_not_disturbed(
     examined: Examined, tmp_path: Path
 ) -> None:
     with embed.start(tmp_path / "data", client_urls=()):

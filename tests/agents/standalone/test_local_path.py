@@ -169,7 +169,7 @@ def test_another_node_is_chosen_again(world: World, name: str) -> None:
         ({}, {"volumeBindingMode": "Immediate"}, "WaitForFirstConsumer"),
     ],
 )
-def test_what_a_directory_cannot_be_is_told(
+def test_what_a_directory_cannot_be_is_reported(
     world: World, spec: Object, class_: Object, text: str
 ) -> None:
     found = {**storage_class(is_default=True), **class_}
@@ -247,7 +247,7 @@ def test_nothing_else_is_removed_whatever_a_volume_says(
     assert (tmp_path / "pvc").exists()
 
 
-def test_links_in_the_place_of_directories_are_not_followed(world: World, tmp_path: Path) -> None:
+def test_links_instead_of_directories_are_not_followed(world: World, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o700)
     (outside / "kept").touch()

@@ -53,7 +53,22 @@ http.server.HTTPServer(("", 8000), Handler).serve_forever()
 """
 WHO = """
 import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
+for url in sys.argv[1:]:
+    print(urllib.request.urlopen(url, timeout=5).read().decode())
+"""
+CONNECT_ALL = """
+import socket, sys
+from concurrent.futures import ThreadPoolExecutor
+limit_s = float(sys.argv[1])
+def connect(target):
+    host, _, port = target.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=limit_s)
+    except OSError as error:
+        return type(error).__name__
+    return "connected"
+with ThreadPoolExecutor(8) as threads:
+    print(*threads.map(connect, sys.argv[2:]))
 """
 FIRST = CONNECT + "\nimport time\ntime.sleep(1000)"
 
@@ -79,28 +94,29 @@ def test_policies_of_pods(tmp_path: Path) -> None:
         client = here.kubectl("get", "pod", "client", "-o", "jsonpath={.status.podIP}")
         service = here.of_service(".spec.clusterIP")
 
-        def asks(address: str, port: str = "8000") -> str:
-            return here.python("client", CONNECT, address, port)
+        def are(answer: str, *targets: str, limit_s: str = "30") -> bool:
+            """Whether a pod that connects with all of them at once gets this answer from each."""
+            answers = here.python("client", CONNECT_ALL, limit_s, *targets).split()
+            return answers == [answer] * len(targets)
 
-        def is_silent(address: str, port: str = "8000") -> bool:
-            return here.python("client", CONNECT, address, port, SILENCE_S) == SILENT
+        def are_silent(*targets: str) -> bool:
+            return are(SILENT, *targets, limit_s=SILENCE_S)
 
-        eventually(lambda: asks(service, "80") == CONNECTED)
+        at_pod, at_service = f"{web}:8000", f"{service}:80"
+        at_node = f"{here.network.gateway(NEIGHBOUR)}:10250"
+        eventually(lambda: are(CONNECTED, at_service))
         # Pods of one node see each other's addresses, through a Service as well.
-        assert here.python("client", WHO, f"http://{web}:8000/") == client
-        assert here.python("client", WHO, f"http://{service}/") == client
+        seen = here.python("client", WHO, f"http://{at_pod}/", f"http://{service}/")
+        assert seen.split() == [client, client]
 
         apply(here, "deny", policyTypes=["Ingress", "Egress"])
-        eventually(lambda: is_silent(web))
-        assert is_silent(service, "80")
-        assert here.status(f"http://{web}:8000/") == 200  # the node itself, as its probes
-        assert here.status(f"http://{service}/") == 200
-        gateway = here.network.gateway(NEIGHBOUR)
-        assert is_silent(gateway, "10250")
-
+        eventually(lambda: are_silent(at_pod))
         # What starts from now on is isolated from its first packet.
         here.kubectl("run", "late", "--image=host", "--command", "--", "python3", "-uc", FIRST,
                      web, "8000", SILENCE_S)  # fmt: skip
+        assert are_silent(at_service, at_node)
+        assert here.status(f"http://{web}:8000/") == 200  # the node itself, as its probes
+        assert here.status(f"http://{service}/") == 200
         eventually(lambda: here.output("logs", "late").strip() != "")
         assert here.output("logs", "late").strip() == SILENT
 
@@ -119,16 +135,15 @@ def test_policies_of_pods(tmp_path: Path) -> None:
             podSelector={"matchLabels": {"run": "web"}},
             ingress=[{"from": [from_client], "ports": [{"port": 8000}]}],
         )
-        assert is_silent(web)
+        assert are_silent(at_pod)
         here.kubectl("label", "pod", "client", "role=client")
-        eventually(lambda: asks(web) == CONNECTED)
-        assert asks(service, "80") == CONNECTED
-        assert asks("web", "80") == CONNECTED  # its name, too
+        eventually(lambda: are(CONNECTED, at_pod))
+        assert are(CONNECTED, at_service, "web:80")  # its name, too
         here.kubectl("label", "pod", "client", "role-")
-        eventually(lambda: is_silent(web))
+        eventually(lambda: are_silent(at_pod))
         here.kubectl("delete", "networkpolicy", "--all")
-        eventually(lambda: not is_silent(gateway, "10250"))  # nobody listens there
-        assert asks(web) == CONNECTED
+        eventually(lambda: not are_silent(at_node))  # nobody listens there
+        assert are(CONNECTED, at_pod)
         assert TABLE in tables(here.network)
     assert TABLE not in here.tables_after
 

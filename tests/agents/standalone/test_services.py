@@ -82,7 +82,7 @@ class Cluster:
         )
 
     def inside(self) -> list[str]:
-        return ["ip", "netns", "exec", self.network.namespace("")]
+        return _netns(self.network)
 
     def run(self, name: str, *command: str) -> None:
         self.kubectl("run", name, "--image=host", "--port=8000", "--command", "--", *command)
@@ -106,6 +106,16 @@ class Cluster:
         return int(done.stdout or 0)
 
 
+def _netns(network: Routed) -> list[str]:
+    """Return what a command begins with that runs on the machine of a cluster."""
+    return ["ip", "netns", "exec", network.namespace("")]
+
+
+def _network_alone(network: Routed) -> list[str]:
+    """Return the same for a command that sees the control groups, which `ip netns exec` hides."""
+    return ["nsenter", f"--net=/run/netns/{network.namespace('')}"]
+
+
 def eventually(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_S
     while not is_so():
@@ -114,10 +124,13 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def cluster(tmp_path: Path, *flags: str, path: str = "", both: bool = False) -> Iterator[Cluster]:
+def cluster(
+    tmp_path: Path, *flags: str, path: str = "", both: bool = False, has_groups: bool = False
+) -> Iterator[Cluster]:
     """Run `kvstack up` on a machine of its own, which has a neighbour.
 
-    path: of its programs; both: whether the machine has addresses of both families.
+    path: of its programs; both: whether the machine has addresses of both families; has_groups:
+    whether pods have control groups, which are those of the machine of the tests.
     """
     try:
         clients("1.37")
@@ -127,7 +140,7 @@ def cluster(tmp_path: Path, *flags: str, path: str = "", both: bool = False) -> 
     with routed((NEIGHBOUR,), both=both) as network, (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [
-                *("ip", "netns", "exec", network.namespace("")),
+                *(_network_alone(network) if has_groups else _netns(network)),
                 *(sys.executable, "-m", "kvstack", "up", f"--data-dir={directory}", *flags),
             ],
             stdout=subprocess.PIPE,

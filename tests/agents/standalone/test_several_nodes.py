@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvstack.agents.proxy.nftables import program
-from tests.agents.standalone.several import FIRST, SECOND, Several, several, stop
+from kvstack.component.net.hosts import has_ipv6
+from tests.agents.standalone.several import ASK, FIRST, SECOND, Several, several, stop
 from tests.agents.standalone.test_services import SCRIPT
 from tests.agents.standalone.test_stack import READY_S, STOP_S
 from tests.agents.support.namespaces import has_namespaces
@@ -58,6 +59,76 @@ def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
         stop(up)
         for machine in (FIRST, SECOND):
             assert "kvxlan" not in here.network.output(machine, "ip", "link")
+
+
+IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+BOTH = (4, 6)
+PODS = {BOTH: "10.7.0.0/16,fd00:7::/48", (6,): "fd00:7::/48"}
+SERVICES = {BOTH: "10.96.0.0/16,fd00:96::/112", (6,): "fd00:96::/112"}
+
+
+@IPV6
+@pytest.mark.parametrize(
+    ("machines", "pods", "is_routed"),
+    [
+        pytest.param(BOTH, BOTH, False, id="both-host-gw"),
+        pytest.param(BOTH, BOTH, True, id="both-vxlan", marks=pytest.mark.long),
+        pytest.param((6,), (6,), False, id="six-host-gw", marks=pytest.mark.long),
+        pytest.param((6,), (6,), True, id="six-vxlan"),
+        pytest.param((4,), BOTH, False, id="six-over-four", marks=pytest.mark.long),
+        pytest.param((4,), BOTH, True, id="six-over-four-vxlan", marks=pytest.mark.long),
+    ],
+)
+def test_pods_of_two_machines_by_ipv6(
+    tmp_path: Path, machines: tuple[int, ...], pods: tuple[int, ...], *, is_routed: bool
+) -> None:
+    """Machines have addresses of some families, and pods of some: of IPv6 at least."""
+    with several(tmp_path, is_routed=is_routed, families=machines) as here:
+        ranges = (f"--cluster-cidr={PODS[pods]}", f"--service-cluster-ip-range={SERVICES[pods]}")
+        up = here.start("--bind-address=::" if 6 in machines else REACHED, *ranges)
+        joined = here.join(here.join_command())
+        here.serve("web", here.own_node())
+        here.serve("other", SECOND)
+        own = {each: here.addresses(each) for each in ("web", "other")}
+        assert [":" in each for each in own["other"]] == [each == 6 for each in pods]
+
+        for client, server in (("web", "other"), ("other", "web")):
+            for seen, address in zip(own[client], own[server], strict=True):
+                here.asked(client, f"http://{in_url(address)}:8000/", seen)
+                here.asked(client, f"http://{in_url(address)}:8000/long", seen)
+            here.kubectl(
+                *("expose", "pod", server, "--port=80", "--target-port=8000"),
+                '--overrides={"spec": {"ipFamilyPolicy": "PreferDualStack"}}',
+            )
+            ips = here.kubectl("get", "service", server, "-o", "jsonpath={.spec.clusterIPs[*]}")
+            for seen, address in zip(own[client], ips.split(), strict=True):
+                here.asked(client, f"http://{in_url(address)}/", seen)
+            assert here.ask(client, f"http://{server}/") in own[client]
+        api = ("python3", "-c", SCRIPT, "https://kubernetes.default.svc/apis/apps/v1")
+        assert here.kubectl("exec", "other", "--", *api) == "200"
+        for machine, name in ((FIRST, "other"), (SECOND, "web")):  # the machines reach pods, too
+            for address in own[name]:
+                here.network.output(machine, "python3", "-c", ASK, f"http://{in_url(address)}:8000")
+
+        is_tunneled = is_routed or 6 not in machines
+        way = f"dev kvxlan{6 if 6 in machines else 1}" if is_tunneled else "via fd00:cb::"
+        assert way in here.routes(FIRST, 6)
+        assert way in here.routes(SECOND, 6)
+        here.kubectl(
+            *("drain", SECOND, "--ignore-daemonsets", "--delete-emptydir-data"),
+            *("--force", "--grace-period=1", "--timeout=60s"),
+        )
+        stop(joined)
+        here.kubectl("delete", "node", SECOND)
+        wait_for(lambda: here.routes(FIRST, 6) == "", "the route to a node that is gone", READY_S)
+        stop(up)
+        for machine in (FIRST, SECOND):
+            assert here.routes(machine, 6) == ""
+            assert "kvxlan" not in here.network.output(machine, "ip", "link")
+
+
+def in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 def _check_routes(here: Several, *, is_routed: bool) -> None:

@@ -93,7 +93,7 @@ def test_hollow_nodes_are_counted_or_named() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_told(arguments: list[str], text: str) -> None:
+def test_what_cannot_be_read_is_reported(arguments: list[str], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         split(*arguments)
 
@@ -319,7 +319,7 @@ def kubectl(file: Path, home: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     (api,) = free_ports(1)
     with up(tmp_path / "a", f"--secure-port={api}") as process:
         lines_of(process)

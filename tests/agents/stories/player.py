@@ -103,7 +103,7 @@ class Player:
 
     async def _bind(self, pod: Object) -> None:
         meta = pod["metadata"]
-        node = _wanted_node(pod) or self.placed.get(meta["name"])
+        node = _required_node(pod) or self.placed.get(meta["name"])
         if node is None:
             found = await self._api.list_all(NODES)
             names = sorted(
@@ -249,7 +249,7 @@ def _readiness(pod: Object, status: str, now: str) -> Object:
     }
 
 
-def _wanted_node(pod: Object) -> str | None:
+def _required_node(pod: Object) -> str | None:
     """Return the node that a required `metadata.name In` term names."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

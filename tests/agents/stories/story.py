@@ -140,7 +140,7 @@ class Telling:
             self._names.see(obj)
 
     async def _stage(self, number: int, stage: Object) -> list[str]:
-        failures = await self.act(stage)
+        failures = await self.do_actions(stage)
         skipped = self._skipped(number)
         patience_s = self._patience_s * (3 if stage.get("until") else 1)
         if CRON_JOBS in self._kinds:
@@ -166,15 +166,15 @@ class Telling:
 
     # Actions.
 
-    async def act(self, stage: Object) -> list[str]:
+    async def do_actions(self, stage: Object) -> list[str]:
         """Do the actions of a stage; return which were answered otherwise than recorded."""
         failures: list[str] = []
         self._player.placed = _placed(stage)
         for action in stage["actions"]:
-            failures += await self._act(action)
+            failures += await self._do(action)
         return failures
 
-    async def _act(self, action: Object) -> list[str]:
+    async def _do(self, action: Object) -> list[str]:
         if "player" in action:
             self._player.change(action["player"])
         elif "wait" in action:

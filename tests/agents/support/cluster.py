@@ -12,13 +12,14 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kvstack.agents.client.activity import Activity
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.api import Options as ApiOptions
 from kvstack.agents.client.in_process import InProcess
@@ -31,6 +32,8 @@ from kvstack.agents.reconcile.local_users import LocalUsers
 from kvstack.agents.reconcile.manager import Manager
 from kvstack.agents.reconcile.plan import Controller
 from kvstack.agents.reconcile.runner import Environment
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
+from kvstack.agents.standalone.local_agents import add_positions
 from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.assembly import ApiServer
@@ -44,6 +47,9 @@ from kvstack.component.certs.cert_files import CertFiles
 from kvstore import embed
 from tests.support.list_log import ListLog
 from tests.support.waiting import eventually as eventually
+
+if TYPE_CHECKING:
+    from kvstack.component.virtual_time.clock import LoopClock
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 _ACCOUNT_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system")
@@ -62,10 +68,13 @@ class TestCluster:
 
     __test__ = False  # not a class of tests
 
-    def __init__(self, directory: Path, *, seed: int = 1) -> None:
-        """directory: for keys and certificates."""
+    def __init__(
+        self, directory: Path, *, seed: int = 1, own_time: ClusterTime | None = None
+    ) -> None:
+        """directory: for keys and certificates; own_time: of the running loop, if it is virtual."""
         self.log = ListLog()
-        self.clock = SystemClock()
+        self.clock: SystemClock | LoopClock = SystemClock() if own_time is None else own_time.clock
+        self.time = own_time
         self._directory = directory
         self._random = random.Random(seed)
         self._member: embed.Member | None = None
@@ -76,9 +85,12 @@ class TestCluster:
     async def __aenter__(self) -> Self:
         files = CertFiles(self._directory)
         files.key("sa")
-        member = self._member = await asyncio.to_thread(embed.start)
-        store = await self._closing.enter_async_context(member.store())
-        self.server = ApiServer(store, self._options(), self.log)
+        member = await self._start_member()
+        store = self.store = await self._closing.enter_async_context(member.store())
+        clock, rng = None, None
+        if self.time is not None:
+            clock, rng = self.time.clock, random.Random(self._random.getrandbits(64))
+        self.server = ApiServer(store, self._options(), self.log, clock=clock, random=rng)
         await self.server.start()
         await self.server.ready()
         self.admin = self.api("admin", "system:masters")
@@ -98,6 +110,27 @@ class TestCluster:
         await self._closing.aclose()
         if self._member is not None:
             await asyncio.to_thread(self._member.stop)
+
+    async def _start_member(self) -> embed.Member | embed.LoopMember:
+        if self.time is not None:
+            on_loop = embed.start_on_loop(self.time.clock)
+            self._closing.callback(on_loop.stop)
+            return on_loop
+        self._member = await asyncio.to_thread(embed.start)
+        return self._member
+
+    @property
+    def agents(self) -> "TestCluster":
+        """Who acts: the controllers."""
+        return self
+
+    def activity(self) -> Activity:
+        """Return what controllers do now, and which of their watches are behind."""
+        found = Activity()
+        for manager in self._managers:
+            manager.add_activity(found)
+        add_positions(found, self.informers, self.server.registry)
+        return found
 
     def api(self, name: str, *groups: str, user_agent: str = "test") -> Api:
         """Return the API as a user."""
@@ -146,7 +179,11 @@ class TestCluster:
         directory = self._directory
         return Options(
             serving=ServingOptions(
-                bind_address="127.0.0.1", port=0, cert_dir=str(directory), is_plain=True
+                bind_address="127.0.0.1",
+                port=0 if self.time is None else 6443,
+                cert_dir=str(directory),
+                is_plain=True,
+                listens=self.time is None,
             ),
             authentication=AuthenticationOptions(
                 accounts=ServiceAccountOptions(

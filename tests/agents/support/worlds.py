@@ -115,7 +115,7 @@ class World:
             while True:
                 step = next(plan) if step is None else plan.send(outcomes)
                 actions = step.actions if isinstance(step, SlowStart) else step
-                outcomes = [self._act(action) for action in actions]
+                outcomes = [self._carry_out(action) for action in actions]
                 done += [each for each in actions if not isinstance(each, Record | Get)]
         except StopIteration as end:
             again: Again | Retry | None = end.value
@@ -129,7 +129,7 @@ class World:
                 return
         raise AssertionError(f"{key} never settles: {done}")
 
-    def _act(self, action: Action) -> Outcome:
+    def _carry_out(self, action: Action) -> Outcome:
         if isinstance(action, Record):
             self.events.append((action.type, action.reason, action.message))
             return Outcome(action)

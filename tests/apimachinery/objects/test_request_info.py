@@ -12,7 +12,7 @@ from kvstack.apimachinery.objects.request_info import (
 )
 
 
-def _told(info: RequestInfo) -> tuple[str, ...]:
+def _fields(info: RequestInfo) -> tuple[str, ...]:
     return (info.verb, info.group, info.version, info.namespace, info.resource, info.name)
 
 
@@ -63,7 +63,7 @@ def test_resources(method: str, target: str, expected: tuple[str, ...]) -> None:
     path, _, query = target.partition("?")
     info = request_info(method, path, parse_query(query))
     assert info.is_resource
-    assert _told(info) == expected
+    assert _fields(info) == expected
 
 
 @pytest.mark.parametrize("path", ["/", "", "/api", "/api/v1", "/apis/apps/v1", "/healthz/a/b"])

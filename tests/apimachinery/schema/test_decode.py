@@ -97,7 +97,7 @@ def test_creation_timestamp_is_left_out_when_zero() -> None:
     assert normalize({"metadata": {"creationTimestamp": None}}, CONFIG_MAP) == {"metadata": {}}
 
 
-def test_unknown_fields_are_dropped_and_told_with_their_paths() -> None:
+def test_unknown_fields_are_dropped_and_reported_with_their_paths() -> None:
     body: dict[str, Any] = {
         "metadata": {"bogus": 1},
         "spec": {"containers": [{"name": "a"}, {"name": "b", "x": 1, "env": [{"y": {}}]}]},
@@ -117,7 +117,7 @@ def test_unknown_fields_are_dropped_and_told_with_their_paths() -> None:
     }
 
 
-def test_only_so_many_unknown_fields_are_told() -> None:
+def test_only_so_many_unknown_fields_are_reported() -> None:
     body = {f"x{number}": 1 for number in range(UNKNOWN_MAX + 1)}
     assert len(decode(body, CONFIG_MAP).unknown) == UNKNOWN_MAX
 
@@ -153,7 +153,7 @@ def test_type_errors_read_as_those_of_go(body: object, found: str, wanted: str) 
     assert str(error.value) == f"json: cannot unmarshal {found} into Go {wanted}"
 
 
-def test_the_first_type_error_is_told_unless_reading_stops_at_another() -> None:
+def test_the_first_type_error_is_reported_unless_reading_stops_at_another() -> None:
     body: dict[str, Any] = {"spec": {"containers": [{"name": 1}], "hostNetwork": "x"}}
     with pytest.raises(DecodeError, match=r"Container\.spec\.containers\.name"):
         decode(body, POD)
@@ -166,7 +166,7 @@ def test_the_first_type_error_is_told_unless_reading_stops_at_another() -> None:
     ("text", "position"),
     [("!", 0), ("YQ=", 3), ("YWJj!", 4), ("YQ==x", 4), ("Y", 0), ("YQ", 0), ("=", 0), ("YQ=x", 2)],
 )
-def test_bad_base64_is_told_with_the_position_of_go(text: str, position: int) -> None:
+def test_bad_base64_is_reported_with_the_position_of_go(text: str, position: int) -> None:
     with pytest.raises(DecodeError, match=f"illegal base64 data at input byte {position}$"):
         decode({"data": {"a": text}}, SECRET)
 

@@ -153,7 +153,7 @@ def test_acting_as_another(target: Target, headers: list[tuple[str, str]]) -> No
     assert target.ask("GET", SECRETS, token="", headers=headers).code in {400, 403}
 
 
-def test_two_users_to_act_as(target: Target) -> None:
+def test_two_users_to_impersonate(target: Target) -> None:
     """Of two headers the first counts for the check and for what follows."""
     rule = {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}
     role = {"metadata": {"name": "as-al"}, "rules": [{**rule, "resourceNames": ["al"]}]}

@@ -46,7 +46,7 @@ def of_claim(given: dict[str, Any], after: float, *services: dict[str, Any]) -> 
     return repair_address(given, lambda _, name: by_name.get(name), SECONDS + after)
 
 
-def told(repair: Repair) -> list[str]:
+def findings_of(repair: Repair) -> list[str]:
     """Return reason and message of what was found."""
     return [f"{each.reason}: {each.message}" for each in repair.findings]
 
@@ -64,17 +64,17 @@ def test_service_that_is_right(given: dict[str, Any]) -> None:
 def test_missing_claim_is_made() -> None:
     """It is told, too."""
     repair = of_service(service("a", "10.0.0.5"), [])
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "ClusterIPNotAllocated: Cluster IP [IPv4]: 10.0.0.5 is not allocated; repairing"
     ]
     assert repair.created == [ip_address_object("10.0.0.5", "ns", "a")]
     assert repair.deleted == []
 
 
-def test_bad_addresses_are_only_told() -> None:
+def test_bad_addresses_are_only_reported() -> None:
     """The Service must be made anew."""
     repair = of_service(service("a", "x", "10.1.0.1", "fd00::"), [])
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "ClusterIPNotValid: Cluster IP <nil> is not a valid IP; please recreate Service",
         "ClusterIPOutOfRange: Cluster IP [IPv4]: 10.1.0.1 is not within any configured Service"
         " CIDR; please recreate service",
@@ -97,7 +97,7 @@ def test_claim_of_something_else_is_made_anew(parent: dict[str, str]) -> None:
     wrong = claim("10.0.0.5", "a")
     wrong["spec"]["parentRef"] = parent
     repair = of_service(service("a", "10.0.0.5"), [wrong])
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "ClusterIPNotAllocated: the ClusterIP [IPv4]: 10.0.0.5 for Service ns/a has a wrong"
         " reference; repairing"
     ]
@@ -109,7 +109,7 @@ def test_two_services_with_one_address() -> None:
     """The one that has it keeps it."""
     one, other = service("a", "10.0.0.5"), service("b", "10.0.0.5")
     repair = of_service(other, [claim("10.0.0.5", "a")], one)
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "ClusterIPAlreadyAllocated: Cluster IP [IPv4]:10.0.0.5 was assigned to multiple services;"
         " please recreate service"
     ]
@@ -120,7 +120,7 @@ def test_labels_are_put_right() -> None:
     """Without a word."""
     wrong = claim("fd00::5", "a", labels={"ipaddress.kubernetes.io/ip-family": "IPv4"})
     repair = of_service(service("a", "fd00::5"), [wrong])
-    assert told(repair) == []
+    assert findings_of(repair) == []
     assert repair.deleted == ["fd00::5"]
     assert repair.created == [ip_address_object("fd00::5", "ns", "a")]
 
@@ -140,7 +140,7 @@ def test_changed_claim_is_deleted() -> None:
     wrong = claim("10.0.0.5", "a")
     wrong["spec"]["parentRef"] = {"group": "g", "resource": "r", "name": "n"}
     repair = of_claim(wrong, 0)
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "IPAddressNotAllocated: IPAddress 10.0.0.5 appears to have been modified, not referencing"
         " a Service &ParentReference{Group:g,Resource:r,Namespace:,Name:n,}: cleaning up"
     ]
@@ -151,7 +151,7 @@ def test_claim_without_a_service_waits_a_minute() -> None:
     """Its Service may be on its way."""
     assert of_claim(claim("10.0.0.5", "a"), 20) == Repair(retry_seconds=40)
     repair = of_claim(claim("10.0.0.5", "a"), 61)
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "IPAddressNotAllocated: IPAddress: 10.0.0.5 for Service ns/a appears to have leaked:"
         " cleaning up"
     ]
@@ -163,7 +163,7 @@ def test_claim_of_a_service_with_another_address() -> None:
     other = service("a", "10.0.0.6")
     assert of_claim(claim("10.0.0.5", "a"), 2, other) == Repair(retry_seconds=5)
     repair = of_claim(claim("10.0.0.5", "a"), 6, other)
-    assert told(repair) == [
+    assert findings_of(repair) == [
         "IPAddressWrongReference: IPAddress: 10.0.0.5 for Service ns/a has a wrong reference;"
         " cleaning up"
     ]

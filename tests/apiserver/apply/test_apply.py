@@ -370,13 +370,13 @@ def test_what_was_applied_at_a_version_that_is_gone_is_kept_and_forgotten() -> N
     assert entries == [owning("me", {"f:data": {"f:b": {}}}, time=NOW)]
 
 
-def test_a_conversion_that_fails_is_told() -> None:
+def test_a_conversion_that_fails_is_reported() -> None:
     live = live_with(owning("a", {"f:data": {}}, apiVersion="broken"))
     error = refused(live, app(data={"b": "1"}), endpoint=CONVERTING)
     assert (error.code, error.message) == (500, "no webhook")
 
 
-def test_an_object_that_does_not_fit_the_version_of_a_manager_is_told() -> None:
+def test_an_object_that_does_not_fit_the_version_of_a_manager_is_reported() -> None:
     """Versions of custom resources are not converted, so what one declares another may not."""
     endpoint = Endpoint(
         APP, "v1", "App", convert=lambda obj, _version: (obj, OLD_APP), checks_versions=True

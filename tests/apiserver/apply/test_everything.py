@@ -47,7 +47,7 @@ def test_whatever_is_empty(zero: Obj, value: Any, obj: Obj) -> None:
         holder[name] = kept
 
 
-def test_items_are_told_apart_by_keys_of_every_kind() -> None:
+def test_items_are_distinguished_by_keys_of_every_kind() -> None:
     items = struct(a=STRING, b=ANY)
     one, two = list_of(items), list_of(items)
     one.list_type, one.list_keys = "map", ("a",)

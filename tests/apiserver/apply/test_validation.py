@@ -127,7 +127,7 @@ def test_what_does_not_fit(value: Any, text: str) -> None:
     assert summary(mismatches(value, ONE_OF_EACH)) == text
 
 
-def test_of_undeclared_fields_the_first_is_told_and_nothing_else_of_its_struct() -> None:
+def test_of_undeclared_fields_the_first_is_reported_and_nothing_else_of_its_struct() -> None:
     value = {"spec": {"replicas": "x", "bogus": 1, "other": 2}, "data": {"a": 1}}
     assert summary(mismatches(value, APP)) == (
         "errors:\n"

@@ -19,7 +19,7 @@ def test_a_sound_history_has_no_fault() -> None:
     assert faults_of(sound(), {"a": 3}) == []
 
 
-def test_an_unknown_outcome_may_have_taken_place_or_not() -> None:
+def test_an_unknown_outcome_may_have_happened_or_not() -> None:
     history = sound()
     history.add(Write("a", 4, 0, 4.0, 4.5))
     assert faults_of(history, {"a": 3}) == []

@@ -108,7 +108,7 @@ class Sent(NamedTuple):
     body: bytes | None
 
 
-def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """All places in a document, as paths of keys and indexes."""
     inner = (
         value.items()
@@ -117,7 +117,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if isinstance(value, list)
         else ()
     )
-    return [at, *(place for key, each in inner for place in _places(each, (*at, key)))]
+    return [at, *(place for key, each in inner for place in _paths(each, (*at, key)))]
 
 
 @st.composite
@@ -125,7 +125,7 @@ def mangled_objects(draw: st.DrawFn) -> Any:
     """An object with other values at some of its places, or with keys that are none of its own."""
     document = json.loads(json.dumps(draw(st.sampled_from(OBJECTS))))
     for _ in range(draw(st.integers(0, 3))):
-        place = draw(st.sampled_from(_places(document)))
+        place = draw(st.sampled_from(_paths(document)))
         value = draw(documents)
         if not place:
             document = value if draw(st.booleans()) else document

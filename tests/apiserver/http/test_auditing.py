@@ -7,21 +7,21 @@ from typing import Any
 from kvstack.apiserver.http.auditing import Auditing
 from kvstack.apiserver.policy.audit.policy import read_policy
 from kvstack.apiserver.policy.audit.sinks import Errors
-from tests.apiserver.policy.audit.events import Kept
+from tests.apiserver.policy.audit.events import KeptEvents
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import LoopClock, run
 
 MAPS = "/api/v1/namespaces/a/configmaps"
 MERGE = "application/merge-patch+json"
-Story = Callable[[Api, Kept], Awaitable[None]]
+Story = Callable[[Api, KeptEvents], Awaitable[None]]
 
 
-def told(story: Story, rules: str) -> None:
+def run_story(story: Story, rules: str) -> None:
     """Tell a story to a server whose audit goes by rules."""
 
     async def main() -> None:
-        kept = Kept()
+        kept = KeptEvents()
         policy = read_policy(f"apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}".encode())
         auditing = Auditing(policy, kept, Errors(Lines()), LoopClock())
         async with site(auditing=auditing) as api:
@@ -35,7 +35,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 def test_a_request_is_received_and_completed() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         answer = await api.ask("POST", MAPS, config_map("x", a="1"), audit_id="id-7")
         assert answer.header("audit-id") == "id-7"
         received, completed = kept.events
@@ -64,11 +64,11 @@ def test_a_request_is_received_and_completed() -> None:
         }
         assert "requestObject" not in completed
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
-def test_objects_are_recorded_where_that_is_wanted() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+def test_objects_are_recorded_where_the_policy_says_so() -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         made = await api.ask("POST", MAPS, config_map("x", a="1"))
         assert kept.events[-1]["requestObject"]["data"] == {"a": "1"}
         assert "managedFields" not in kept.events[-1]["requestObject"]["metadata"]
@@ -86,11 +86,11 @@ def test_objects_are_recorded_where_that_is_wanted() -> None:
         assert kept.events[-1]["responseObject"]["status"] == "Success"
         assert kept.events[-1]["responseStatus"]["details"]["name"] == "x"
 
-    told(story, "rules: [{level: RequestResponse}]\nomitStages: [RequestReceived]")
+    run_story(story, "rules: [{level: RequestResponse}]\nomitStages: [RequestReceived]")
 
 
 def test_the_level_request_has_no_answers() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         await api.ask("POST", MAPS, config_map("x", a="1"))
         (event,) = kept.events
         assert "requestObject" in event
@@ -98,11 +98,11 @@ def test_the_level_request_has_no_answers() -> None:
         await api.ask("GET", "/version")
         assert len(kept.events) == 1
 
-    told(story, "rules: [{level: Request, namespaces: [a], omitStages: [RequestReceived]}]")
+    run_story(story, "rules: [{level: Request, namespaces: [a], omitStages: [RequestReceived]}]")
 
 
 def test_refusals_are_recorded() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         await api.ask("GET", MAPS, token="alice-token")
         event = kept.events[-1]
         assert event["annotations"]["authorization.k8s.io/decision"] == "forbid"
@@ -121,21 +121,21 @@ def test_refusals_are_recorded() -> None:
             "code": 401,
         }
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
-def test_who_acts_as_somebody_else_is_recorded() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+def test_who_impersonates_somebody_is_recorded() -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         await api.ask("GET", "/version", impersonate_user="bob")
         event = kept.events[-1]
         assert event["user"]["username"] == "admin"
         assert event["impersonatedUser"]["username"] == "bob"
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
 def test_a_watch_is_recorded_when_it_starts() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         _, task = api.begin("GET", f"{MAPS}?watch=1&timeoutSeconds=5")
         await asyncio.sleep(1)
         assert [each["stage"] for each in kept.events] == ["RequestReceived", "ResponseStarted"]
@@ -145,11 +145,11 @@ def test_a_watch_is_recorded_when_it_starts() -> None:
         received, completed = kept.events[0], kept.events[-1]
         assert completed["stageTimestamp"] > received["stageTimestamp"]
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
 def test_what_has_to_be_recorded_and_cannot_is_refused() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         kept.takes = False
         answer = await api.ask("POST", MAPS, config_map("x"))
         assert answer.status == 500
@@ -157,11 +157,11 @@ def test_what_has_to_be_recorded_and_cannot_is_refused() -> None:
         kept.takes = True
         assert (await api.ask("GET", f"{MAPS}/x")).status == 404
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
 def test_an_unexpected_error_is_a_panic() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         async def broken(*_arguments: object) -> None:
             raise ValueError("broken")
 
@@ -172,21 +172,21 @@ def test_an_unexpected_error_is_a_panic() -> None:
             "APIServer panic'd: ValueError('broken')"
         )
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")
 
 
 def test_metrics_count_events() -> None:
-    async def story(api: Api, _kept: Kept) -> None:
+    async def story(api: Api, _kept: KeptEvents) -> None:
         await api.ask("GET", MAPS)
         page = (await api.ask("GET", "/metrics")).body.decode()
         assert 'apiserver_audit_level_total{level="Metadata"} 1' in page
         assert "apiserver_audit_event_total 2" in page
 
-    told(story, "rules: [{level: Metadata, namespaces: [a]}]")
+    run_story(story, "rules: [{level: Metadata, namespaces: [a]}]")
 
 
 def test_addresses_are_those_of_proxies_and_of_the_connection() -> None:
-    async def story(api: Api, kept: Kept) -> None:
+    async def story(api: Api, kept: KeptEvents) -> None:
         await api.ask(
             "GET", "/version", x_forwarded_for="192.0.2.1, bad, 2001:db8::1", x_real_ip="192.0.2.9"
         )
@@ -194,4 +194,4 @@ def test_addresses_are_those_of_proxies_and_of_the_connection() -> None:
             "192.0.2.1", "2001:db8::1", "192.0.2.9", "127.0.0.1",
         ]  # fmt: skip
 
-    told(story, "rules: [{level: Metadata}]")
+    run_story(story, "rules: [{level: Metadata}]")

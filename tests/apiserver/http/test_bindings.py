@@ -5,14 +5,14 @@ from typing import Any
 
 import orjson
 
-from tests.apiserver.support.sites import Api, Kept, site
+from tests.apiserver.support.sites import Api, KeptAnswer, site
 from tests.apiserver.support.virtual_time import run
 
 PODS = "/api/v1/namespaces/a/pods"
 GATES = [{"name": "example.com/wait"}]
 
 
-def told(story: Callable[[Api], Awaitable[None]]) -> None:
+def run_story(story: Callable[[Api], Awaitable[None]]) -> None:
     """Run a story on a site."""
 
     async def main() -> None:
@@ -31,7 +31,7 @@ async def make_pod(api: Api, **spec: Any) -> None:
     await api.world.settle()
 
 
-async def bind(api: Api, query: str = "") -> Kept:
+async def bind(api: Api, query: str = "") -> KeptAnswer:
     body = {"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "n1"}}
     return await api.ask("POST", f"{PODS}/x/binding{query}", body)
 
@@ -55,7 +55,7 @@ def test_a_pod_that_is_known_is_not_read_again() -> None:
         found = (await api.ask("GET", f"{PODS}/x")).json
         assert found["spec"]["nodeName"] == "n1"
 
-    told(story)
+    run_story(story)
 
 
 def test_nothing_is_refused_by_a_guess() -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_refused_by_a_guess() -> None:
         assert (await bind(api)).status == 201
         assert api.world.store.calls == ["get", "txn"]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_pod_that_another_server_bound_is_not_bound_again() -> None:
@@ -86,7 +86,7 @@ def test_a_pod_that_another_server_bound_is_not_bound_again() -> None:
         await api.world.settle()
         assert (await api.ask("GET", f"{PODS}/x")).json["spec"]["nodeName"] == "n2"
 
-    told(story)
+    run_story(story)
 
 
 def test_a_dry_run_is_of_what_is_stored() -> None:
@@ -98,4 +98,4 @@ def test_a_dry_run_is_of_what_is_stored() -> None:
         await change_behind(api, take)
         assert (await bind(api, "?dryRun=All")).status == 409
 
-    told(story)
+    run_story(story)

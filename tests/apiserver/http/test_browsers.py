@@ -54,7 +54,7 @@ def test_a_browser_that_asks_first_is_answered_at_once() -> None:
     tell(story)
 
 
-def test_tls_alone_is_to_be_spoken() -> None:
+def test_only_tls_is_allowed() -> None:
     async def story(api: Api) -> None:
         assert not (await api.ask("GET", "/version")).header("strict-transport-security")
         api.site.api.browsers = RULES

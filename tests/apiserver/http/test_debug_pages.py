@@ -18,7 +18,7 @@ MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
 PAGES = [*debug_pages.PATHS, "/at"]
 
 
-def told(story: Callable[[Api], Awaitable[None]]) -> None:
+def run_story(story: Callable[[Api], Awaitable[None]]) -> None:
     async def main() -> None:
         async with site() as api:
             await story(api)
@@ -40,10 +40,10 @@ def test_the_pages_are_for_whom_rbac_lets_and_are_not_listed(path: str) -> None:
         assert (await api.ask("POST", path)).status == 405
         assert path not in (await api.ask("GET", "/")).json["paths"]
 
-    told(story)
+    run_story(story)
 
 
-def test_a_slow_request_is_told_by_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_request_is_reported_by_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(api: Api) -> None:
         create = api.world.registry.writes.create
 
@@ -64,7 +64,7 @@ def test_a_slow_request_is_told_by_its_stages(monkeypatch: pytest.MonkeyPatch) -
         assert slow["stagesMs"][stages.STORE] == pytest.approx(2000, abs=50)
         assert sum(slow["stagesMs"].values()) == pytest.approx(slow["tookMs"], abs=1)
 
-    told(story)
+    run_story(story)
 
 
 def test_slow_requests_are_bounded_in_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_slow_requests_are_bounded_in_number_and_size(monkeypatch: pytest.Monkey
         assert len(found["requests"][0]["path"]) == PATH_CHARACTERS_MAX
         assert next(iter(found["requests"][0]["stagesMs"])) == stages.READING
 
-    told(story)
+    run_story(story)
 
 
 def test_stages_inside_others_count_once() -> None:
@@ -118,7 +118,7 @@ def test_stages_inside_others_count_once() -> None:
     assert stages.split(7 * SECOND_NS, spent)[stages.PROCESSING] == 2 * SECOND_NS
 
 
-def test_watches_are_told_by_resource_and_who_does_not_read() -> None:
+def test_watches_are_reported_by_resource_and_who_does_not_read() -> None:
     async def story(api: Api) -> None:
         unread, first = api.begin("GET", f"{MAPS}?watch=1", is_unread=True)
         _, second = api.begin("GET", f"{MAPS}?watch=1")
@@ -140,10 +140,10 @@ def test_watches_are_told_by_resource_and_who_does_not_read() -> None:
             each.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
 
-    told(story)
+    run_story(story)
 
 
-def test_what_is_being_deleted_is_told_with_what_it_waits_for() -> None:
+def test_what_is_being_deleted_is_reported_with_what_it_waits_for() -> None:
     async def story(api: Api) -> None:
         held = {"name": "held", "finalizers": ["example.com/a", "example.com/b"]}
         text = {"data": {"deletionTimestamp": "no"}}  # which is none
@@ -163,10 +163,10 @@ def test_what_is_being_deleted_is_told_with_what_it_waits_for() -> None:
         assert ending["finalizers"] == held["finalizers"]
         assert ending["deletionTimestamp"].endswith("Z")
 
-    told(story)
+    run_story(story)
 
 
-def test_revisions_are_told_by_time() -> None:
+def test_revisions_are_reported_by_time() -> None:
     async def story(api: Api) -> None:
         await asyncio.sleep(5)
         before = (await page(api, "/at"))["now"]
@@ -186,4 +186,4 @@ def test_revisions_are_told_by_time() -> None:
         assert wrong.status == 400
         assert '"yesterday"' in wrong.json["message"]
 
-    told(story)
+    run_story(story)

@@ -14,7 +14,7 @@ PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
 
 
-def told(story: Callable[[Api], Awaitable[None]]) -> None:
+def run_story(story: Callable[[Api], Awaitable[None]]) -> None:
     """Tell a story to an API of its own."""
 
     async def main() -> None:
@@ -44,7 +44,7 @@ def test_an_empty_list_is_not_the_same_as_none() -> None:
         assert refused.status == 422
         assert refused.json["details"]["causes"][0]["field"] == "spec.behavior.scaleUp.policies"
 
-    told(story)
+    run_story(story)
 
 
 def test_what_is_empty_is_neither_stored_nor_owned() -> None:
@@ -63,7 +63,7 @@ def test_what_is_empty_is_neither_stored_nor_owned() -> None:
         )
         assert patched.body == made.body
 
-    told(story)
+    run_story(story)
 
 
 def test_names_of_finalizers_are_checked_again_on_update() -> None:
@@ -75,7 +75,7 @@ def test_names_of_finalizers_are_checked_again_on_update() -> None:
         refused = await api.ask("PUT", f"{MAPS}/x", made)
         assert refused.json["details"]["causes"][0]["field"] == "metadata.finalizers[0]"
 
-    told(story)
+    run_story(story)
 
 
 def test_a_time_that_is_a_default_is_the_writers() -> None:
@@ -92,7 +92,7 @@ def test_a_time_that_is_a_default_is_the_writers() -> None:
         (entry,) = made.json["metadata"]["managedFields"]
         assert "f:timeAdded" in entry["fieldsV1"]["f:spec"]["f:taint"]
 
-    told(story)
+    run_story(story)
 
 
 def test_who_wrote_an_event_through_another_group_owns_nothing() -> None:
@@ -108,7 +108,7 @@ def test_who_wrote_an_event_through_another_group_owns_nothing() -> None:
         versions = [each["apiVersion"] for each in patched["metadata"]["managedFields"]]
         assert versions == ["events.k8s.io/v1"]
 
-    told(story)
+    run_story(story)
 
 
 def daemon_set() -> dict[str, object]:
@@ -136,7 +136,7 @@ def test_an_annotation_that_stands_for_a_field_is_in_whole_objects_alone() -> No
         assert "annotations" not in partial["metadata"]
         assert (await api.ask("GET", f"{SETS}/x")).json == made
 
-    told(story)
+    run_story(story)
 
 
 def test_rows_of_pods_that_have_ended_say_so() -> None:
@@ -160,7 +160,7 @@ def test_rows_of_pods_that_have_ended_say_so() -> None:
         }
         assert [row.get("conditions") for row in rows] == [[condition], None]
 
-    told(story)
+    run_story(story)
 
 
 def test_the_status_of_a_definition_is_no_table() -> None:
@@ -171,7 +171,7 @@ def test_the_status_of_a_definition_is_no_table() -> None:
         refused = await api.ask("GET", path, accept=TABLE)
         assert (refused.status, refused.json["reason"]) == (406, "NotAcceptable")
 
-    told(story)
+    run_story(story)
 
 
 def test_what_can_only_be_made_has_no_path_for_all_namespaces() -> None:
@@ -181,7 +181,7 @@ def test_what_can_only_be_made_has_no_path_for_all_namespaces() -> None:
         assert (await api.ask("GET", "/api/v1/bindings")).status == 404
         assert (await api.ask("POST", "/api/v1/pods", {})).status == 405
 
-    told(story)
+    run_story(story)
 
 
 def test_a_strategic_merge_writes_raw_content_anew() -> None:
@@ -197,4 +197,4 @@ def test_a_strategic_merge_writes_raw_content_anew() -> None:
             patched = await api.ask("PATCH", f"{path}/{name}", labels, content_type=strategic)
             assert patched.status == code
 
-    told(story)
+    run_story(story)

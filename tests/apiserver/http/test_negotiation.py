@@ -78,7 +78,7 @@ def test_any_header(accept: str) -> None:
             negotiate(accept, offer)
 
 
-def test_warnings_are_told_once_and_cut_if_they_are_many() -> None:
+def test_warnings_are_reported_once_and_cut_if_they_are_many() -> None:
     """All of them to 256 characters where they would be more than 4096."""
     assert warning_headers(['say "a"', 'say "a"', "b\nc"]) == [("Warning", '299 - "say \\"a\\""')]
     many = warning_headers([f"{number:03}{'x' * 500}" for number in range(20)])

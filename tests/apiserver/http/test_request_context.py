@@ -34,7 +34,7 @@ def test_a_request_is_nobody_s_until_its_user_is_known() -> None:
     assert [each.reply.code for each in noting.contexts] == [401, 200]
 
 
-def test_whom_a_user_acts_as_is_the_user_of_the_request() -> None:
+def test_whom_a_user_impersonates_is_the_user_of_the_request() -> None:
     noting = Noting()
 
     async def story() -> None:

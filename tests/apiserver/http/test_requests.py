@@ -22,7 +22,7 @@ MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 
-def told(story: Callable[[Api], Awaitable[None]], **options: object) -> None:
+def run_story(story: Callable[[Api], Awaitable[None]], **options: object) -> None:
     """Tell a story to an API of its own."""
 
     async def main() -> None:
@@ -65,7 +65,7 @@ def test_an_object_from_its_beginning_to_its_end() -> None:
         assert gone.json["details"]["uid"] == made.json["metadata"]["uid"]
         assert (await api.ask("GET", f"{MAPS}/x")).status == 404
 
-    told(story)
+    run_story(story)
 
 
 def test_a_dry_run_stores_nothing() -> None:
@@ -78,7 +78,7 @@ def test_a_dry_run_stores_nothing() -> None:
         assert "resourceVersion" not in made.json["metadata"]
         assert api.world.store.revision == revision
 
-    told(story)
+    run_story(story)
 
 
 class Suffixes(Random):
@@ -101,7 +101,7 @@ def test_generated_names_are_tried_again() -> None:
         names = [(await api.ask("POST", MAPS, body)).json["metadata"]["name"] for _ in range(2)]
         assert names == ["x-kbbbb", "x-lbbbb"]
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_refusals(method: str, target: str, token: str, status: int) -> None:
     async def story(api: Api) -> None:
         assert (await api.ask(method, target, token=token)).status == status
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_defaults_cannot_read(method: str, content_type: str, status: int) 
         assert answer.status == status
         assert 'strconv.ParseInt: parsing "x": invalid syntax' in answer.json["message"]
 
-    told(story)
+    run_story(story)
 
 
 def test_what_cannot_be_read_can_be_deleted() -> None:
@@ -177,7 +177,7 @@ def test_what_cannot_be_read_can_be_deleted() -> None:
         assert (gone.status, gone.json["status"]) == (200, "Success")
         assert (await api.ask("GET", MAPS)).json["items"] == []
 
-    told(story)
+    run_story(story)
 
 
 def test_warnings_and_what_all_answers_have() -> None:
@@ -194,7 +194,7 @@ def test_warnings_and_what_all_answers_have() -> None:
         strict = await api.ask("POST", f"{MAPS}?fieldValidation=Strict", body)
         assert strict.status == 400
 
-    told(story)
+    run_story(story)
 
 
 def test_representations() -> None:
@@ -220,7 +220,7 @@ def test_representations() -> None:
         assert orjson.loads(pretty.body)["data"] == {"a": "1"}
         assert b'\n  "kind"' in pretty.body
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_errors_and_discovery_are_indented_if_that_is_asked(target: str, code: i
         yaml = await api.ask("GET", f"{target}?pretty=1", accept="application/yaml")
         assert not yaml.body.startswith(b"{")
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_what_can_only_be_created_is_no_table(target: str) -> None:
         assert answer.json["reason"] == "NotAcceptable"
         assert answer.json["message"].startswith("only the following media types are accepted: ")
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_paths_and_methods_that_upstream_does_not_route(
         if code == 404:
             assert answer.body == b"404 page not found\n"
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 500, 1_000, 1 << 20])
@@ -331,7 +331,7 @@ def test_lists_are_joined_whatever_the_pieces(
         assert page["metadata"]["remainingItemCount"] == 1
         assert (await api.ask("GET", f"{MAPS}/x")).body == single
 
-    told(story)
+    run_story(story)
 
 
 def test_large_answers_are_compressed() -> None:
@@ -345,7 +345,7 @@ def test_large_answers_are_compressed() -> None:
         assert packed.header("content-encoding") == "gzip"
         assert len(packed.body) < len(plain.body) // 10
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_store_that_fails(error: Exception, reason: str | None, *, is_repeated
         api.world.store.failing = None
         assert (await api.ask("POST", MAPS, config_map("y"))).status == 201
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_that_stalls_ends_requests_after_their_time() -> None:
@@ -388,7 +388,7 @@ def test_a_store_that_stalls_ends_requests_after_their_time() -> None:
         await asyncio.sleep(4)
         assert (kept.status, kept.json["reason"]) == (504, "Timeout")
 
-    told(story)
+    run_story(story)
 
 
 def test_a_write_that_takes_too_long() -> None:
@@ -411,7 +411,7 @@ def test_a_write_that_takes_too_long() -> None:
             " exceeded",
         )
 
-    told(story)
+    run_story(story)
 
 
 def test_too_many_requests() -> None:
@@ -428,7 +428,7 @@ def test_too_many_requests() -> None:
             await task
         assert (await api.ask("GET", "/version", token="alice-token")).status == 200
 
-    told(story, reads_max=2)
+    run_story(story, reads_max=2)
 
 
 def test_the_past() -> None:
@@ -464,7 +464,7 @@ def test_the_past() -> None:
         api.world.config_maps.window.since = api.world.store.revision
         assert (await api.ask("GET", f"/at/{version}{MAPS}")).status == 410
 
-    told(story, settings=Settings())
+    run_story(story, settings=Settings())
 
 
 def test_metrics() -> None:
@@ -492,7 +492,7 @@ def test_metrics() -> None:
         ):
             assert line in text, line
 
-    told(story)
+    run_story(story)
 
 
 def test_a_list_that_is_asked_for_again_is_the_same_to_the_byte() -> None:
@@ -524,7 +524,7 @@ def test_a_list_that_is_asked_for_again_is_the_same_to_the_byte() -> None:
         table = await api.ask("GET", MAPS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
         assert len(table.json["rows"]) == 1
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe", "startupProbe"])
@@ -550,4 +550,4 @@ def test_a_grpc_probe_without_a_service_has_an_empty_one(
         (found,) = made.json["spec"]["template"]["spec"]["containers"]
         assert found[probe]["grpc"] == {"port": 9090, "service": ""}
 
-    told(story)
+    run_story(story)

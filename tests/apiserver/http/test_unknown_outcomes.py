@@ -7,25 +7,25 @@ import pytest
 from kvstore.client.errors import OutcomeUnknownError
 from kvstore.client.values import Compare, Op, TxnResult
 from tests.apiserver.support.memory_store import MemoryStore
-from tests.apiserver.support.sites import Api, Kept, site
+from tests.apiserver.support.sites import Api, KeptAnswer, site
 from tests.apiserver.support.virtual_time import run
 
 MAPS = "/api/v1/namespaces/a/configmaps"
-Ask = Callable[[Api, dict[str, object]], Awaitable[Kept]]
+Ask = Callable[[Api, dict[str, object]], Awaitable[KeptAnswer]]
 
 
-async def _put(api: Api, seen: dict[str, object]) -> Kept:
+async def _put(api: Api, seen: dict[str, object]) -> KeptAnswer:
     return await api.ask("PUT", f"{MAPS}/x", {**seen, "data": {"a": "2"}})
 
 
-async def _patch(api: Api, seen: dict[str, object]) -> Kept:
+async def _patch(api: Api, seen: dict[str, object]) -> KeptAnswer:
     operation = {"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/again"}
     return await api.ask(
         "PATCH", f"{MAPS}/x", [operation], content_type="application/json-patch+json"
     )
 
 
-async def _delete(api: Api, seen: dict[str, object]) -> Kept:
+async def _delete(api: Api, seen: dict[str, object]) -> KeptAnswer:
     return await api.ask("DELETE", f"{MAPS}/x")
 
 

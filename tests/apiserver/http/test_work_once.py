@@ -103,7 +103,7 @@ def test_a_body_is_parsed_once_and_has_its_defaults_once(
 
 
 @pytest.mark.parametrize("validation", ["Strict", "Warn", "Ignore"])
-def test_keys_that_stand_twice_are_told_though_the_body_is_parsed_once(
+def test_keys_that_stand_twice_are_reported_though_the_body_is_parsed_once(
     monkeypatch: pytest.MonkeyPatch, validation: str
 ) -> None:
     body = manifest("configmaps", "one").replace(b"{a: b}", b"{a: b, a: c}")

@@ -90,13 +90,13 @@ def change_refusals(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> l
     return [str(each) for each in strategy.validate_update(new, old, context_of(**members))]
 
 
-def told(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
+def warnings_of(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
     """Return the warnings of making an object."""
     new = made(strategy, obj, **members)
     return strategy.warnings(new, context_of(**members))
 
 
-def told_of_change(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> list[str]:
+def warnings_of_change(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> list[str]:
     """Return the warnings of putting `new` in the place of `old`."""
     new = changed(strategy, new, old, **members)
     return strategy.update_warnings(new, old, context_of(**members))

@@ -143,14 +143,14 @@ Admit = Callable[[Obj, Obj | None], None]
 """(new, stored or None): change the new object as plugins do that are on by default."""
 Act = Callable[[Request], Reply | None]
 """Answers a request; None: it is set aside."""
-Acts = Mapping[tuple[str, str, str], Act]
+Operations = Mapping[tuple[str, str, str], Act]
 """By group, resource and subresource."""
 
 
 class Replay:
     """The steps of one scenario, one after the other."""
 
-    def __init__(self, acts: Acts | None = None) -> None:
+    def __init__(self, acts: Operations | None = None) -> None:
         """Know no objects; `acts` answer what is no plain write of an object or of a part of it."""
         self._stored: dict[Key, Obj] = {}
         self._changed: set[Key] = set()
@@ -224,7 +224,9 @@ class Replay:
         self._stored[target._replace(name=name).key] = stored
 
 
-def replay_all(names: Iterable[str], acts: Acts | None = None) -> tuple[Counter[str], list[str]]:
+def replay_all(
+    names: Iterable[str], acts: Operations | None = None
+) -> tuple[Counter[str], list[str]]:
     """Return how often each outcome came, and the differences, each with its scenario."""
     counts: Counter[str] = Counter()
     differences: list[str] = []

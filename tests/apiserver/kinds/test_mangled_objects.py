@@ -15,7 +15,7 @@ from kvstack.apiserver.kinds.strategy import Obj, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
 from tests.apiserver.kinds.hooks import SECONDS, context_of
 from tests.apiserver.kinds.replay import recorded, target_of
-from tests.apiserver.kinds.service_acts import pools_of
+from tests.apiserver.kinds.service_operations import pools_of
 
 FAMILIES: Final = (
     "defaults-core",

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.apiserver.kinds.replay import ASIDE, DIFFERENT, EQUAL, replay_all
-from tests.apiserver.kinds.service_acts import SERVICE_ACTS
+from tests.apiserver.kinds.service_operations import SERVICE_OPERATIONS
 
 EQUAL_COUNTS: Final = {
     "defaults-core": 623,
@@ -29,7 +29,7 @@ EQUAL_COUNTS: Final = {
 @pytest.mark.parametrize("name", EQUAL_COUNTS)
 def test_recorded_writes(name: str) -> None:
     """Status, message, causes, objects and warnings are those that were recorded."""
-    counts, differences = replay_all([name], SERVICE_ACTS)
+    counts, differences = replay_all([name], SERVICE_OPERATIONS)
     assert differences == []
     assert counts[DIFFERENT] == 0
     assert counts[EQUAL] == EQUAL_COUNTS[name]

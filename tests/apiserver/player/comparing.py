@@ -64,7 +64,7 @@ class Absent:
 ABSENT = Absent()
 
 
-class Found(NamedTuple):
+class FieldDifference(NamedTuple):
     """One difference: a JSON pointer below the answer, or `status`."""
 
     place: str
@@ -82,7 +82,7 @@ class Comparison:
         self._mask = mask
         self._shortened = shortened
         self.news = News()
-        self.found: list[Found] = []
+        self.found: list[FieldDifference] = []
 
     # whole answers
 
@@ -296,7 +296,7 @@ class Comparison:
         return ports and not self._learned.is_given(str(recorded))
 
     def _differ(self, place: str, recorded: Any, got: Any) -> None:
-        self.found.append(Found(place, recorded, got))
+        self.found.append(FieldDifference(place, recorded, got))
 
 
 def is_near_now_s(seconds: int) -> bool:

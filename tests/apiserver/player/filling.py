@@ -2,7 +2,7 @@
 
 A step says in `uses` where a value of its request came from: [{value, step, at}], `at` a JSON
 pointer into the answer of an earlier step. Beyond that, everything learned is put in, as whole
-words; a resourceVersion only where it is one. Times are put in before that (told_times.py): a
+words; a resourceVersion only where it is one. Times are put in before that (object_times.py): a
 recorded one may stand for several own ones.
 """
 

@@ -26,14 +26,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.apiserver.player.comparing import ABSENT, Comparison, Found
+from tests.apiserver.player.comparing import ABSENT, Comparison, FieldDifference
 from tests.apiserver.player.documents import is_plain_bookmark, packed
 from tests.apiserver.player.filling import Filler
 from tests.apiserver.player.learned import Learned
+from tests.apiserver.player.object_times import ObjectTimes
 from tests.apiserver.player.streams import WatchStream
 from tests.apiserver.player.target import ADMIN_TOKEN, Target
 from tests.apiserver.player.tokens import claims_of
-from tests.apiserver.player.told_times import ToldTimes
 from tests.apiserver.support.hook_server import HookServer
 
 Scenario = dict[str, Any]
@@ -51,7 +51,7 @@ class Difference(NamedTuple):
     """One difference within a scenario."""
 
     step: int
-    found: Found
+    found: FieldDifference
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
@@ -96,7 +96,7 @@ class _Play:
         self._hooks = hooks
         self._target = target
         self._learned = Learned()
-        self._times = ToldTimes()
+        self._times = ObjectTimes()
         self._answers: list[dict[str, Any]] = []
         self._watches: list[tuple[int, WatchStream, Step]] = []
         self._differences: list[Difference] = []

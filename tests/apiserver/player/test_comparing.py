@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.player.comparing import Comparison, Found
+from tests.apiserver.player.comparing import Comparison, FieldDifference
 from tests.apiserver.player.filling import Filler
 from tests.apiserver.player.learned import Learned
 from tests.apiserver.player.values import split
@@ -27,7 +27,7 @@ def answer(document: Any, status: int = 200, **headers: str) -> dict[str, Any]:
 
 def compared(
     recorded: dict[str, Any], got: dict[str, Any], learned: Learned | None = None
-) -> list[Found]:
+) -> list[FieldDifference]:
     learned = learned or Learned()
     comparison = Comparison(learned, lambda text: text)
     comparison.answers(recorded, got)
@@ -35,7 +35,7 @@ def compared(
     return comparison.found
 
 
-def places(recorded: Any, got: Any, learned: Learned | None = None) -> list[str]:
+def paths(recorded: Any, got: Any, learned: Learned | None = None) -> list[str]:
     return [found.place for found in compared(answer(recorded), answer(got), learned)]
 
 
@@ -59,7 +59,7 @@ def test_a_text_is_split_into_its_form_and_what_is_volatile() -> None:
     ],
 )
 def test_what_cannot_be_the_same_twice_is_forgiven(recorded: Any, got: Any) -> None:
-    assert places(recorded, got) == []
+    assert paths(recorded, got) == []
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_what_cannot_be_the_same_twice_is_forgiven(recorded: Any, got: Any) -> N
         ({"resourceVersion": "12"}, {"resourceVersion": ""}, "json/resourceVersion"),
     ],
 )
-def test_anything_else_is_told(recorded: Any, got: Any, place: str) -> None:
-    assert place in places(recorded, got)
+def test_anything_else_is_reported(recorded: Any, got: Any, place: str) -> None:
+    assert place in paths(recorded, got)
 
 
 def test_status_and_headers_are_compared() -> None:
@@ -95,24 +95,24 @@ def test_status_and_headers_are_compared() -> None:
 
 def test_one_recorded_value_stands_for_one_of_this_server_throughout() -> None:
     learned = Learned()
-    assert places({"uid": UID}, {"uid": OTHER_UID}, learned) == []
-    assert places({"uid": UID}, {"uid": UID.replace("0f6c", "ffff")}, learned) == ["json/uid"]
+    assert paths({"uid": UID}, {"uid": OTHER_UID}, learned) == []
+    assert paths({"uid": UID}, {"uid": UID.replace("0f6c", "ffff")}, learned) == ["json/uid"]
     two = {"a": "10.0.1.1", "b": "10.0.1.2"}
-    assert places(two, {"a": "10.0.9.9", "b": "10.0.9.9"}, learned) == ["json/b"]
+    assert paths(two, {"a": "10.0.9.9", "b": "10.0.9.9"}, learned) == ["json/b"]
 
 
 def test_a_value_that_a_request_chose_must_come_back() -> None:
     learned = Learned()
     learned.look_at_request({"json": {"spec": {"clusterIP": "10.0.3.4", "at": TIME}}})
-    assert places({"clusterIP": "10.0.3.4"}, {"clusterIP": "10.0.3.5"}, learned) != []
-    assert places({"at": TIME}, {"at": now()}, learned) != []
+    assert paths({"clusterIP": "10.0.3.4"}, {"clusterIP": "10.0.3.5"}, learned) != []
+    assert paths({"at": TIME}, {"at": now()}, learned) != []
 
 
 def test_generated_names_have_their_prefix() -> None:
     learned = Learned()
     learned.look_at_request({"json": {"metadata": {"generateName": "web-"}}})
-    assert places({"name": "web-x7z9k"}, {"name": "web-b2c4d"}, learned) == []
-    assert places({"name": "web-x7z9k"}, {"name": "web-other"}, learned) == ["json/name"]
+    assert paths({"name": "web-x7z9k"}, {"name": "web-b2c4d"}, learned) == []
+    assert paths({"name": "web-x7z9k"}, {"name": "web-other"}, learned) == ["json/name"]
     filled = Filler(learned, [], []).json({"name": "web-x7z9k", "other": "web-x7z9kk"})
     assert filled == {"name": "web-b2c4d", "other": "web-x7z9kk"}
 
@@ -131,8 +131,8 @@ def test_updates_of_one_manager_are_one_and_others_are_not() -> None:
 
     split_up = [entry("a", {"f:x": {}}), entry("a", {"f:y": {}})]
     joined = [entry("a", {"f:x": {}, "f:y": {}})]
-    assert places({"managedFields": split_up}, {"managedFields": joined}) == []
-    assert places({"managedFields": split_up}, {"managedFields": split_up[:1]}) != []
+    assert paths({"managedFields": split_up}, {"managedFields": joined}) == []
+    assert paths({"managedFields": split_up}, {"managedFields": split_up[:1]}) != []
 
 
 def test_managed_fields_are_joined_in_yaml_too() -> None:
@@ -175,13 +175,13 @@ def test_managed_fields_are_joined_in_protobuf_too() -> None:
     assert compared(message("x"), message("x", name=b"b")) != []
 
 
-def test_a_page_goes_on_at_the_same_place() -> None:
+def test_a_page_goes_on_at_the_same_position() -> None:
     def token(revision: int, start: str) -> dict[str, str]:
         content = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
         return {"continue": base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")}
 
-    assert places(token(5, "b\0"), token(77, "b\0")) == []
-    assert places(token(5, "b\0"), token(77, "c\0")) == ["json/continue/start"]
+    assert paths(token(5, "b\0"), token(77, "b\0")) == []
+    assert paths(token(5, "b\0"), token(77, "c\0")) == ["json/continue/start"]
 
 
 def test_messages_of_protobuf_are_compared_by_field() -> None:

@@ -16,7 +16,7 @@ def page(*families: object) -> list[str]:
     return [each for each in text.splitlines() if not each.startswith("#")]
 
 
-def test_users_are_told_by_kind() -> None:
+def test_users_are_counted_by_kind() -> None:
     metrics = PolicyMetrics()
     for name in ("admin", "bob", "al", "a@b", "system:serviceaccount:x:y"):
         metrics.authenticated(name)

@@ -36,7 +36,7 @@ def test_what_was_written_is_read(revision: int, key: str) -> None:
     assert decode(encode(revision, key)) == Position(revision, key)
 
 
-def told(token: str) -> Position | None:
+def position_of(token: str) -> Position | None:
     """Return the position of a token; None: it was refused."""
     try:
         return decode(token)
@@ -46,13 +46,13 @@ def told(token: str) -> Position | None:
 
 @given(st.text(max_size=60) | st.text(alphabet="eyJ2IjoibWV0YS5r", max_size=60))
 def test_any_text_is_a_token_or_refused(token: str) -> None:
-    told(token)
+    position_of(token)
 
 
 @given(MEMBERS | JSON)
 def test_any_content_is_a_position_or_refused(content: Any) -> None:
     token = urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
-    found = told(token)
+    found = position_of(token)
     if found is not None:
         assert isinstance(found.revision, int)
         assert isinstance(found.start, str)
@@ -61,4 +61,4 @@ def test_any_content_is_a_position_or_refused(content: Any) -> None:
 
 @pytest.mark.parametrize("depth", [100, 100_000])
 def test_deep_content_is_refused(depth: int) -> None:
-    assert told(urlsafe_b64encode(b"[" * depth).decode().rstrip("=")) is None
+    assert position_of(urlsafe_b64encode(b"[" * depth).decode().rstrip("=")) is None

@@ -12,7 +12,7 @@ from kvstack.apiserver.registry.list_cache import (
 )
 from kvstack.apiserver.registry.reads import ListOptions, Page
 from kvstack.apiserver.registry.record import Record
-from tests.apiserver.registry.test_reads import ALL, IN_A, listed, names, told
+from tests.apiserver.registry.test_reads import ALL, IN_A, listed, names, run_story
 from tests.apiserver.support.registries import World
 
 
@@ -41,7 +41,7 @@ def test_what_is_asked_for_twice_is_kept_until_something_changes() -> None:
         assert kept(list_cache, place, found) is None, "nobody has asked for what is there now"
         assert kept(list_cache, place, found) is not None
 
-    told(story)
+    run_story(story)
 
 
 def test_lists_that_changed_are_dropped_when_nobody_asks_for_them() -> None:
@@ -57,7 +57,7 @@ def test_lists_that_changed_are_dropped_when_nobody_asks_for_them() -> None:
         list_cache.forget_changed()
         assert not len(list_cache)
 
-    told(story)
+    run_story(story)
 
 
 def test_they_are_few_and_small() -> None:
@@ -84,7 +84,7 @@ def test_they_are_few_and_small() -> None:
         kept(list_cache, ListRange(world.config_maps, "d", None, 1), records("a/x"))
         assert kept(list_cache, ListRange(world.config_maps, "c", None, 1), records("a/x")) is None
 
-    told(story)
+    run_story(story)
 
 
 def test_lists_are_what_they_were_without() -> None:
@@ -117,7 +117,7 @@ def test_lists_are_what_they_were_without() -> None:
             return Page(found, page.revision)
         return Page(found[:limit], page.revision, page.continue_token, len(found) - limit)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_past_is_not_what_is_kept() -> None:
@@ -131,4 +131,4 @@ def test_the_past_is_not_what_is_kept() -> None:
         assert names(past) == ["a/x"]
         assert past.cached is None
 
-    told(story)
+    run_story(story)

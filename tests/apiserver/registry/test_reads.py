@@ -20,7 +20,7 @@ ALL = Selection()
 IN_A = Selection("a/")
 
 
-def told(story: Callable[[World], Awaitable[None]]) -> None:
+def run_story(story: Callable[[World], Awaitable[None]]) -> None:
     """Run a story in a world of its own."""
 
     async def main() -> None:
@@ -59,7 +59,7 @@ def test_a_read_of_the_present_sees_what_was_just_written() -> None:
         page = await listed(world)
         assert (names(page), page.revision) == (["a/x"], made.revision)
 
-    told(story)
+    run_story(story)
 
 
 def test_any_state_is_answered_without_the_store() -> None:
@@ -76,7 +76,7 @@ def test_any_state_is_answered_without_the_store() -> None:
         assert await world.registry.reads.get(world.config_maps, "a/x", 0) is not None
         assert len(world.store.calls) == before
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_combinations(options: dict[str, Any], keys: list[str], revision: int) -
         page = await listed(world, **options)
         assert (names(page), page.revision) == (keys, revision)
 
-    told(story)
+    run_story(story)
 
 
 def test_pages_are_of_the_state_of_the_first() -> None:
@@ -124,7 +124,7 @@ def test_pages_are_of_the_state_of_the_first() -> None:
         assert (second.revision, third.revision) == (first.revision, first.revision)
         assert (third.continue_token, third.remaining) == ("", None)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_token_of_the_present_goes_on_with_what_is_there() -> None:
@@ -138,7 +138,7 @@ def test_a_token_of_the_present_goes_on_with_what_is_there() -> None:
         page = await listed(world, IN_A, limit=5, continue_token=token)
         assert names(page) == ["a/w", "a/x"]
 
-    told(story)
+    run_story(story)
 
 
 def test_expired_pages_can_be_gone_on_with() -> None:
@@ -159,7 +159,7 @@ def test_expired_pages_can_be_gone_on_with() -> None:
         assert continue_token.decode(token).revision == continue_token.LATEST
         assert names(await listed(world, IN_A, limit=5, continue_token=token)) == ["a/w", "a/x"]
 
-    told(story)
+    run_story(story)
 
 
 def test_states_that_memory_has_forgotten_come_from_the_store() -> None:
@@ -176,7 +176,7 @@ def test_states_that_memory_has_forgotten_come_from_the_store() -> None:
         rest = await listed(world, limit=1, continue_token=page.continue_token)
         assert (names(rest), rest.revision) == (["a/y"], 3)
 
-    told(story)
+    run_story(story)
 
 
 def test_states_that_the_store_has_forgotten() -> None:
@@ -191,7 +191,7 @@ def test_states_that_the_store_has_forgotten() -> None:
         error = await refused(listed(world, revision=2, match=EXACT))
         assert error.status["message"] == "The resourceVersion for the provided list is too old."
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("options", [{"revision": 99}, {"revision": 99, "match": EXACT}])
@@ -206,7 +206,7 @@ def test_states_of_the_future(options: dict[str, Any]) -> None:
         )
         assert asyncio.get_running_loop().time() == pytest.approx(3, abs=0.1)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_state_that_comes_while_it_is_waited_for() -> None:
@@ -220,7 +220,7 @@ def test_a_state_that_comes_while_it_is_waited_for() -> None:
         assert found is not None
         assert found.revision == 2
 
-    told(story)
+    run_story(story)
 
 
 def test_reads_of_the_present_fail_with_the_store() -> None:
@@ -233,7 +233,7 @@ def test_reads_of_the_present_fail_with_the_store() -> None:
             error = await refused(waiting)
             assert (error.code, error.reason) == (500, "ServerTimeout")
 
-    told(story)
+    run_story(story)
 
 
 def test_selections() -> None:
@@ -256,7 +256,7 @@ def test_selections() -> None:
             )
             assert names(await listed(world, selection)) == expected
 
-    told(story)
+    run_story(story)
 
 
 def test_pages_of_a_selection_have_no_count() -> None:
@@ -271,7 +271,7 @@ def test_pages_of_a_selection_have_no_count() -> None:
         rest = await listed(world, selection, limit=2, continue_token=page.continue_token)
         assert (names(rest), rest.continue_token) == (["a/c5"], "")
 
-    told(story)
+    run_story(story)
 
 
 def test_what_was_compacted_is_not_read_from_memory_either() -> None:
@@ -305,7 +305,7 @@ def test_what_was_compacted_is_not_read_from_memory_either() -> None:
         at_oldest = await listed(world, revision=oldest, match=EXACT)
         assert names(at_oldest) == ["a/x", "a/y", "a/z", "b/later"]
 
-    told(story)
+    run_story(story)
 
 
 def test_what_cannot_be_read_spoils_lists() -> None:
@@ -338,7 +338,7 @@ def test_what_cannot_be_read_spoils_lists() -> None:
         past = await refused(listed(world, revision=revision, match=EXACT))
         assert len(past.status["details"]["causes"]) >= 1
 
-    told(story)
+    run_story(story)
 
 
 def test_a_list_without_what_cannot_be_read_is_answered() -> None:
@@ -350,7 +350,7 @@ def test_a_list_without_what_cannot_be_read_is_answered() -> None:
         assert names(await listed(world, Selection("b/"))) == ["b/good"]
         assert (await refused(listed(world, IN_A))).reason == "StorageReadError"
 
-    told(story)
+    run_story(story)
 
 
 def test_the_error_of_a_list_names_a_hundred_objects() -> None:
@@ -366,4 +366,4 @@ def test_the_error_of_a_list_names_a_hundred_objects() -> None:
             "message": "too many errors, the list is truncated",
         }
 
-    told(story)
+    run_story(story)

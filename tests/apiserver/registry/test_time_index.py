@@ -17,7 +17,7 @@ from tests.apiserver.support.virtual_time import run
 MINUTE_S = 60
 
 
-def told(story: Callable[[World], Awaitable[None]]) -> None:
+def run_story(story: Callable[[World], Awaitable[None]]) -> None:
     """Run a story in a world of its own."""
 
     async def main() -> None:
@@ -57,7 +57,7 @@ def test_times_between_changes() -> None:
                 page = await world.registry.history.read(world.config_maps, "", None, found, 0)
                 assert max(each.revision for each in page.records) == revision
 
-    told(story)
+    run_story(story)
 
 
 def test_nothing_is_written_while_nothing_changes() -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_written_while_nothing_changes() -> None:
         await asyncio.sleep(10 * MINUTE_S)
         assert world.store.revision == revision
 
-    told(story)
+    run_story(story)
 
 
 def test_changes_in_a_row_are_one_key_in_ten_seconds() -> None:
@@ -87,7 +87,7 @@ def test_changes_in_a_row_are_one_key_in_ten_seconds() -> None:
         assert len(notes) <= 25
         assert notes == sorted(notes)
 
-    told(story)
+    run_story(story)
 
 
 def test_times_before_all_notes() -> None:
@@ -103,7 +103,7 @@ def test_times_before_all_notes() -> None:
             await times.revision_at(oldest_ms - 1)
         assert await times.revision_at(oldest_ms) == 1
 
-    told(story)
+    run_story(story)
 
 
 def test_clocks_that_go_back() -> None:
@@ -118,7 +118,7 @@ def test_clocks_that_go_back() -> None:
         notes = list(world.registry.times._notes)
         assert [each.unix_ms for each in notes] == sorted(each.unix_ms for each in notes)
 
-    told(story)
+    run_story(story)
 
 
 def test_notes_that_cannot_be_written_are_written_later() -> None:
@@ -133,7 +133,7 @@ def test_notes_that_cannot_be_written_are_written_later() -> None:
         await asyncio.sleep(30)
         assert len(await keys(world)) == 1
 
-    told(story)
+    run_story(story)
 
 
 def test_a_gap_between_servers_has_the_state_before_it() -> None:
@@ -189,7 +189,7 @@ def test_rounds_of_compaction() -> None:
         assert kv is not None
         assert (kv.version, kv.value) == (2, str(marked).encode())
 
-    told(story)
+    run_story(story)
 
 
 def test_a_history_is_kept() -> None:
@@ -211,7 +211,7 @@ def test_a_history_is_kept() -> None:
             await others.revision_at(now_ms - 40 * MINUTE_S * 1000)
         assert 28 <= len(await keys(world)) <= 32
 
-    told(story)
+    run_story(story)
 
 
 def test_keys_sort_as_their_times() -> None:

@@ -13,7 +13,7 @@ from tests.apiserver.registry.test_collection import collection
 PODS = GroupResource("", "pods")
 
 
-def test_who_asks_for_a_field_is_told_of_objects_that_have_it() -> None:
+def test_a_listener_of_a_field_is_notified_of_objects_that_have_it() -> None:
     pods = collection("pods")
     view = View(lambda _resource: pods)
     told: list[tuple[str, str]] = []
@@ -80,7 +80,7 @@ def test_what_was_before_is_parsed_only_for_who_asks(monkeypatch: pytest.MonkeyP
     assert (now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]) == ("2", "1")
 
 
-def test_many_changes_are_told_in_several_calls() -> None:
+def test_many_changes_are_delivered_in_several_calls() -> None:
     """They are parsed, so that all at once take several times the memory of the store."""
     pods = collection("pods")
     view = View(lambda _resource: pods)

@@ -18,7 +18,7 @@ from tests.apiserver.support.virtual_time import run
 LONG_S = 60.0
 
 
-def told(story: Callable[[World], Awaitable[None]]) -> None:
+def run_story(story: Callable[[World], Awaitable[None]]) -> None:
     """Run a story in a world of its own."""
 
     async def main() -> None:
@@ -58,7 +58,7 @@ def test_changes_arrive_once_and_in_order() -> None:
         assert seen == [("a/x", None, 2), ("a/x", 2, 3), ("a/x", 3, None)]
         assert keys(world) == []
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_that_is_not_reached_at_the_start() -> None:
@@ -95,7 +95,7 @@ def test_what_changes_while_the_watch_is_broken_is_not_lost() -> None:
         assert keys(world) == ["a/x", "a/y"]
         assert resets == [1]
 
-    told(story)
+    run_story(story)
 
 
 def test_changes_that_the_store_gave_up_while_they_were_not_read() -> None:
@@ -113,7 +113,7 @@ def test_changes_that_the_store_gave_up_while_they_were_not_read() -> None:
         assert keys(world) == ["a/x", "a/y"]
         assert "compacted" in " ".join(world.log.lines)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_that_was_restored_to_an_older_state() -> None:
@@ -127,7 +127,7 @@ def test_a_store_that_was_restored_to_an_older_state() -> None:
         page = await world.registry.reads.list(world.config_maps, Selection(), ListOptions())
         assert ([each.key for each in page.records], page.revision) == (["a/x"], 2)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_that_is_older_without_a_word() -> None:
@@ -144,7 +144,7 @@ def test_a_store_that_is_older_without_a_word() -> None:
         page = await world.registry.reads.list(world.config_maps, Selection(), ListOptions())
         assert [each.key for each in page.records] == ["a/x"]
 
-    told(story)
+    run_story(story)
 
 
 def test_an_interruption_is_no_end() -> None:
@@ -165,7 +165,7 @@ def test_an_interruption_is_no_end() -> None:
         await asyncio.sleep(0)
         assert not world.registry.watch_cache.is_interrupted
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_that_stalls() -> None:
@@ -181,7 +181,7 @@ def test_a_store_that_stalls() -> None:
         found = await waiting
         assert found is not None
 
-    told(story)
+    run_story(story)
 
 
 def test_those_who_wait_are_cancelled_at_the_end() -> None:
@@ -213,4 +213,4 @@ def test_a_collection_joins_while_the_copy_follows() -> None:
         await world.settle()
         assert keys(world) == ["a/before", "a/later", "a/meanwhile", "a/unseen"]
 
-    told(story)
+    run_story(story)

@@ -14,7 +14,7 @@ EVENTS = GroupResource("", "events")
 HOUR_S = 3600
 
 
-def told(story: Callable[[World], Awaitable[None]]) -> None:
+def run_story(story: Callable[[World], Awaitable[None]]) -> None:
     """Run a story in a world of its own."""
 
     async def main() -> None:
@@ -35,7 +35,7 @@ def test_only_one_creates() -> None:
         assert again.current.revision == made.revision
         assert not again.is_other
 
-    told(story)
+    run_story(story)
 
 
 def test_only_what_was_seen_is_replaced() -> None:
@@ -53,7 +53,7 @@ def test_only_what_was_seen_is_replaced() -> None:
         gone = await writes.delete(collection, seen)
         assert isinstance(gone, Raced)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_last_state_has_the_revision_of_its_end() -> None:
@@ -65,7 +65,7 @@ def test_the_last_state_has_the_revision_of_its_end() -> None:
         assert isinstance(gone, Record)
         assert gone.parse()["metadata"]["resourceVersion"] == str(world.store.revision)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_next_writer_guesses_what_was_just_stored() -> None:
@@ -80,7 +80,7 @@ def test_the_next_writer_guesses_what_was_just_stored() -> None:
         await world.settle()
         assert world.config_maps.get("a/x") is None
 
-    told(story)
+    run_story(story)
 
 
 def test_another_key_of_the_transaction() -> None:
@@ -97,7 +97,7 @@ def test_another_key_of_the_transaction() -> None:
         assert raced.is_other
         assert (await world.store.get(b"/registry/configmaps/a/y")).kv is None
 
-    told(story)
+    run_story(story)
 
 
 def test_leases_are_shared() -> None:
@@ -123,7 +123,7 @@ def test_leases_are_shared() -> None:
             assert await event(f"h{number}") == second
         assert await event("i") != second
 
-    told(story)
+    run_story(story)
 
 
 def test_what_a_lease_takes_away_is_deleted() -> None:
@@ -138,4 +138,4 @@ def test_what_a_lease_takes_away_is_deleted() -> None:
         await world.settle()
         assert world.config_maps.get("a/x") is None
 
-    told(story)
+    run_story(story)

@@ -134,7 +134,7 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(files.directory.stat().st_mode) == 0o700
 
 
-def test_what_is_half_there_is_told(tmp_path: Path) -> None:
+def test_what_is_half_there_is_reported(tmp_path: Path) -> None:
     files = CertFiles(tmp_path)
     with pytest.raises(ConfigError, match=r"ca\.crt or its key is missing"):
         files.pair("admin", "ca", ADMIN, NOW_S)
@@ -144,7 +144,7 @@ def test_what_is_half_there_is_told(tmp_path: Path) -> None:
         files.authority("ca", "kubernetes", NOW_S)
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be used: Not a directory"):
         CertFiles(tmp_path / "file").authority("ca", "kubernetes", NOW_S)

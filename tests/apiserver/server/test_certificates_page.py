@@ -14,7 +14,7 @@ from kvstack.apiserver.server.certificates_page import CertificatesPage
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile
-from tests.apiserver.support.sites import Api, Kept
+from tests.apiserver.support.sites import Api, KeptAnswer
 from tests.apiserver.support.virtual_time import run
 
 NOW_S = 1_700_000_000.0
@@ -23,8 +23,8 @@ NOW_S = 1_700_000_000.0
 def asked(page: CertificatesPage) -> list[Mapping[str, Any]]:
     """Return what the page tells."""
 
-    async def story() -> Kept:
-        kept = Kept()
+    async def story() -> KeptAnswer:
+        kept = KeptAnswer()
         request = Api.request("GET", certificates_page.PATH, None, "", {})
         reply = Reply(request, kept.answer, "audit")
         await page(RequestContext(request, reply, cast("Any", None), 0))
@@ -41,7 +41,7 @@ def options(client_ca_file: Path) -> Options:
     return replace(plain, authentication=named)
 
 
-def test_all_of_a_directory_and_what_is_named_are_told_the_first_to_end_first(
+def test_all_of_a_directory_and_what_is_named_are_reported_the_first_to_end_first(
     tmp_path: Path,
 ) -> None:
     files = CertFiles(tmp_path)

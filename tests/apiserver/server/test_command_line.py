@@ -108,7 +108,7 @@ def test_help_ends_the_reading() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_pflags_words(arguments: list[str], text: str) -> None:
+def test_what_cannot_be_read_is_reported_in_pflags_words(arguments: list[str], text: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(*arguments)
     assert str(caught.value) == text

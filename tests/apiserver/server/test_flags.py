@@ -55,7 +55,7 @@ def test_every_default_can_be_read(flag: Flag) -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda each: each.name)
-def test_what_a_flag_does_is_told(flag: Flag) -> None:
+def test_what_a_flag_does_is_reported(flag: Flag) -> None:
     assert bool(flag.help) == (flag.effect is not Effect.IGNORED)
     assert f"--{flag.name}\n" in help_text("x", "y", TABLE)
 
@@ -89,7 +89,7 @@ _VALUES = {
     [each for each in FLAGS if each.effect is Effect.IGNORED],
     ids=lambda each: each.name,
 )
-def test_a_flag_without_effect_is_accepted_and_told(flag: Flag) -> None:
+def test_a_flag_without_effect_is_accepted_and_reported(flag: Flag) -> None:
     text = flag.default or _VALUES[flag.kind]
     given = read_command_line([*NEEDED, f"--{flag.name}={text}"], "kvstack apiserver", TABLE)
     assert options_of(given).without_effect == (flag.name,)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import NamedPair, Options, StoreOptions, options_of
 from kvstack.component.errors import ConfigError
@@ -25,7 +26,7 @@ def refusal(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_all_that_is_missing_is_told_at_once() -> None:
+def test_all_that_is_missing_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         options_of(read_command_line([], "kvstack apiserver", TABLE))
     assert str(caught.value) == (
@@ -125,7 +126,7 @@ def test_the_prefix_of_keys_has_a_slash_at_both_ends() -> None:
         (["--advertise-address=0.0.0.0"], "advertise-address 0.0.0.0 reaches nobody"),
     ],
 )
-def test_what_is_wrong_is_told(arguments: list[str], text: str) -> None:
+def test_what_is_wrong_is_reported(arguments: list[str], text: str) -> None:
     assert refusal(*arguments) == text
 
 
@@ -203,3 +204,28 @@ def test_what_guards_the_server_is_checked(flags: list[str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         options_of(read_command_line([*NEEDED, *flags], "kvstack apiserver", TABLE))
     assert told in str(caught.value)
+
+
+def test_the_address_for_the_cluster_has_the_family_of_services(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {4: "192.0.2.1", 6: "2001:db8::1"}
+    monkeypatch.setattr("kvstack.apiserver.server.addresses.own_address", own.__getitem__)
+
+    def advertised(*arguments: str) -> str:
+        return advertised_address(options(*arguments).serving)
+
+    both, six = (
+        f"--service-cluster-ip-range={each}"
+        for each in ("10.96.0.0/16,fd00::/112", "fd00::/112,10.96.0.0/16")
+    )
+    assert advertised("--bind-address=::") == own[4]  # a socket of :: takes both families
+    assert advertised("--bind-address=::", both) == own[4]
+    assert advertised("--bind-address=::", six) == own[6]
+    assert advertised("--bind-address=0.0.0.0", six) == own[4]
+    assert advertised("--bind-address=2001:db8::5", both) == "2001:db8::5"
+    assert advertised(six, "--advertise-address=2001:db8::9") == "2001:db8::9"
+    assert refusal(both, "--advertise-address=2001:db8::9") == (
+        "--advertise-address 2001:db8::9: the first range of --service-cluster-ip-range is of IPv4,"
+        " and its Service kubernetes needs an address of that family"
+    )

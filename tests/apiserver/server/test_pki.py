@@ -68,7 +68,7 @@ def test_an_administrator_of_an_older_start_is_renewed(tmp_path: Path) -> None:
     assert files.authority("ca", "kubernetes", NOW_S) == authority
 
 
-def test_nothing_is_written_before_it_is_wanted(tmp_path: Path) -> None:
+def test_nothing_is_written_before_it_is_requested(tmp_path: Path) -> None:
     made_by = pki(tmp_path, FixedClock(NOW_S))
     made_by.prepare()
     assert not list(tmp_path.iterdir())

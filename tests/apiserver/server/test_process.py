@@ -57,14 +57,14 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--nonsense"]) == 1
 
 
-def test_settings_that_cannot_be_are_told_by_the_log() -> None:
+def test_settings_that_cannot_be_are_reported_by_the_log() -> None:
     done = run("apiserver", "--etcd-servers=http://127.0.0.1:1")
     assert done.returncode == 1
     assert "service-account-issuer is a required flag" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_server_that_waits_for_its_store_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_a_server_that_waits_for_its_store_ends_on_a_signal(tmp_path: Path) -> None:
     files = SharedFiles.make(tmp_path)
     flags = [
         "--etcd-servers=http://127.0.0.1:1",

@@ -137,7 +137,7 @@ def test_a_server_without_the_crate(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run(tmp_path, main)
 
 
-def test_two_servers_share_a_store_and_the_last_one_stays_told(tmp_path: Path) -> None:
+def test_two_servers_share_a_store_and_the_last_one_stays_registered(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         first, second = await world.start(), await world.start(_at(tmp_path, "192.0.2.8"))
         body = b'{"metadata":{"name":"seen"}}'
@@ -251,7 +251,7 @@ def test_a_store_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
         ({"runtime_config": {"foo/v1": "true"}}, "unknown api groups foo/v1"),
     ],
 )
-def test_what_cannot_be_served_is_told(tmp_path: Path, changes: Any, text: str) -> None:
+def test_what_cannot_be_served_is_reported(tmp_path: Path, changes: Any, text: str) -> None:
     async def main(world: World) -> None:
         with pytest.raises(ConfigError, match=text):
             ApiServer(world.store, options(tmp_path, **changes), LineLogger([], "fatal"))

@@ -68,7 +68,7 @@ def test_objects_made_at_start_are_upstreams(tmp_path: Path) -> None:
             for each in answer["items"]:
                 metadata = each["metadata"]
                 name = f"{path}/{metadata.get('namespace', '')}/{metadata['name']}"
-                found[_place(name)] = _plain(each, server.port)
+                found[_path(name)] = _plain(each, server.port)
 
     run(tmp_path, main)
     assert sorted(found) == sorted(expected)
@@ -76,7 +76,7 @@ def test_objects_made_at_start_are_upstreams(tmp_path: Path) -> None:
         assert found[path] == wanted, path
 
 
-def _place(path: str) -> str:
+def _path(path: str) -> str:
     return re.sub(r"/leases/kube-system/.*", "/leases/kube-system/<lease>", path)
 
 

@@ -181,7 +181,7 @@ def test_a_flow_schema_of_which_the_user_takes_care_is_left_alone(tmp_path: Path
     in_world(tmp_path, main)
 
 
-def test_a_flow_schema_is_told_whether_its_level_is_there(tmp_path: Path) -> None:
+def test_a_flow_schema_reports_whether_its_level_is_there(tmp_path: Path) -> None:
     schemas = GroupResource(FLOW, "flowschemas")
 
     async def main(_world: World, server: ApiServer) -> None:
@@ -290,7 +290,7 @@ def test_masters_of_several_servers_go_with_their_lease(tmp_path: Path) -> None:
     in_world(tmp_path, main)
 
 
-def test_ranges_that_are_not_those_of_the_flags_are_left_and_told(tmp_path: Path) -> None:
+def test_ranges_that_are_not_those_of_the_flags_are_left_and_reported(tmp_path: Path) -> None:
     ranges = GroupResource("networking.k8s.io", "servicecidrs")
 
     async def body(world: World) -> None:

@@ -93,13 +93,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.record is not None:
         return record_all(options)
-    counts = [each for path in options.files for each in _told_counts(path, options)]
+    counts = [each for path in options.files for each in _counts_by_client(path, options)]
     if options.readme:
         write(README, counts)
     return int(any(each.same_scenarios < each.scenarios for each in counts))
 
 
-def _told_counts(path: Path, options: argparse.Namespace) -> Iterator[Counts]:
+def _counts_by_client(path: Path, options: argparse.Namespace) -> Iterator[Counts]:
     """Tell the stories of a file, client by client."""
     stories = _chosen(path, options)
     for client in sorted({story["client"] for story in stories}):

@@ -92,14 +92,14 @@ class Stage:
         """Run a story in an empty folder; return what went another way."""
         return [
             difference
-            for number, (step, outputs) in enumerate(self._told(story, folder))
+            for number, (step, outputs) in enumerate(self._outputs(story, folder))
             for difference in _differences(number, step, outputs, story["client"])
         ]
 
     def record(self, story: Story, folder: Path, client: str) -> Story:
         """Run a story; return it with what was printed now in place of what was recorded."""
         steps = []
-        for step, outputs in self._told(story, folder):
+        for step, outputs in self._outputs(story, folder):
             new = {**step, **outputs[0]._asdict()}
             if "during" in step:
                 new["during"] = [
@@ -109,13 +109,13 @@ class Stage:
             steps.append(new)
         return {**story, "client": client, "steps": steps}
 
-    def _told(self, story: Story, folder: Path) -> Iterator[tuple[Step, list[Output]]]:
-        with _Told(self, story, folder) as told:
+    def _outputs(self, story: Story, folder: Path) -> Iterator[tuple[Step, list[Output]]]:
+        with _RunningStory(self, story, folder) as told:
             for step in story["steps"]:
                 yield step, told.run(step)
 
 
-class _Told:
+class _RunningStory:
     """One story while it is told."""
 
     def __init__(self, stage: Stage, story: Story, folder: Path) -> None:

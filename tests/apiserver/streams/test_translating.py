@@ -172,7 +172,7 @@ def test_a_command(tmp_path: Path) -> None:
     run(tmp_path, main)
 
 
-def test_what_a_kubelet_refuses_is_told(tmp_path: Path) -> None:
+def test_what_a_kubelet_refuses_is_reported(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         async with story(world) as told:
             asked = "exec?container=gone&command=x&stdout=true"

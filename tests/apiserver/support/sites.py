@@ -51,7 +51,7 @@ class Running:
 
 
 @dataclass(eq=False)
-class Kept:
+class KeptAnswer:
     """An answer as it went out; it is the transport of itself."""
 
     status: int = 0
@@ -158,9 +158,9 @@ class Api:
         *,
         token: str = ADMIN,
         **headers: str,
-    ) -> Kept:
+    ) -> KeptAnswer:
         """Return the answer to a request; headers: `content_type` is `Content-Type`."""
-        kept = Kept()
+        kept = KeptAnswer()
         await self.site.api(self.request(method, target, body, token, headers), kept.answer)
         return kept
 
@@ -173,9 +173,9 @@ class Api:
         token: str = ADMIN,
         is_unread: bool = False,
         **headers: str,
-    ) -> tuple[Kept, asyncio.Task[None]]:
+    ) -> tuple[KeptAnswer, asyncio.Task[None]]:
         """Begin with a request; return its answer, and what handles it."""
-        kept = Kept(is_unread=is_unread)
+        kept = KeptAnswer(is_unread=is_unread)
         request = self.request(method, target, body, token, headers)
         task = asyncio.ensure_future(self.site.api(request, kept.answer))
         kept.answer.waiting = Running(task)

@@ -72,7 +72,7 @@ async def refusal(client: WebhookClient, where: ClientConfig, **more: Any) -> st
     return str(raised.value)
 
 
-def test_statuses_are_told_as_go_tells_them(hooks: HookServer) -> None:
+def test_statuses_are_named_as_go_names_them(hooks: HookServer) -> None:
     hooks.answers |= {
         f"/{code}": {"status": code, "text": "boom"} for code in (302, 403, 404, 418, 500, 503)
     }
@@ -309,7 +309,7 @@ def test_a_service_is_dialled_by_its_name_in_the_cluster() -> None:
     run(main, view)
 
 
-def test_places() -> None:
+def test_addresses_of_webhooks() -> None:
     client = {"service": {"namespace": "a", "name": "hook", "path": "v"}, "caBundle": "eA=="}
     assert read_client_config(client) == ClientConfig("https://hook.a.svc:443/v", b"x")
     assert read_client_config({"url": "https://e.com/x"}) == ClientConfig("https://e.com/x")

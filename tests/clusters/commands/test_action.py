@@ -49,7 +49,7 @@ def run(name: str, directory: Path, **inputs: str) -> "subprocess.CompletedProce
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     """A directory with a cluster's manifests, and files of a change."""
     documents = SHOP.read_text()
     (tmp_path / "cluster.yaml").write_text(documents)
@@ -72,26 +72,26 @@ def test_no_input_is_part_of_a_script() -> None:
     assert {each for text in texts for each in INPUT.findall(text)} == ACTION["inputs"].keys()
 
 
-def test_what_would_follow_is_in_the_summary(place: Path) -> None:
-    done = run("plan", place, files="more of it.yaml\n", source="cluster.yaml")
+def test_what_would_follow_is_in_the_summary(directory: Path) -> None:
+    done = run("plan", directory, files="more of it.yaml\n", source="cluster.yaml")
     assert done.returncode == 0, done.stderr
-    summary = (place / "summary.md").read_text()
+    summary = (directory / "summary.md").read_text()
     assert "shop/web" in summary
     assert "replicas" in summary
 
 
-def test_what_gets_stuck_fails_the_step(place: Path) -> None:
-    done = run("plan", place, files="many.yaml", source="cluster.yaml")
+def test_what_gets_stuck_fails_the_step(directory: Path) -> None:
+    done = run("plan", directory, files="many.yaml", source="cluster.yaml")
     assert done.returncode == 3, done.stderr
-    assert "shop/web" in (place / "summary.md").read_text()
-    done = run("plan", place, files="none.yaml", source="cluster.yaml")
+    assert "shop/web" in (directory / "summary.md").read_text()
+    done = run("plan", directory, files="none.yaml", source="cluster.yaml")
     assert done.returncode == 2
     assert "none.yaml" in done.stderr
-    done = run("plan", place, files="many.yaml", source="--allow-outbound")
+    done = run("plan", directory, files="many.yaml", source="--allow-outbound")
     assert done.returncode == 2
     assert "--allow-outbound: it begins as a flag does" in done.stderr
 
 
-def test_nothing_is_installed_if_no_package_is_named(place: Path) -> None:
-    done = run("install", place, package="")
+def test_nothing_is_installed_if_no_package_is_named(directory: Path) -> None:
+    done = run("install", directory, package="")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""The story with which docs/fork.md begins."""
+"""The stories of docs/fork.md."""
 
 import re
 from pathlib import Path
@@ -43,3 +43,18 @@ def test_the_story_of_the_page(tmp_path: Path) -> None:
     assert re.findall(r"^(\S+)", said[8], re.MULTILINE) == ["NAME", "before", "later"]
     assert said[9].splitlines() == ['fork "before" deleted', 'fork "later" deleted']
     assert "kvstack-fork" not in (tmp_path / "config").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_the_story_of_a_clock(tmp_path: Path) -> None:
+    last = ("delete", "fork", "--all")
+    said = play("fork.md", tmp_path, lambda _: None, last, heading="A clock of its own")
+    assert "paused clock, " in said[1]
+    assert said[2].rstrip().endswith(", a clock of its own, paused")
+    assert said[4].startswith("later is settled at revision ")
+    assert "cronjob-controller default/report is due in " in said[4]
+    jobs = re.findall(r"^job.batch/report-\d+ +Complete", said[5], re.MULTILINE)
+    assert len(jobs) == 3
+    assert ", 100 times as fast as the machine's" in said[6]
+    assert said[9] == 'fork "later" deleted\n'

@@ -81,7 +81,7 @@ class StageChange(Change):
         informers = Informers(site.api, clock, lambda: 0.5, LineLogger([], "fatal"))
         self._telling.move(Played(site.api, informers, clock))
         await self._telling.follow()  # until the plan's loop ends
-        self.failures = await self._telling.act(self._stage)
+        self.failures = await self._telling.do_actions(self._stage)
         return Outcome(site.writes.passed_s)
 
 

@@ -16,9 +16,11 @@ LINES = 10
 TIMEOUT_S = 180
 
 
-def story_of(page: str) -> list[str]:
-    """Return the commands of the first block of a page."""
-    block = (DOCS / page).read_text().split("\n\n")[1]
+def story_of(page: str, heading: str = "") -> list[str]:
+    """Return the commands of the first block of a page, or of a section of it."""
+    _, found, text = (DOCS / page).read_text().partition(f"## {heading}\n" if heading else "\n")
+    assert found, heading
+    block = text.strip("\n").split("\n\n")[0]
     return [line.strip() for line in block.splitlines()]
 
 
@@ -27,10 +29,11 @@ def play(
     directory: Path,
     prepare: Callable[[BackgroundCluster], None] = lambda _: None,
     *last: tuple[str, ...],
+    heading: str = "",
 ) -> list[str]:
     """Run the story of a page beside a cluster; return what each command said.
 
-    last: arguments of `kvstack` that clean up, whatever comes.
+    last: arguments of `kvstack` that clean up, whatever comes. heading: of the section that has it.
     """
     try:
         kubectl = clients("1.37") / "kubectl"
@@ -44,7 +47,7 @@ def play(
     launcher.chmod(0o755)
     runtime = directory / "run"
     runtime.mkdir(mode=0o700)
-    lines = story_of(page)
+    lines = story_of(page, heading)
     assert len(lines) == LINES
     with BackgroundCluster(directory / "cluster", Settings(nodes=1)) as cluster:
         config = directory / "config"

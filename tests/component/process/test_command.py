@@ -42,7 +42,7 @@ def test_help_and_version_are_shown_before_anything_is_prepared(
     assert shown.err == ""
 
 
-def test_flags_and_settings_that_cannot_be_used_are_told_on_stderr(
+def test_flags_and_settings_that_cannot_be_used_are_reported_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_command(COMMAND, ["--color"], never) == 1

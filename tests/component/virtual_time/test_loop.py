@@ -61,7 +61,7 @@ def test_everything_comes_in_order_and_at_its_time() -> None:
     assert sorted(seen) == sorted(wanted)
 
 
-def test_time_stands_until_it_is_told_to_go() -> None:
+def test_time_stands_until_it_is_advanced() -> None:
     async def main(loop: VirtualLoop) -> None:
         slept = asyncio.create_task(asyncio.sleep(0.001))
         await asyncio.to_thread(time.sleep, 0.05)

@@ -18,7 +18,7 @@ from tests.support.http.serving import SERVERS, WAYS, Way, echo, run, serving, u
 pytestmark = pytest.mark.parametrize("way", WAYS)
 
 
-def test_a_request_is_told_and_answered(way: Way) -> None:
+def test_a_request_is_delivered_and_answered(way: Way) -> None:
     seen: list[Request] = []
 
     async def handle(request: Request, answer: Answer) -> None:
@@ -248,7 +248,7 @@ def test_a_body_above_the_limit_is_refused(way: Way) -> None:
     run(scenario())
 
 
-def test_a_client_that_waits_for_100_is_told_when_the_handler_reads(way: Way) -> None:
+def test_a_client_that_waits_for_100_is_answered_when_the_handler_reads(way: Way) -> None:
     if way.protocol == "h2":
         pytest.skip("100 (Continue) over HTTP/2 is nobody's habit")
     may_read = asyncio.Event()

@@ -408,7 +408,7 @@ def test_who_sends_no_request_in_time_is_closed(way: Way) -> None:
 
 
 @EVERY_WAY
-def test_who_is_idle_for_long_is_told_to_go(way: Way) -> None:
+def test_who_is_idle_for_long_is_asked_to_leave(way: Way) -> None:
     limits = ListenerLimits(idle_timeout_s=0.6)
 
     async def handle(request: Request, answer: Answer) -> None:

@@ -499,7 +499,7 @@ def test_order_is_kept_between_what_is_for_one_and_what_is_for_many(way: Way) ->
 
 
 @EVERY_WAY
-def test_those_too_far_behind_are_told(way: Way) -> None:
+def test_those_too_far_behind_are_reported(way: Way) -> None:
     hub: list[Answer] = []
 
     async def handle(request: Request, answer: Answer) -> None:

@@ -401,7 +401,7 @@ def test_renewed_files_are_taken_and_broken_ones_are_not(
 
 
 @EVERY_SERVER
-def test_plaintext_at_a_port_of_tls_is_told_so(way: Way, files: Files) -> None:
+def test_plaintext_at_a_port_of_tls_is_refused(way: Way, files: Files) -> None:
     async def scenario() -> None:
         async with serving(Seen(), at(files.tls()), portable=way.portable) as under:
             host, _, port = under.url.removeprefix("https://").partition(":")

@@ -1,22 +1,33 @@
 """Run Kubernetes' conformance tests on a cluster of two nodes, and say which passed.
 
     make conformance E2E=/path/to/e2e.test IMAGES=/path/to/images
+    make conformance E2E=… IMAGES=… ARGS="--containerd --match sig-node"     on containerd
     make conformance E2E=… ARGS="--kubeconfig admin.conf --kubectl kubectl"   on a cluster of yours
 
 E2E is the program of the release whose tests are to be run. IMAGES is a directory with the images
 that they run, as `kvstack up --image-dir` takes it. The exit code is 0 if all tests passed that
 were to be run; no test is left out unless --match says so.
+
+With --containerd the second node's containers are those of containerd, with kvstack's network as a
+CNI plugin, and the first takes no pods of tests.
 """
 
 import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.agents.standalone.several import FIRST, several
+from tests.agents.standalone.several import FIRST, SECOND, Several, several
 from tests.apiserver.stories.clients import ClientsMissingError, clients
-from tests.conformance.kubernetes.requirements import missing_images, missing_programs
+from tests.conformance.kubernetes.engine import engine
+from tests.conformance.kubernetes.requirements import (
+    images_of,
+    missing_images,
+    missing_programs,
+    path_of,
+)
 from tests.conformance.kubernetes.suite import PASSED, Program, Suite, table
 
 
@@ -30,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     program = Program(options.e2e.absolute(), kubectl.absolute(), Path())
     if options.kubeconfig is not None:
         return _run(program._replace(kubeconfig=options.kubeconfig.absolute()), options)
-    if missing := missing_programs(program):
+    if missing := missing_programs(program, with_engine=options.containerd):
         return _refuse(missing)
     if options.images is None:
         return _refuse(["IMAGES: a directory with the images that the tests run"])
@@ -42,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _on_two_nodes(program: Program, options: argparse.Namespace, directory: Path) -> int:
     images = f"--image-dir={options.images.absolute()}"
-    with several(directory) as cluster:
+    with several(directory) as cluster, ExitStack() as stack:
         address = cluster.network.address(FIRST)
         cluster.start(
             images,
@@ -51,13 +62,55 @@ def _on_two_nodes(program: Program, options: argparse.Namespace, directory: Path
             f"--node-ip={address}",
             "--allow-privileged=true",
         )
-        cluster.join(cluster.join_command(), images, "--port=10250")
+        if options.containerd:
+            _join_containerd(cluster, stack, program, options.images)
+        else:
+            cluster.join(cluster.join_command(), images, "--port=10250")
         file = directory / "node.conf"
         admin = (directory / "data" / "kubernetes" / "admin.conf").read_text()
         file.touch(mode=0o600)
         file.write_text(admin.replace("https://127.0.0.1:", f"https://{address}:"))
         prefix = cluster.network.command(FIRST)
         return _run(program._replace(kubeconfig=file, prefix=prefix), options)
+
+
+def _join_containerd(cluster: Several, stack: ExitStack, program: Program, directory: Path) -> None:
+    """Let the second machine join with containerd, and leave the tests' pods to it."""
+    images = {each: path_of(each, directory.absolute()) for each in images_of(program)}
+    containerd = stack.enter_context(engine(cluster.network, SECOND, cluster.directory, images))
+    admin = cluster.directory / "data" / "kubernetes" / "admin.conf"
+    server = f"https://{cluster.network.address(FIRST)}:"
+    file = cluster.directory / "cni.conf"
+    file.touch(mode=0o600)
+    file.write_text(admin.read_text().replace("https://127.0.0.1:", server))
+
+    ranges = cluster.range_of_pods()
+    configuration = cluster.directory / "kubelet.yaml"
+    configuration.write_text(
+        cluster.kubectl(
+            *("get", "configmap", "kubelet-config", "-n", "kube-system"),
+            *("-o", "jsonpath={.data.kubelet}"),
+        )
+    )
+    authority = cluster.directory / "data" / "kubernetes" / "pki" / "ca.crt"
+    cluster.kvstack(
+        SECOND,
+        *("kubelet", f"--kubeconfig={file}", f"--config={configuration}", "--port=10250"),
+        *(f"--client-ca-file={authority}", f"--root-dir={cluster.directory / 'node'}"),
+        *(f"--hostname-override={SECOND}", f"--cluster-cidr={ranges}", "--network=auto"),
+        f"--container-runtime-endpoint=unix://{containerd.socket}",
+    )
+    cluster.kvstack(
+        SECOND,
+        *("proxy", f"--kubeconfig={file}", f"--hostname-override={SECOND}"),
+        f"--cluster-cidr={ranges}",
+    )
+    cluster.kubectl("wait", "--for=create", f"node/{SECOND}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=jsonpath={.spec.podCIDR}", f"node/{SECOND}", "--timeout=60s")
+    containerd.connect(file, ranges)
+    cluster.kubectl("wait", f"node/{SECOND}", "--for=condition=Ready", "--timeout=60s")
+    taint = "node-role.kubernetes.io/control-plane:NoSchedule"
+    cluster.kubectl("taint", "node", cluster.own_node(), taint)
 
 
 def _run(program: Program, options: argparse.Namespace) -> int:
@@ -83,6 +136,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("images", type=Path, nargs="?", help="the directory with images")
     parser.add_argument("--kubeconfig", type=Path, help="of a cluster to test; none: one is made")
     parser.add_argument("--kubectl", type=Path, help="the program; none: that of 1.37 is fetched")
+    parser.add_argument(
+        "--containerd", action="store_true", help="run the tests' pods by containerd of Debian"
+    )
     parser.add_argument("--match", default="", help="a pattern of names; none: all tests")
     parser.add_argument("--processes", type=int, default=2, help="how many run tests side by side")
     parser.add_argument("--reports", type=Path, default=Path("conformance-reports"))

@@ -20,13 +20,17 @@ _PROGRAMS: Final = {
     "nft": "Services (Debian: nftables)",
     "conntrack": "Services of UDP (Debian: conntrack)",
 }
+_OF_ENGINE: Final = {
+    "containerd": "containers (Debian: containerd)",
+    "ctr": "images of containers (Debian: containerd)",
+    "runc": "containers (Debian: runc)",
+}
 
 
-def missing_programs(program: Program) -> list[str]:
+def missing_programs(program: Program, *, with_engine: bool = False) -> list[str]:
     """Return what cannot be run here, each with what it is for."""
-    found = [
-        f"{name}: for {purpose}" for name, purpose in _PROGRAMS.items() if not shutil.which(name)
-    ]
+    needed = {**_PROGRAMS, **(_OF_ENGINE if with_engine else {})}
+    found = [f"{name}: for {purpose}" for name, purpose in needed.items() if not shutil.which(name)]
     if not program.file.is_file() or not os.access(program.file, os.X_OK):
         found.append(f"{program.file}: the program e2e.test of a release of Kubernetes")
     if os.geteuid() != 0:
@@ -34,21 +38,34 @@ def missing_programs(program: Program) -> list[str]:
     return found
 
 
-def missing_images(program: Program, directory: Path) -> list[str]:
-    """Return the images that tests run and a directory of the process runtime lacks."""
+def images_of(program: Program) -> list[str]:
+    """Return the images that tests of conformance run."""
     done = subprocess.run(
         [str(program.file), "--list-images"], capture_output=True, text=True, check=True
     )
     return [
-        f"{image}: {directory / quote(image, safe=':')}.tar, or the directory of that name"
+        image
         for image in sorted(done.stdout.split())
-        if image.startswith(_REGISTRY)
-        and image.rpartition("/")[2].partition(":")[0] in IMAGES
-        and not is_there(image, directory)
+        if image.startswith(_REGISTRY) and image.rpartition("/")[2].partition(":")[0] in IMAGES
+    ]
+
+
+def missing_images(program: Program, directory: Path) -> list[str]:
+    """Return the images that tests run and a directory of the process runtime lacks."""
+    return [
+        f"{image}: {directory / quote(image, safe=':')}.tar, or the directory of that name"
+        for image in images_of(program)
+        if not is_there(image, directory)
     ]
 
 
 def is_there(image: str, directory: Path) -> bool:
     """Whether a directory has an image, as `kvstack up --image-dir` finds it."""
+    return path_of(image, directory).exists()
+
+
+def path_of(image: str, directory: Path) -> Path:
+    """Return the directory or the archive of an image, whether or not it is there."""
     name = quote(image, safe=":")
-    return (directory / name).is_dir() or (directory / f"{name}.tar").is_file()
+    path = directory / name
+    return path if path.is_dir() else directory / f"{name}.tar"

@@ -1,11 +1,16 @@
 """How the conformance tests are run: nothing that was asked for goes without a result."""
 
+import hashlib
+import io
+import json
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.kubernetes import requirements
+from tests.conformance.kubernetes.engine import write_archive
 from tests.conformance.kubernetes.suite import LOST, PASSED, Program, Result, Suite, table
 
 ALL = {
@@ -107,3 +112,31 @@ def test_what_is_missing_is_named(
     assert [each.partition(":")[0] for each in found][:4] == [
         "ip", "nft", "conntrack", str(tmp_path / "none"),
     ]  # fmt: skip
+    found = requirements.missing_programs(program, with_engine=True)
+    assert {"containerd", "ctr", "runc"} <= {each.partition(":")[0] for each in found}
+
+
+def test_a_directory_becomes_an_archive_that_engines_take(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    (image / "rootfs" / "bin").mkdir(parents=True)
+    (image / "rootfs" / "bin" / "pause").write_text("x")
+    (image / "config.json").write_text('{"Entrypoint": ["/bin/pause"]}')
+    archive = tmp_path / "image.tar"
+    write_archive("registry.k8s.io/pause:3.10.2", image, archive)
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.loads(read(tar, "manifest.json"))
+        assert manifest["RepoTags"] == ["registry.k8s.io/pause:3.10.2"]
+        config = json.loads(read(tar, manifest["Config"]))
+        layer = read(tar, manifest["Layers"][0])
+    assert config["config"] == {"Entrypoint": ["/bin/pause"]}
+    digest = hashlib.sha256(layer).hexdigest()
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{digest}"]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+        assert read(tar, "./bin/pause") == b"x"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["image", "image.tar"]
+
+
+def read(tar: tarfile.TarFile, name: str) -> bytes:
+    file = tar.extractfile(name)
+    assert file is not None
+    return file.read()

@@ -14,7 +14,7 @@ from kvstore.client.watch import Watch
 from kvstore.wire import rpc
 from kvstore.wire.gen import auth_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.store_places import THREADED_KINDS, Place, needs_crate, place
+from tests.support.store_hosts import THREADED_KINDS, StoreHost, needs_crate, store_host
 
 FLAGS = ("--bcrypt-cost=4", "--auth-token-ttl=2")
 ROOT = ClientOptions(user="root", password="secret", revision_key=b"a/")
@@ -22,10 +22,10 @@ ALICE = ClientOptions(user="alice", password="pass", revision_key=b"a/")
 
 
 @pytest.fixture(params=THREADED_KINDS)
-def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHost]:
     if why := needs_crate(request.param):
         pytest.skip(why)
-    with place(request.param, tmp_path, *FLAGS) as found:
+    with store_host(request.param, tmp_path, *FLAGS) as found:
         found.play(enable)
         yield found
 
@@ -60,7 +60,7 @@ async def next_events(watch: Watch) -> Events:
     raise AssertionError("the watch ended")
 
 
-def test_a_user_may_what_its_roles_say(there: Place) -> None:
+def test_a_user_may_what_its_roles_say(there: StoreHost) -> None:
     async def play(store: Store) -> None:
         assert (await store.put(b"a/k", b"v")).revision > 1
         found = (await store.get(b"a/k")).kv
@@ -82,7 +82,7 @@ def test_a_user_may_what_its_roles_say(there: Place) -> None:
     there.play(put_elsewhere, ROOT)
 
 
-def test_who_cannot_be(there: Place) -> None:
+def test_who_cannot_be(there: StoreHost) -> None:
     async def play(store: Store) -> None:
         with pytest.raises(UnauthenticatedError):
             await store.get(b"a/k")
@@ -99,7 +99,7 @@ def test_who_cannot_be(there: Place) -> None:
         there.play(play, ClientOptions())
 
 
-def test_the_process_itself_has_every_right(there: Place) -> None:
+def test_the_process_itself_has_every_right(there: StoreHost) -> None:
     if not there.is_embedded:
         pytest.skip("another process has none")
 
@@ -114,7 +114,7 @@ def test_the_process_itself_has_every_right(there: Place) -> None:
     there.play(play)
 
 
-def test_tokens_are_renewed_once_for_all_that_were_refused(there: Place) -> None:
+def test_tokens_are_renewed_once_for_all_that_were_refused(there: StoreHost) -> None:
     async def play(store: Store) -> None:
         await store.put(b"a/k", b"v")
         asked = 0
@@ -138,7 +138,7 @@ def test_tokens_are_renewed_once_for_all_that_were_refused(there: Place) -> None
     there.play(play, ALICE)
 
 
-def test_watches_of_a_user(there: Place) -> None:
+def test_watches_of_a_user(there: StoreHost) -> None:
     async def play(store: Store) -> None:
         async with (
             store.watch(b"a/", prefix_end(b"a/")) as mine,
@@ -155,7 +155,7 @@ def test_watches_of_a_user(there: Place) -> None:
     there.play(play, ALICE)
 
 
-def test_a_watch_outlives_its_token(there: Place) -> None:
+def test_a_watch_outlives_its_token(there: StoreHost) -> None:
     """A stream does not refresh its token: a watch added later must not be refused for that."""
 
     async def play(store: Store) -> None:
@@ -175,14 +175,14 @@ def test_a_watch_outlives_its_token(there: Place) -> None:
     there.play(play, ALICE)
 
 
-async def expire_tokens(there: Place) -> None:
+async def expire_tokens(there: StoreHost) -> None:
     """Make every token of alice worthless: her password is set anew."""
     async with there.open(ROOT) as root:
         change = pb.AuthUserChangePasswordRequest(name="alice", password="pass")
         await ask(root, rpc.AUTH_USER_CHANGE_PASSWORD, change)
 
 
-def test_a_restarted_server_knows_no_token(there: Place) -> None:
+def test_a_restarted_server_knows_no_token(there: StoreHost) -> None:
     if there.server is None:
         pytest.skip("it ends with its process")
     server = there.server

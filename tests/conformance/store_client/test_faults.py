@@ -38,7 +38,7 @@ from kvstore.client.watch import Watch
 from tests.support.cluster.servers import Cluster, cluster
 from tests.support.network.tcp_relay import TcpRelay
 from tests.support.servers import Server, etcd, free_ports, ours, running
-from tests.support.store_places import needs_crate
+from tests.support.store_hosts import needs_crate
 
 WAIT_S = 60.0
 MAKERS = {"ours": ours, "etcd": etcd}

@@ -27,7 +27,7 @@ from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.http.scripted_server import Call, ScriptedServer, message
 from tests.support.network.tcp_listener import TcpListener
-from tests.support.store_places import needs_crate
+from tests.support.store_hosts import needs_crate
 
 OPTIONS = ClientOptions(timeout_s=10.0, response_bytes_max=1 << 20)
 SHORT_S = 0.5
@@ -431,7 +431,7 @@ async def read(store: Store, count: int, start_revision: int = 0) -> list[object
         return [await anext(watch) for _ in range(count)]
 
 
-def test_a_watch_that_is_told_nonsense_begins_anew(options: ClientOptions) -> None:
+def test_a_watch_that_receives_nonsense_begins_anew(options: ClientOptions) -> None:
     nonsense = (b"\xff\xff", b"\x0a\x7f", b"\x5a\x05abcde")
     script = WatchScript(
         *[lambda w, bad=bad: [created(w), watch_response(w, 6), bad] for bad in nonsense],

@@ -38,23 +38,23 @@ from kvstore.client.values import (
     TxnResult,
     prefix_end,
 )
-from tests.support.store_places import (
+from tests.support.store_hosts import (
     KINDS,
     PROGRESS_FLAG,
     THREADED_KINDS,
-    Place,
+    StoreHost,
     needs_crate,
-    place,
+    store_host,
 )
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def there(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+) -> Iterator[StoreHost]:
     if why := needs_crate(request.param):
         pytest.skip(why)
-    with place(request.param, tmp_path_factory.mktemp("store"), PROGRESS_FLAG) as found:
+    with store_host(request.param, tmp_path_factory.mktemp("store"), PROGRESS_FLAG) as found:
         yield found
 
 
@@ -64,7 +64,7 @@ def key(request: pytest.FixtureRequest) -> bytes:
     return request.node.originalname.encode() + b"/"
 
 
-def test_a_key_is_put_and_got(there: Place, key: bytes) -> None:
+def test_a_key_is_put_and_got(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         assert (await store.get(key)).kv is None
         first = await store.put(key, b"one")
@@ -88,7 +88,7 @@ def test_a_key_is_put_and_got(there: Place, key: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", bytes(range(256)), b"x" * 127, b"y" * 20_000])
-def test_values_and_keys_are_any_bytes(there: Place, key: bytes, value: bytes) -> None:
+def test_values_and_keys_are_any_bytes(there: StoreHost, key: bytes, value: bytes) -> None:
     async def play(store: Store) -> None:
         odd = key + value[:200] + b"\xff"
         await store.put(odd, value)
@@ -99,7 +99,7 @@ def test_values_and_keys_are_any_bytes(there: Place, key: bytes, value: bytes) -
     there.play(play)
 
 
-def test_ranges(there: Place, key: bytes) -> None:
+def test_ranges(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         end = prefix_end(key)
         names = [key + b"%02d" % each for each in range(10)]
@@ -137,7 +137,7 @@ def test_ranges(there: Place, key: bytes) -> None:
 
 
 @pytest.mark.parametrize("page_keys", [1, 7, 10, 100])
-def test_pages_are_of_one_revision(there: Place, key: bytes, page_keys: int) -> None:
+def test_pages_are_of_one_revision(there: StoreHost, key: bytes, page_keys: int) -> None:
     async def play(store: Store) -> None:
         key_of = (key + b"%d/" % page_keys).__add__
         end = prefix_end(key_of(b""))
@@ -160,7 +160,7 @@ def test_pages_are_of_one_revision(there: Place, key: bytes, page_keys: int) -> 
     there.play(play)
 
 
-def test_transactions_take_the_branch_their_compares_say(there: Place, key: bytes) -> None:
+def test_transactions_take_the_branch_their_compares_say(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         made = await store.txn([Compare.absent(key)], [Put(key, b"5"), Range(key)], [Range(key)])
         assert isinstance(made, TxnResult)
@@ -196,7 +196,7 @@ def test_transactions_take_the_branch_their_compares_say(there: Place, key: byte
     there.play(play)
 
 
-def test_transactions_do_everything_at_one_revision(there: Place, key: bytes) -> None:
+def test_transactions_do_everything_at_one_revision(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         a, b, c = key + b"a", key + b"b", key + b"c"
         end = prefix_end(key)
@@ -226,7 +226,7 @@ def test_transactions_do_everything_at_one_revision(there: Place, key: bytes) ->
     there.play(play)
 
 
-def test_deletes(there: Place, key: bytes) -> None:
+def test_deletes(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         for each in (b"a", b"b", b"c"):
             await store.put(key + each, each)
@@ -241,7 +241,7 @@ def test_deletes(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_what_cannot_be_is_told_by_its_error(there: Place, key: bytes) -> None:
+def test_what_cannot_be_is_reported_by_its_error(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         revision = (await store.put(key, b"v")).revision
         with pytest.raises(FutureRevisionError, match="future revision"):
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_told_by_its_error(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_compaction(there: Place, key: bytes) -> None:
+def test_compaction(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         first = (await store.put(key, b"1")).revision
         second = (await store.put(key, b"2")).revision
@@ -279,7 +279,7 @@ def test_compaction(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_leases(there: Place, key: bytes) -> None:
+def test_leases(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         lease = await store.lease_grant(60)
         assert lease.lease != 0
@@ -304,7 +304,9 @@ def test_leases(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_a_lease_is_kept_until_it_is_over(there: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_kept_until_it_is_over(
+    there: StoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Often, of a lease that lives long: a short one may end before a busy machine renews it.
     monkeypatch.setattr("kvstore.client.keep_alive._RENEWALS", 600)
 
@@ -330,7 +332,7 @@ def test_a_lease_is_kept_until_it_is_over(there: Place, monkeypatch: pytest.Monk
     there.play(play)
 
 
-def test_the_current_revision_is_asked_once_for_many(there: Place, key: bytes) -> None:
+def test_the_current_revision_is_asked_once_for_many(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         asked = 0
         call = store._channel.call  # type: ignore[attr-defined]
@@ -352,7 +354,7 @@ def test_the_current_revision_is_asked_once_for_many(there: Place, key: bytes) -
     there.play(play)
 
 
-def test_status(there: Place, key: bytes) -> None:
+def test_status(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         revision = (await store.put(key, b"v")).revision
         status = await store.status()
@@ -369,7 +371,7 @@ def test_status(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_large_values_and_answers(there: Place, key: bytes) -> None:
+def test_large_values_and_answers(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         value = bytes(range(256)) * 4_000
         names = [key + b"%02d" % each for each in range(20)]
@@ -381,7 +383,7 @@ def test_large_values_and_answers(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_many_calls_at_a_time_get_their_own_answers(there: Place, key: bytes) -> None:
+def test_many_calls_at_a_time_get_their_own_answers(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         async def one(number: int) -> None:
             name = key + b"%d" % number
@@ -396,7 +398,7 @@ def test_many_calls_at_a_time_get_their_own_answers(there: Place, key: bytes) ->
 
 
 @pytest.mark.parametrize("there", THREADED_KINDS, indirect=True)
-def test_two_loops_in_two_threads(there: Place, key: bytes) -> None:
+def test_two_loops_in_two_threads(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         async def other() -> None:
             async with there.open() as second:
@@ -414,7 +416,7 @@ def test_two_loops_in_two_threads(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_a_call_that_is_not_answered_in_time(there: Place, key: bytes) -> None:
+def test_a_call_that_is_not_answered_in_time(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         await store.put(key, b"before")
         there.pause()
@@ -439,7 +441,7 @@ def test_a_call_that_is_not_answered_in_time(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_callers_can_be_cancelled(there: Place, key: bytes) -> None:
+def test_callers_can_be_cancelled(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         await store.put(key, b"v")
         there.pause()
@@ -463,7 +465,7 @@ def test_callers_can_be_cancelled(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_a_closed_store_says_so(there: Place, key: bytes) -> None:
+def test_a_closed_store_says_so(there: StoreHost, key: bytes) -> None:
     async def play() -> None:
         store = there.open()
         with pytest.raises(ClosedError):
@@ -490,7 +492,7 @@ def test_a_closed_store_says_so(there: Place, key: bytes) -> None:
     asyncio.run(play())
 
 
-def test_metadata_goes_along(there: Place, key: bytes) -> None:
+def test_metadata_goes_along(there: StoreHost, key: bytes) -> None:
     options = ClientOptions(metadata=(("client-api-version", "3.5"), ("x-trace", "a b")))
 
     async def play(store: Store) -> None:

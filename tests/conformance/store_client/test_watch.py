@@ -22,7 +22,7 @@ from kvstore.client.values import (
     prefix_end,
 )
 from kvstore.client.watch import Watch
-from tests.support.store_places import KINDS, PROGRESS_FLAG, Place, needs_crate, place
+from tests.support.store_hosts import KINDS, PROGRESS_FLAG, StoreHost, needs_crate, store_host
 
 WATCHES = 10_000
 WAIT_S = 60.0
@@ -31,10 +31,10 @@ WAIT_S = 60.0
 @pytest.fixture(scope="module", params=KINDS)
 def there(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+) -> Iterator[StoreHost]:
     if why := needs_crate(request.param):
         pytest.skip(why)
-    with place(request.param, tmp_path_factory.mktemp("store"), PROGRESS_FLAG) as found:
+    with store_host(request.param, tmp_path_factory.mktemp("store"), PROGRESS_FLAG) as found:
         yield found
 
 
@@ -66,7 +66,7 @@ async def until(watch: Watch, kind: type) -> object:
     raise AssertionError(f"the watch ended without {kind.__name__}")
 
 
-def test_changes_come_as_they_happen(there: Place, key: bytes) -> None:
+def test_changes_come_as_they_happen(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         before = (await store.put(key + b"old", b"x")).revision
         async with store.watch(key, prefix_end(key)) as watch:
@@ -89,7 +89,7 @@ def test_changes_come_as_they_happen(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_one_key_and_open_ends(there: Place, key: bytes) -> None:
+def test_one_key_and_open_ends(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         revision = (await store.put(key + b"b", b"0")).revision
         async with (
@@ -104,7 +104,7 @@ def test_one_key_and_open_ends(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_history_comes_first(there: Place, key: bytes) -> None:
+def test_history_comes_first(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         revisions = [(await store.put(key, b"%d" % each)).revision for each in range(50)]
         async with store.watch(key, start_revision=revisions[10]) as watch:
@@ -116,7 +116,7 @@ def test_history_comes_first(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_previous_values_and_filters(there: Place, key: bytes) -> None:
+def test_previous_values_and_filters(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         revision = (await store.put(key, b"0")).revision + 1
         async with (
@@ -139,7 +139,7 @@ def test_previous_values_and_filters(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_the_events_of_a_revision_come_together(there: Place, key: bytes) -> None:
+def test_the_events_of_a_revision_come_together(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         await store.put(key + b"gone", b"x")
         async with store.watch(key, prefix_end(key)) as watch:
@@ -154,7 +154,7 @@ def test_the_events_of_a_revision_come_together(there: Place, key: bytes) -> Non
     there.play(play)
 
 
-def test_large_events_arrive_whole(there: Place, key: bytes) -> None:
+def test_large_events_arrive_whole(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         value = bytes(range(256)) * 4_000
         revision = 0
@@ -180,7 +180,7 @@ def test_large_events_arrive_whole(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_progress_on_request(there: Place, key: bytes) -> None:
+def test_progress_on_request(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         async with store.watch(key) as watch, store.watch(key + b"other") as other:
             await until(watch, Started)
@@ -200,7 +200,7 @@ def test_progress_on_request(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_progress_now_and_then(there: Place, key: bytes) -> None:
+def test_progress_now_and_then(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         async with store.watch(key, progress_notify=True) as watch:
             revision = (await store.put(key + b"elsewhere", b"v")).revision
@@ -210,7 +210,7 @@ def test_progress_now_and_then(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_a_compacted_start_is_a_value(there: Place, key: bytes) -> None:
+def test_a_compacted_start_is_a_value(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         first = (await store.put(key, b"1")).revision
         last = (await store.put(key, b"2")).revision
@@ -227,7 +227,7 @@ def test_a_compacted_start_is_a_value(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_a_slow_reader_costs_bounded_memory_and_no_event(there: Place, key: bytes) -> None:
+def test_a_slow_reader_costs_bounded_memory_and_no_event(there: StoreHost, key: bytes) -> None:
     limit = 256 << 10
 
     async def play(store: Store) -> None:
@@ -260,7 +260,7 @@ def test_a_slow_reader_costs_bounded_memory_and_no_event(there: Place, key: byte
     there.play(play, ClientOptions(watch_bytes_max=limit))
 
 
-def test_a_slow_reader_may_meet_a_compaction(there: Place, key: bytes) -> None:
+def test_a_slow_reader_may_meet_a_compaction(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         async with store.watch(key) as slow:
             await until(slow, Started)
@@ -276,7 +276,7 @@ def test_a_slow_reader_may_meet_a_compaction(there: Place, key: bytes) -> None:
     there.play(play, ClientOptions(watch_bytes_max=100_000))
 
 
-def test_a_watch_can_be_cancelled_while_it_is_read(there: Place, key: bytes) -> None:
+def test_a_watch_can_be_cancelled_while_it_is_read(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         watch = store.watch(key)
         await until(watch, Started)
@@ -299,7 +299,7 @@ def test_a_watch_can_be_cancelled_while_it_is_read(there: Place, key: bytes) -> 
     there.play(play)
 
 
-def test_a_watch_that_cannot_be_is_an_error(there: Place, key: bytes) -> None:
+def test_a_watch_that_cannot_be_is_an_error(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         with pytest.raises(InvalidArgumentError, match="-1"):
             store.watch(key, start_revision=-1)
@@ -307,7 +307,7 @@ def test_a_watch_that_cannot_be_is_an_error(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_ten_thousand_watches(there: Place, key: bytes) -> None:
+def test_ten_thousand_watches(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         names = [key + b"%05d" % each for each in range(WATCHES)]
         revision = (await store.put(key, b"v")).revision
@@ -332,7 +332,7 @@ def test_ten_thousand_watches(there: Place, key: bytes) -> None:
     there.play(play)
 
 
-def test_many_watches_of_one_key_see_the_same(there: Place, key: bytes) -> None:
+def test_many_watches_of_one_key_see_the_same(there: StoreHost, key: bytes) -> None:
     async def play(store: Store) -> None:
         watches = [store.watch(key) for _ in range(500)]
         for watch in watches:

@@ -23,7 +23,7 @@ import grpc
 import hpack
 import pytest
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import AnyDelivery, Inbox, Outbox
 from kvstore.transport import native
 from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
@@ -153,7 +153,11 @@ def test_streams_in_gzip(echo: Echo) -> None:
         [(stream, frame_body)] = echo.seen.frames
         assert frame_body == b"ask" * 100
         tail = b"y" * 20_000
-        deliveries = [(stream, b"one", b""), (stream, b"two", tail), (stream, b"", b"")]
+        deliveries: list[AnyDelivery] = [
+            (stream, b"one", b""),
+            (stream, b"two", tail),
+            (stream, b"", b""),
+        ]
         echo.transport.flush(Outbox(deliveries=deliveries, ends=[(stream, 0, b"")]))
         assert list(call) == [b"one", b"two" + tail, b""]
         requests.put(None)
@@ -172,7 +176,11 @@ def test_an_error_is_sent_instead_of_an_oversized_message(start: Callable[..., E
         requests.put(b"a")
         echo.until(lambda: echo.seen.frames)
         stream = echo.seen.frames[0][0]
-        deliveries = [(stream, b"1", b""), (stream, b"12345", b"678901"), (stream, b"2", b"")]
+        deliveries: list[AnyDelivery] = [
+            (stream, b"1", b""),
+            (stream, b"12345", b"678901"),
+            (stream, b"2", b""),
+        ]
         echo.transport.flush(Outbox(deliveries=deliveries))
         assert next(call) == b"1"
         with pytest.raises(grpc.RpcError) as streamed:
@@ -463,7 +471,9 @@ def test_a_shared_tail_reaches_every_stream_in_order(echo: Echo, tail_bytes: int
         calls = [raw_grpc.stream(channel, WATCH)(iter([b"open"])) for _ in range(20)]
         echo.until(lambda: len(echo.seen.opened) == 20)
         ids = [stream_id for stream_id, _ in echo.seen.opened]
-        deliveries = [(i, b"%d.%d|" % (i, turn), tail) for turn in range(5) for i in ids]
+        deliveries: list[AnyDelivery] = [
+            (i, b"%d.%d|" % (i, turn), tail) for turn in range(5) for i in ids
+        ]
         echo.transport.flush(Outbox(deliveries=deliveries, ends=[(i, 0, b"") for i in ids]))
         got = [list(call) for call in calls]
     expected = [[b"%d.%d|" % (i, turn) + tail for turn in range(5)] for i in ids]

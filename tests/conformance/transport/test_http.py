@@ -142,7 +142,7 @@ def test_a_body_above_the_limit_is_refused(start: StartSite) -> None:
     assert site.seen.requests == []
 
 
-def test_a_client_that_goes_away_is_told(site: Site) -> None:
+def test_a_client_that_goes_away_is_reported(site: Site) -> None:
     site.answering = False
     connection = site.http()
     connection.request("GET", "/slow")

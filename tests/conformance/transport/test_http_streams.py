@@ -274,7 +274,7 @@ def test_an_end_without_an_answer_is_a_fault(desk: Desk) -> None:
     ("status", "headers"),
     [(200, [("bad name", "x")]), (200, [("x", "a\nb")]), (101, []), (100, []), (9, [])],
 )
-def test_an_answer_that_cannot_be_is_told(
+def test_an_answer_that_cannot_be_is_reported(
     desk: Desk, status: int, headers: list[tuple[str, str]]
 ) -> None:
     connection = http.client.HTTPConnection(desk.target, timeout=WAIT_S)
@@ -333,7 +333,7 @@ def test_a_torn_body_of_known_length_asks_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_slow_reader_is_told_and_then_cut(desk: Desk, version: int) -> None:
+def test_a_slow_reader_is_reported_and_then_cut(desk: Desk, version: int) -> None:
     with contextlib.ExitStack() as stack:
         if version == 1:
             client = desk.client()

@@ -435,6 +435,33 @@ def test_a_bidi_stream_carries_frames_both_ways(driver: Driver, sender: Sender) 
     assert [next(sender.call) for _ in range(50)] == [b"%d!" % i for i in range(50)]
 
 
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
+@pytest.mark.parametrize(("count", "tail_bytes"), [(3, 10), (3, 100_000), (500, 3_000)])
+def test_a_fan_out_is_a_message_for_each_middle(
+    driver: Driver,
+    channel: grpc.Channel,
+    count: int,
+    tail_bytes: int,
+    compression: grpc.Compression | None,
+) -> None:
+    senders = []
+    for number in (1, 2):
+        senders.append(Sender(channel, compression=compression))
+        driver.until(lambda seen, number=number: len(seen.opened) == number)  # type: ignore[misc]
+    (first, _), (second, _) = driver.seen.opened
+    head, tail = b"head", b"t" * tail_bytes
+    middles = tuple(b"%d" % number for number in range(count))
+    fan_outs = [(stream_id, head, tail, middles) for stream_id in (first, second)]
+    driver.flush(deliveries=[(first, b"before", b""), *fan_outs, (second, b"after", b"")])
+    expected = [head + middle + tail for middle in middles]
+    for sender, messages in zip(
+        senders, ([b"before", *expected], [*expected, b"after"]), strict=True
+    ):
+        assert [next(sender.call) for _ in messages] == messages
+        sender.call.cancel()
+        sender.send(None)
+
+
 def test_a_half_close_comes_after_the_last_frame_and_the_answer_still_goes_out(
     driver: Driver, sender: Sender
 ) -> None:

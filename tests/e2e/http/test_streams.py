@@ -17,7 +17,7 @@ WAIT_S = 60.0
 FOO = base64.b64encode(b"foo").decode()
 
 
-class Place:
+class ServedPages:
     """A server and the port its pages are on."""
 
     def __init__(self, server: servers.Server, port: int) -> None:
@@ -30,9 +30,9 @@ class Place:
 
 
 @pytest.fixture(scope="module", params=["client port", "own server"])
-def place(
+def pages(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+) -> Iterator[ServedPages]:
     port = 0
     extra = ["--enable-pprof"]
     if request.param == "own server":
@@ -42,7 +42,7 @@ def place(
         pytest.skip("the native transport is not built")
     data_dir = tmp_path_factory.mktemp("streams") / "ours"
     with servers.running(servers.ours(data_dir, extra=extra)) as server:
-        yield Place(server, port or server.client_port)
+        yield ServedPages(server, port or server.client_port)
 
 
 def post_chunked(wire: Wire, path: str, *headers: str) -> None:
@@ -62,8 +62,8 @@ def lines_of(data: bytes) -> list[dict[str, object]]:
     return [json.loads(each) for each in body.splitlines()]
 
 
-def test_a_watch_that_is_spoken_to_while_it_answers(place: Place) -> None:
-    with Wire(place.port) as wire:
+def test_a_watch_that_is_written_to_while_it_answers(pages: ServedPages) -> None:
+    with Wire(pages.port) as wire:
         post_chunked(wire, "/v3/watch")
         wire.chunk(b'{"create_request":{"key":"Zm9')
         wire.chunk(b'v","watch_id":"7"}}{"create')
@@ -73,7 +73,7 @@ def test_a_watch_that_is_spoken_to_while_it_answers(place: Place) -> None:
         assert "content-type: application/json" in head
         created = lines_of(wire.until(b"}\n\r\n"))[0]["result"]
         assert created["watch_id"] == "7"  # type: ignore[index]
-        place.put("<one>")
+        pages.put("<one>")
         event = lines_of(wire.until(b"}\n\r\n"))[0]["result"]["events"][0]  # type: ignore[index]
         assert base64.b64decode(event["kv"]["value"]) == b"<one>"
         assert "type" not in event  # PUT is the empty one
@@ -84,8 +84,8 @@ def test_a_watch_that_is_spoken_to_while_it_answers(place: Place) -> None:
         assert canceled["canceled"] is True  # type: ignore[index]
 
 
-def test_garbage_after_the_first_message_ends_the_stream(place: Place) -> None:
-    with Wire(place.port) as wire:
+def test_garbage_after_the_first_message_ends_the_stream(pages: ServedPages) -> None:
+    with Wire(pages.port) as wire:
         post_chunked(wire, "/v3/watch", "Connection: close")
         wire.chunk(b'{"create_request":{"key":"Zm9v"}}')
         wire.until(b"}\n\r\n")
@@ -111,8 +111,8 @@ def test_garbage_after_the_first_message_ends_the_stream(place: Place) -> None:
         ('{"create_request":', "unexpected EOF"),
     ],
 )
-def test_garbage_as_the_first_message_is_refused(place: Place, body: str, text: str) -> None:
-    status, _, answer = ask(place.port, "POST", "/v3/watch", body)
+def test_garbage_as_the_first_message_is_refused(pages: ServedPages, body: str, text: str) -> None:
+    status, _, answer = ask(pages.port, "POST", "/v3/watch", body)
     assert status == 400
     assert json.loads(answer)["error"] == {
         "code": 3,
@@ -120,9 +120,9 @@ def test_garbage_as_the_first_message_is_refused(place: Place, body: str, text: 
     }
 
 
-def test_leases_are_kept_alive_message_by_message(place: Place) -> None:
-    ask(place.port, "POST", "/v3/lease/grant", '{"TTL":600,"ID":"5"}')
-    with Wire(place.port) as wire:
+def test_leases_are_kept_alive_message_by_message(pages: ServedPages) -> None:
+    ask(pages.port, "POST", "/v3/lease/grant", '{"TTL":600,"ID":"5"}')
+    with Wire(pages.port) as wire:
         post_chunked(wire, "/v3/lease/keepalive", "Connection: close")
         for _ in range(3):
             wire.chunk(b'{"ID":"5"}')
@@ -131,9 +131,9 @@ def test_leases_are_kept_alive_message_by_message(place: Place) -> None:
         assert wire.until(b"0\r\n\r\n") == b"0\r\n\r\n"
 
 
-def test_a_snapshot_is_whole(place: Place) -> None:
-    place.put("x" * 100_000)
-    status, _, answer = ask(place.port, "POST", "/v3/maintenance/snapshot", "{}")
+def test_a_snapshot_is_whole(pages: ServedPages) -> None:
+    pages.put("x" * 100_000)
+    status, _, answer = ask(pages.port, "POST", "/v3/maintenance/snapshot", "{}")
     assert status == 200
     blobs = [base64.b64decode(json.loads(line)["result"]["blob"]) for line in answer.splitlines()]
     data = b"".join(blobs)
@@ -141,14 +141,14 @@ def test_a_snapshot_is_whole(place: Place) -> None:
     assert b"x" * 100_000 in data or data.count(b"x") > 100_000
 
 
-def test_a_large_stream_to_a_slow_reader(place: Place) -> None:
+def test_a_large_stream_to_a_slow_reader(pages: ServedPages) -> None:
     """More than may wait unsent; the server neither keeps it all nor loses any of it."""
     for index in range(6):
         body = json.dumps(
             {"key": FOO, "value": base64.b64encode(b"%d" % index * 1_000_000).decode()}
         )
-        assert ask(place.port, "POST", "/v3/kv/put", body)[0] == 200
-    with Wire(place.port) as wire:
+        assert ask(pages.port, "POST", "/v3/kv/put", body)[0] == 200
+    with Wire(pages.port) as wire:
         post_chunked(wire, "/v3/maintenance/snapshot", "Connection: close")
         wire.chunk(b"{}")
         wire.chunk(b"")
@@ -161,30 +161,30 @@ def test_a_large_stream_to_a_slow_reader(place: Place) -> None:
     assert hashlib.sha256(data[:-32]).digest() == data[-32:]
 
 
-def test_disconnecting_clients_do_not_affect_others(place: Place) -> None:
-    wires = [Wire(place.port) for _ in range(20)]
+def test_disconnecting_clients_do_not_affect_others(pages: ServedPages) -> None:
+    wires = [Wire(pages.port) for _ in range(20)]
     for wire in wires:
         post_chunked(wire, "/v3/watch")
         wire.chunk(b'{"create_request":{"key":"Zm9v"}}')
         wire.until(b"}\n\r\n")
     for wire in wires:
         wire.socket.close()
-    place.put("after")
-    with Wire(place.port) as wire:  # cut off in the middle of its body
+    pages.put("after")
+    with Wire(pages.port) as wire:  # cut off in the middle of its body
         post_chunked(wire, "/v3/kv/put")
         wire.chunk(b'{"key":"Zm9v"')
-    with Client(place.server.endpoint) as client:
+    with Client(pages.server.endpoint) as client:
         assert client.is_alive()
 
 
-def test_websocket(place: Place) -> None:
-    with WebSocket(place.port, "/v3/watch") as socket:
+def test_websocket(pages: ServedPages) -> None:
+    with WebSocket(pages.port, "/v3/watch") as socket:
         assert socket.head.startswith("HTTP/1.1 101 ")
         assert "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=" in socket.head.lower()
         assert "sec-websocket-protocol" not in socket.head.lower()
         socket.send('{"create_request":{"key":"Zm9v"}}')
         assert json.loads(socket.receive())["result"]["created"] is True
-        place.put("seen")
+        pages.put("seen")
         event = json.loads(socket.receive())["result"]["events"][0]
         assert base64.b64decode(event["kv"]["value"]) == b"seen"
         socket.send('{"create_request":{"key":"AA==","watch_id":"9"}}')
@@ -194,17 +194,17 @@ def test_websocket(place: Place) -> None:
         assert socket.close_code == 1000
 
 
-def test_websocket_and_bearer(place: Place) -> None:
+def test_websocket_and_bearer(pages: ServedPages) -> None:
     with WebSocket(
-        place.port, "/v3/lease/keepalive", "Sec-WebSocket-Protocol: Bearer, t\r\n"
+        pages.port, "/v3/lease/keepalive", "Sec-WebSocket-Protocol: Bearer, t\r\n"
     ) as socket:
         assert "sec-websocket-protocol: bearer\r\n" in socket.head.lower()
         socket.send('{"ID":"999"}')
         assert json.loads(socket.receive())["result"]["ID"] == "999"
 
 
-def test_websocket_for_one_answer(place: Place) -> None:
-    with WebSocket(place.port, "/v3/kv/range?method=GET") as socket:
+def test_websocket_for_one_answer(pages: ServedPages) -> None:
+    with WebSocket(pages.port, "/v3/kv/range?method=GET") as socket:
         socket.send(f'{{"key":"{FOO}","count_only":true}}')
         assert json.loads(socket.receive())["count"] == "1"
         socket.read_until_closed()
@@ -230,28 +230,28 @@ def test_websocket_for_one_answer(place: Place) -> None:
     ],
 )
 def test_websocket_refusals_are_messages(
-    place: Place, path: str, text: str, answer: dict[str, object]
+    pages: ServedPages, path: str, text: str, answer: dict[str, object]
 ) -> None:
-    with WebSocket(place.port, path) as socket:
+    with WebSocket(pages.port, path) as socket:
         socket.send(text)
         assert json.loads(socket.receive()) == answer
         socket.read_until_closed()
         assert socket.close_code == 1000
 
 
-def test_websocket_frames_that_are_none(place: Place) -> None:
-    with WebSocket(place.port, "/v3/watch") as socket:
+def test_websocket_frames_that_are_none(pages: ServedPages) -> None:
+    with WebSocket(pages.port, "/v3/watch") as socket:
         socket.wire.send(b"\xff" * 32)
         socket.read_until_closed()
         assert socket.close_code == 1002
 
 
-def test_upgrades_that_are_incomplete(place: Place) -> None:
+def test_upgrades_that_are_incomplete(pages: ServedPages) -> None:
     headers = (("Connection", "Upgrade"), ("Upgrade", "websocket"))
-    status, found, body = ask(place.port, "GET", "/v3/watch", headers=headers)
+    status, found, body = ask(pages.port, "GET", "/v3/watch", headers=headers)
     assert (status, body) == (400, b"Bad Request\n")
     assert found["sec-websocket-version"] == "13"
 
 
-def test_events_of_the_debugger_are_there(place: Place) -> None:
-    assert b"side-loop" in ask(place.port, "GET", "/debug/pprof/goroutine?debug=2")[2]
+def test_events_of_the_debugger_are_there(pages: ServedPages) -> None:
+    assert b"side-loop" in ask(pages.port, "GET", "/debug/pprof/goroutine?debug=2")[2]

@@ -42,7 +42,7 @@ class Secure(Server):
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int, Path]]:
+def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int, Path]]:
     """A server with TLS everywhere it can, the port of its metrics, and the certificates."""
     directory = tmp_path_factory.mktemp("tls")
     authority = Authority(directory)
@@ -67,14 +67,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, i
     server.__class__ = Secure
     try:
         server.start(wait=False)
-        wait_told(server, "ready to serve client requests", 1)
+        wait_logged(server, "ready to serve client requests", 1)
         yield server, metrics_port, directory
     finally:
         if server.process is not None:
             server.kill()
 
 
-def wait_told(server: Server, message: str, count: int) -> list[dict[str, object]]:
+def wait_logged(server: Server, message: str, count: int) -> list[dict[str, object]]:
     deadline_s = time.monotonic() + 20
     while time.monotonic() < deadline_s:
         found = [record for record in server.log_records() if record["msg"] == message]
@@ -100,8 +100,8 @@ def knock(port: int, trusted: str | None, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("place", ["client", "metrics", "peer"])
-def test_every_reason_is_logged(place: str, places: tuple[Server, int, Path]) -> None:
-    server, metrics_port, directory = places
+def test_every_reason_is_logged(place: str, tls_server: tuple[Server, int, Path]) -> None:
+    server, metrics_port, directory = tls_server
     if place == "client" and not native.is_available():
         pytest.skip("grpcio says nothing of handshakes; the native transport was not built")
     port = {"client": server.client_port, "metrics": metrics_port, "peer": server.peer_port}[place]
@@ -114,7 +114,7 @@ def test_every_reason_is_logged(place: str, places: tuple[Server, int, Path]) ->
     knock(port, ca, (f"{files}/client.pem", f"{files}/client.key"))
     with socket.create_connection(("127.0.0.1", port)) as plain:
         plain.sendall(b"\x16 nonsense of some length")
-    records = wait_told(server, message, before + 5)[before:]
+    records = wait_logged(server, message, before + 5)[before:]
     assert {str(record["error"]).removesuffix(": host name") for record in records} == REASONS
     assert all(str(record["remote_addr"]).startswith("127.0.0.1") for record in records)
     assert {record["level"] for record in records} == {"warn"}

@@ -66,7 +66,7 @@ class Client:
     async def _step(self) -> None:
         raise NotImplementedError
 
-    def _place(self) -> tuple[str, str]:
+    def _random_key(self) -> tuple[str, str]:
         return self._rng.choice(NAMESPACES), self._rng.choice(NAMES)
 
     def _ceiling(self) -> int:
@@ -86,7 +86,7 @@ class Writer(Client):
     async def _step(self) -> None:
         kinds = ("create", "update", "stale update", "patch", "delete", "delete this")
         kind = self._rng.choices(kinds, (3, 6, 2, 4, 1, 1))[0]
-        namespace, name = place = self._place()
+        namespace, name = place = self._random_key()
         self._number += 1
         tag = f"{self.name}-{self._number}"
         condition = 0
@@ -192,7 +192,7 @@ class Reader(Client):
 
     async def _get(self) -> None:
         """Read the present of one object, or any state."""
-        namespace, name = self._place()
+        namespace, name = self._random_key()
         is_present = self._rng.random() < 0.7
         floor = self._checks.revealed if is_present else 0
         obj: Object | None = None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox, messages
 from kvstore.client.channel import ChannelStream, Metadata, Sink
 from kvstore.client.endpoints import Endpoint
 from kvstore.client.errors import CallFailedError
@@ -137,7 +137,11 @@ class SimChannel:
             for each, code, body in out.replies
             if each in calls or each in streams
         ]
-        mine += [(each, None, head, tail) for each, head, tail in out.deliveries if each in streams]
+        mine += [
+            (each, None, head, tail)
+            for each, head, tail in messages(out.deliveries)
+            if each in streams
+        ]
         mine += [(each, code, text, b"") for each, code, text in out.ends if each in streams]
         if mine:
             at_s = max(self._loop.time() + self._delay_s(), link.held_until_s)

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
-from kvstore.batch import AS_PEER, Inbox, Metadata, OffloadedTask, Outbox, TaskResult
+from kvstore.batch import AS_PEER, Inbox, Metadata, OffloadedTask, Outbox, TaskResult, messages
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
 from kvstore.node.parts import Parts
@@ -436,7 +436,7 @@ class Cluster:
             else:
                 assert call_id not in self.answers, f"call {call_id} is answered twice"
                 self.answers[call_id] = (code, body)
-        for stream_id, head, tail in out.deliveries:
+        for stream_id, head, tail in messages(out.deliveries):
             if stream_id < 0:
                 self._tasks.pop(stream_id)(0, head + tail)
             else:

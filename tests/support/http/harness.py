@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 
 @dataclass
-class Kept(Responder):
+class KeptAnswer(Responder):
     """An answer that is kept."""
 
     status: int = 0
@@ -115,9 +115,9 @@ class Pages:
         *,
         handler: PageHandler | None = None,
         **about: object,
-    ) -> Kept:
+    ) -> KeptAnswer:
         """Ask the client port's pages, or another handler."""
-        kept = Kept()
+        kept = KeptAnswer()
         request = PageRequest(method, target, headers or [("host", "x:1")], WholeBody(body))
         for name, value in about.items():
             setattr(request, name, value)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from kvstore.batch import AnyDelivery, messages
 from kvstore.watch.history import DELETE, PUT, Event
-from kvstore.watch.hub import Delivery
 from kvstore.wire.gen.rpc_pb2 import (
     WatchCancelRequest,
     WatchCreateRequest,
@@ -101,6 +101,6 @@ def cancel(watch_id: int) -> bytes:
 PROGRESS = WatchRequest(progress_request=WatchProgressRequest()).SerializeToString()
 
 
-def decode(deliveries: Iterable[Delivery]) -> Iterator[tuple[int, WatchResponse]]:
-    for stream_id, head, tail in deliveries:
+def decode(deliveries: Iterable[AnyDelivery]) -> Iterator[tuple[int, WatchResponse]]:
+    for stream_id, head, tail in messages(deliveries):
         yield stream_id, WatchResponse.FromString(head + tail)

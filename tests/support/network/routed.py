@@ -113,11 +113,24 @@ class Routed:
 
     def is_silent(self, name: str, address: str, port: int, protocol: str = "TCP") -> bool:
         """Whether a machine that asks an address hears nothing at all."""
-        try:
-            self.ask(name, address, port, protocol, patience_s=SILENCE_S)
-        except SilentError:
-            return True
-        return False
+        return self.are_silent((name, address, port, protocol))
+
+    def are_silent(self, *asked: tuple[str, str, int, str]) -> bool:
+        """Whether machines that ask addresses at the same time hear nothing, any of them.
+
+        asked: machine, address, port and protocol of each.
+        """
+
+        def is_one_silent(one: tuple[str, str, int, str]) -> bool:
+            name, address, port, protocol = one
+            try:
+                self.ask(name, address, port, protocol, patience_s=SILENCE_S)
+            except SilentError:
+                return True
+            return False
+
+        with ThreadPoolExecutor(len(asked)) as threads:
+            return all(list(threads.map(is_one_silent, asked)))
 
     def ask(
         self,

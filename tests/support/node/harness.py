@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
-from kvstore.batch import Inbox, Outbox
+from kvstore.batch import Inbox, Outbox, messages
 from kvstore.config.initial_cluster import initial_members
 from kvstore.config.parse import configure
 from kvstore.config.sources import read_command_line
@@ -231,7 +231,7 @@ class Harness:
         for call_id, code, body in out.replies:
             assert call_id not in self.answers, f"call {call_id} was answered twice"
             self.answers[call_id] = (code, body)
-        for stream_id, head, tail in out.deliveries:
+        for stream_id, head, tail in messages(out.deliveries):
             self.delivered.setdefault(stream_id, []).append(head + tail)
         for stream_id, code, text in out.ends:
             assert stream_id not in self.ended, f"stream {stream_id} was ended twice"

@@ -73,7 +73,7 @@ class World:
         response = pb.WatchResponse(header=header, watch_id=watch.id, created=True)
         (stream or self.stream).tell(response.SerializeToString())
 
-    def told(self, watch: Watch, *revisions: int) -> None:
+    def deliver(self, watch: Watch, *revisions: int) -> None:
         self.stream.tell(events(watch.id, *revisions))
 
     def progress(self, revision: int, watch_id: int = -1) -> None:
@@ -133,9 +133,9 @@ def test_events_are_given_once_and_in_order() -> None:
     async def scenario(world: World) -> None:
         watch = world.watch()
         world.created(watch, 5)
-        world.told(watch, 6, 6, 7)
-        world.told(watch, 7, 8)
-        world.told(watch, 6)
+        world.deliver(watch, 6, 6, 7)
+        world.deliver(watch, 7, 8)
+        world.deliver(watch, 6)
         world.stream.tell(events(99, 9))
         assert waiting(watch) == [Started(5), [6, 6, 7], [8]]
         assert world.stream.done_bytes > 0
@@ -165,14 +165,14 @@ def test_a_break_is_reported_and_the_watch_resumes() -> None:
     async def scenario(world: World) -> None:
         watch, late = world.watch(), world.watch()
         world.created(watch, 5)
-        world.told(watch, 8)
+        world.deliver(watch, 8)
         world.stream.break_off(AWAY)
         stream = await world.reopened(2)
         creates = [each.create_request for each in stream.requests()]
         assert [each.start_revision for each in creates] == [9, 0]
         world.created(watch, 9)
         world.created(late, 9)
-        world.told(watch, 9)
+        world.deliver(watch, 9)
         assert waiting(watch) == [Started(5), [8], Interrupted("away"), Resumed(9), [9]]
         assert waiting(late) == [Started(9)]
 
@@ -330,8 +330,8 @@ def test_a_watch_ahead_of_the_store_is_begun_earlier_for_progress() -> None:
         assert requests[1].create_request.start_revision == 5
         assert requests[2].HasField("progress_request")
         world.created(watch, 5)
-        world.told(watch, 5)  # which it did not ask for
-        world.told(watch, 6)
+        world.deliver(watch, 5)  # which it did not ask for
+        world.deliver(watch, 6)
         assert waiting(watch) == [Started(5), [6]]
 
     play(scenario)
@@ -341,7 +341,7 @@ def test_an_early_start_that_is_compacted_is_no_end() -> None:
     async def scenario(world: World) -> None:
         watch = world.watch()
         world.created(watch, 5)
-        world.told(watch, 8)
+        world.deliver(watch, 8)
         watch.request_progress()
         world.stream.break_off(AWAY)
         stream = await world.reopened(2)
@@ -364,15 +364,15 @@ def test_what_is_not_read_is_bounded_and_comes_later() -> None:
         world.created(watch, 5)
         for revision in range(6, 30):
             world.stream.tell(events(watch.id, revision, size=1000))
-        told = waiting(watch)
-        assert isinstance(told[-1], Interrupted)
+        deliver = waiting(watch)
+        assert isinstance(deliver[-1], Interrupted)
         assert watch.queued_bytes < 15_000
-        revisions = told[-2]
+        revisions = deliver[-2]
         assert isinstance(revisions, list)
         [last] = revisions
         requests = world.stream.requests()
         assert requests[-1].HasField("cancel_request")
-        for _ in told:
+        for _ in deliver:
             await anext(watch)
         [request] = world.stream.requests()
         assert request.create_request.start_revision == last + 1

@@ -143,7 +143,7 @@ def watch(cluster: Cluster, member: ClusterMember, start: int) -> int:
     return stream
 
 
-def told(cluster: Cluster, stream: int) -> list[pb.WatchResponse]:
+def responses_of(cluster: Cluster, stream: int) -> list[pb.WatchResponse]:
     return [pb.WatchResponse.FromString(each) for each in cluster.delivered[stream]]
 
 
@@ -158,7 +158,9 @@ def test_watchers_continue_from_history(three: Cluster) -> None:
     three.settle()
     three.put(leader, b"last", b"v")
     three.run_for(SECOND)
-    revisions = [event.kv.mod_revision for each in told(three, stream) for event in each.events]
+    revisions = [
+        event.kv.mod_revision for each in responses_of(three, stream) for event in each.events
+    ]
     assert revisions == list(range(2, 64))
     assert installed(slow) == 1
 
@@ -174,7 +176,7 @@ def test_watchers_are_canceled_when_history_is_compacted(three: Cluster) -> None
     three.network.heal()
     three.settle()
     three.run_for(SECOND)
-    last = told(three, stream)[-1]
+    last = responses_of(three, stream)[-1]
     assert (last.canceled, last.compact_revision) == (True, 50)
 
 

@@ -81,7 +81,7 @@ def test_a_member_may_advertise_another_name_of_its_address() -> None:
     assert found == {"a": ("http://one:1",)}
 
 
-def test_who_joins_has_told_the_cluster_where_it_is() -> None:
+def test_who_joins_has_registered_its_address() -> None:
     found = members(
         "--initial-advertise-peer-urls=http://two:1",
         "--initial-cluster=a=http://one:1",

@@ -114,7 +114,7 @@ def test_head_has_no_body(echo: Echo) -> None:
         wire.until(b"/b")
 
 
-def test_a_body_is_asked_for_when_it_is_wanted(echo: Echo) -> None:
+def test_a_body_is_asked_for_when_it_is_read(echo: Echo) -> None:
     with Wire(echo.port) as wire:
         wire.send(
             b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"

@@ -74,7 +74,7 @@ def test_a_database_before_the_message_is_not_sent(member: Path, tmp_path: Path)
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     files = DatabaseFiles(tmp_path / "nothing", tmp_path / "tmp")
     with pytest.raises(KvstoreError, match="failed"), files.open(_snap(1)):
         pass
@@ -172,7 +172,7 @@ def test_a_killed_import_is_reported(tmp_path: Path) -> None:
             database.finish(0)
 
 
-def test_why_a_file_is_not_taken_is_told(tmp_path: Path) -> None:
+def test_why_a_file_is_not_taken_is_reported(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     path = tmp_path / "arriving.db"
     path.write_bytes(b"no database" * 1000)

@@ -247,11 +247,11 @@ class World:
             return
         self.next_revision()
 
-        def told() -> None:
+        def lose() -> None:
             self.keys.lose(key, created=created)
             self.unsent.append(partial(self._delete_leasing, key, created))
 
-        self.events.append(told)
+        self.events.append(lose)
 
     def other_acquires_or_leaves(self) -> None:
         key = self.random.choice(KEYS)

@@ -156,7 +156,7 @@ def test_a_stream_that_is_opened_again_says_nothing_of_it_and_goes_on_where_it_w
     assert client.revisions == [2, 3, 4, 5, 6, 7]
 
 
-def test_progress_moves_the_place_to_go_on_from() -> None:
+def test_progress_moves_the_revision_to_go_on_from() -> None:
     cluster = Cluster()
     Client(cluster, 0)
     cluster.settle()

@@ -19,7 +19,7 @@ from kvstore.server.pages.pprof_format import profile
 from kvstore.server.pages.version_and_vars import VersionPage
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.support.http.harness import Kept, Pages
+from tests.support.http.harness import KeptAnswer, Pages
 
 TIMED_OUT = CallRefusedError(14, "etcdserver: request timed out")
 
@@ -52,7 +52,7 @@ class Says:
 def ask(says: Says, target: str, counts: HealthCounts | None = None) -> tuple[int, str]:
     node = NodeHealth(cast("LocalClient", says), 1.0)
     pages = HealthPages(node, LineLogger([], "info"), counts or HealthCounts())
-    kept = Kept()
+    kept = KeptAnswer()
     asyncio.run(pages.serve(PageRequest("GET", target, []), kept))
     return kept.status, kept.body.decode()
 
@@ -137,7 +137,7 @@ def test_a_real_member(pages: Pages) -> None:
 
 
 def test_version_before_anything_is_decided() -> None:
-    kept = Kept()
+    kept = KeptAnswer()
     node = NodeHealth(cast("LocalClient", Says(TIMED_OUT)), 1.0)
     asyncio.run(VersionPage(node, str).serve(PageRequest("GET", "/version", []), kept))
     assert json.loads(kept.body) == {

@@ -173,7 +173,7 @@ def test_errors_have_line_and_column() -> None:
         read('{"é": 1,\n\n"limit": "x"}')
 
 
-def test_repeated_fields_and_presence() -> None:
+def test_repeated_fields_and_unset_ones() -> None:
     message = pb.TxnRequest()
     text = b'{"compare":[{"version":0},{}],"success":[{"request_range":{}}],"failure":[]}'
     decode(text, message)

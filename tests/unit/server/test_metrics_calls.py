@@ -132,6 +132,13 @@ def test_streams() -> None:
     assert sum(calls.handling[rpc.WATCH].counts) == 1
 
 
+def test_a_fan_out_is_as_many_messages_as_it_has_middles() -> None:
+    watched = Watched()
+    out = Outbox(deliveries=[(1, b"12", b"345", (b"a", b"", b"bc")), (1, b"1", b"2")])
+    watched.turn(Inbox(opened=[(1, rpc.WATCH)]), out)
+    assert (watched.calls.sent[rpc.WATCH], watched.calls.sent_bytes) == (4, 3 * 5 + 3 + 2)
+
+
 def test_a_slow_turn_is_reported_once_for_all_its_calls() -> None:
     watched = Watched()
     watched.turn(Inbox(calls=puts(1, 2, 3)), Outbox(replies=answers(1, 2, 3)), end_ns=500)

@@ -83,7 +83,7 @@ def test_the_flags_decide(tmp_path: Path) -> None:
     assert "ignoring --peer-auto-tls" in warnings(logger)[-1]
 
 
-def test_what_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_made_is_reported(tmp_path: Path) -> None:
     config = config_of(["--name=a", "--auto-tls", "--self-signed-cert-validity=0"])
     with pytest.raises(ConfigError, match="should be greater than 0"):
         with_made_certificates(config, tmp_path, NOW_S, ListLog())

@@ -129,7 +129,7 @@ def _read_all_twice(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_told_with_file_page_and_offset(path: Path, name: str) -> None:
+def test_damage_is_reported_with_file_page_and_offset(path: Path, name: str) -> None:
     damage, text = DAMAGES[name]
     data = bytearray(path.read_bytes())
     damage(data, Shape(path))

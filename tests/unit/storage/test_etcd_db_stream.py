@@ -92,14 +92,14 @@ def test_leaves_end_where_those_of_known_rows_end() -> None:
         assert list(leaf_sizes(views)) == formed
 
 
-def test_a_bucket_that_changes_between_the_passes_is_told() -> None:
+def test_a_bucket_that_changes_between_the_passes_is_reported() -> None:
     passes = iter([sample(5000)[b"key"], sample(4000)[b"key"]])
     plan = plan_db([(b"key", lambda: next(passes))])
     with pytest.raises(CorruptionError, match="bucket b'key'"):
         list(plan.pieces())
 
 
-def test_a_row_that_outgrows_its_place_between_the_passes_is_told() -> None:
+def test_a_row_that_outgrows_its_page_between_the_passes_is_reported() -> None:
     rows = [put_row(2 + n, b"k", b"v" * 3000) for n in range(100)]
     passes = iter([rows, [*rows[:-1], put_row(101, b"k", b"v" * 9000)]])
     plan = plan_db([(b"key", lambda: next(passes))])
@@ -107,7 +107,7 @@ def test_a_row_that_outgrows_its_place_between_the_passes_is_told() -> None:
         list(plan.pieces())
 
 
-def test_a_bucket_that_grows_between_the_passes_is_told() -> None:
+def test_a_bucket_that_grows_between_the_passes_is_reported() -> None:
     rows = [put_row(2 + n, b"k", b"v" * 3000) for n in range(100)]
     passes = iter([rows[:-1], rows])
     plan = plan_db([(b"key", lambda: next(passes))])

@@ -171,7 +171,7 @@ def test_a_swap_that_cannot_be_leaves_the_old_file_in_use(tmp_path: Path) -> Non
     assert names(tmp_path) == {"lmdb", "lmdb.lock"}
 
 
-def test_no_room_for_the_copy_is_told_before_it_begins(
+def test_no_room_for_the_copy_is_reported_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = LmdbBackend(tmp_path)

@@ -107,7 +107,7 @@ def member(tmp_path: Path) -> Path:
     return directory
 
 
-def test_the_received_state_takes_the_place_of_the_current_one(member: Path, db: Path) -> None:
+def test_the_received_state_replaces_the_current_one(member: Path, db: Path) -> None:
     backend = LmdbBackend(member)
     prepare_received(member, INDEX, db)
     assert db.exists()

@@ -252,7 +252,7 @@ def test_what_was_replaced_before_a_snapshot_does_not_come_back_after_it(directo
     wal.close()
 
 
-def test_what_a_received_snapshot_took_the_place_of_is_no_part_of_the_log(directory: Path) -> None:
+def test_what_a_received_snapshot_replaced_is_no_part_of_the_log(directory: Path) -> None:
     wal = Wal.create(directory, META, segment_bytes=1 << 16)
     wal.save(HardState(1, 1, 2), [entry(1), entry(2)], sync=True)
     wal.save(HardState(3, 1, 2), [entry(index, 3) for index in range(3, 9)], sync=True)

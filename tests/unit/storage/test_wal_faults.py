@@ -137,7 +137,7 @@ def test_a_repair_that_fails_can_be_done_again(tmp_path: Path) -> None:
     assert path.with_name(path.name + ".broken").read_bytes() == torn
 
 
-def test_a_full_disk_is_told_by_path(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_by_path(tmp_path: Path) -> None:
     files = FaultFiles()
     wal = Wal.create(tmp_path / "wal", META, files, SEGMENT_BYTES)
     files.fail_at = len(files.calls)

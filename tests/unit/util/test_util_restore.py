@@ -281,7 +281,7 @@ def test_an_older_version_gets_a_log_that_begins_where_the_state_is(
 
 
 @pytest.mark.parametrize("kind", ["kvstore", "etcd"])
-def test_the_storage_version_is_changed_in_place(
+def test_the_storage_version_is_changed_in_the_directory(
     tool: Tool, snapshot: Path, tmp_path: Path, kind: str
 ) -> None:
     source = _member(tool, snapshot, tmp_path / "source", kind)

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from kvstore.batch import AnyDelivery, messages
 from kvstore.errors import TOO_MANY_REQUESTS
-from kvstore.watch.hub import Delivery, Hub
+from kvstore.watch.hub import Hub
 from kvstore.watch.request import MALFORMED
 from kvstore.watch.stream import WatchLimits
 from kvstore.wire.gen.rpc_pb2 import WatchResponse
@@ -43,13 +44,13 @@ class Member:
         rows: int = ROWS,
     ) -> list[tuple[int, WatchResponse]]:
         """Take requests, put one key, publish it, step; return what was handed out."""
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         for stream_id, body in requests:
             assert self.hub.request(stream_id, body, self.now_ns, out) is None
         if put is not None:
             self.hub.publish(self.store.put(put), out)
         self.more = self.hub.step(self.now_ns, self.unread, rows, BYTES, out)
-        for stream_id, head, tail in out:
+        for stream_id, head, tail in messages(out):
             if stream_id in self.slow:
                 self.unread[stream_id] = self.unread.get(stream_id, 0) + len(head) + len(tail)
         return list(decode(out))
@@ -172,7 +173,7 @@ def test_too_many_watchers_on_a_stream_names_the_limit() -> None:
 
 def test_malformed_bytes_are_a_refusal() -> None:
     member = Member()
-    out: list[Delivery] = []
+    out: list[AnyDelivery] = []
     assert member.hub.request(1, b"\xff\xff", 0, out) is MALFORMED
     assert out == []
 
@@ -318,7 +319,7 @@ def test_published_twice_is_sent_once() -> None:
     member = Member()
     member.turn((1, create(key=b"a")))
     events = member.store.put(b"a")
-    out: list[Delivery] = []
+    out: list[AnyDelivery] = []
     member.hub.publish(events, out)
     member.hub.publish(events + member.store.put(b"a"), out)
     assert revisions(list(decode(out))) == [2, 3]
@@ -329,12 +330,74 @@ def test_the_tail_is_shared_between_watchers() -> None:
     member.turn((1, create(key=b"a")), (1, create(key=b"a", watch_id=300)), (2, create(key=b"a")))
     member.turn((2, create(key=b"", range_end=b"\0")), (2, create(key=b"a", prev_kv=True)))
     member.turn(put=b"a")
-    out: list[Delivery] = []
+    out: list[AnyDelivery] = []
     member.hub.publish(member.store.put(b"a") + member.store.put(b"a"), out)
-    assert len(out) == 5
-    plain = [tail for _, _, tail in out if tail is out[0][2]]
-    assert len(plain) == 4
+    plain = [tail for _, _, tail in messages(out) if tail is out[0][2]]
+    assert (len(plain), len(list(messages(out)))) == (4, 5)
     assert {answer.watch_id for _, answer in decode(out)} == {0, 300, 1, 2}
+
+
+def published(member: Member, puts: int = 1) -> list[AnyDelivery]:
+    out: list[AnyDelivery] = []
+    member.hub.publish([event for _ in range(puts) for event in member.store.put(b"a")], out)
+    return out
+
+
+def shapes(deliveries: list[AnyDelivery]) -> list[tuple[int, int]]:
+    """Return (stream, how many messages) of each."""
+    return [(each[0], len(list(messages([each])))) for each in deliveries]
+
+
+def test_watchers_of_a_stream_are_one_fan_out_and_streams_share_its_parts() -> None:
+    member = Member()
+    for stream_id in (1, 2):
+        member.turn(*[(stream_id, create(key=b"a")) for _ in range(3)])
+    member.turn((2, create(key=b"a", prev_kv=True)))
+    member.turn(put=b"a")
+    out = published(member, puts=2)
+    assert shapes(out) == [(1, 3), (2, 3), (2, 1)]
+    assert all(mine is other for mine, other in zip(out[0][1:], out[1][1:], strict=True))
+    assert [answer.watch_id for _, answer in decode(out)] == [0, 1, 2, 0, 1, 2, 3]
+    assert revisions(list(decode(out)), 0) == [3, 4, 3, 4]
+    member.turn((1, cancel(1)), (2, create(key=b"a")))
+    assert shapes(published(member)) == [(1, 2), (2, 4), (2, 1)]
+    member.hub.close(2)
+    assert shapes(published(member)) == [(1, 2)]
+
+
+def test_a_watcher_of_the_future_waits_among_those_of_the_present() -> None:
+    member = Member()
+    future = member.store.revision + 3
+    member.turn((1, create(key=b"a")), (1, create(key=b"a", start_revision=future)))
+    sent = [revisions(list(decode(published(member)))) for _ in range(3)]
+    assert sent == [[future - 2], [future - 1], [future, future]]
+    assert shapes(published(member)) == [(1, 2)]
+
+
+def test_a_fan_out_counts_as_idle_progress_for_none_of_its_watchers() -> None:
+    member = Member(WatchLimits(progress_interval_ns=1000))
+    watch = create(key=b"a", progress_notify=True)
+    member.turn((1, watch), (1, watch))
+    member.now_ns = 1200
+    assert len(member.turn()) == 2  # both were idle
+    member.turn(put=b"a")
+    member.now_ns = 2400
+    assert member.turn() == []
+    member.now_ns = 3600
+    assert len(member.turn()) == 2
+
+
+def test_a_fan_out_stops_where_the_stream_is_paused() -> None:
+    watchers = 5
+    member = Member(WatchLimits(backlog_high_bytes=100, backlog_low_bytes=20))
+    member.turn(*[(1, create(key=b"a")) for _ in range(watchers)])
+    member.turn()
+    sent = list(decode(published(member)))
+    assert 0 < len(sent) < watchers
+    for _ in range(2 * watchers):
+        sent += member.turn()
+    events = [(answer.watch_id, answer.events[0].kv.mod_revision) for _, answer in sent]
+    assert sorted(events) == [(each, member.store.revision) for each in range(watchers)]
 
 
 # Back-pressure.
@@ -414,12 +477,12 @@ def test_a_client_that_sends_requests_and_never_reads_is_ended() -> None:
     member.slow.add(1)
     refused = None
     for number in range(1000):
-        out: list[Delivery] = []
+        out: list[AnyDelivery] = []
         refused = member.hub.request(1, create(key=b"a", watch_id=number + 1), 0, out)
         if refused:
             break
         member.hub.step(0, member.unread, ROWS, BYTES, out)
-        member.unread[1] = member.unread.get(1, 0) + sum(len(head) for _, head, _ in out)
+        member.unread[1] = member.unread.get(1, 0) + sum(len(head) for _, head, _ in messages(out))
     assert refused == TOO_MANY_REQUESTS
     assert 5000 < member.unread[1] < 5100
 

@@ -64,7 +64,7 @@ def test_header_alone_is_a_whole_response() -> None:
     assert not put.HasField("prev_kv")
 
 
-def test_previous_value_of_a_put_keeps_presence() -> None:
+def test_previous_value_of_a_put_keeps_what_is_set() -> None:
     data = splice.put_response(b"", b"")
     assert rpc_pb2.PutResponse.FromString(data).HasField("prev_kv")
 

@@ -1,6 +1,7 @@
 """Containers as processes of this machine: namespaces and an overlay, without a container engine.
 
     process_runtime ─► specs     what a container is to be; `options` are those of all
+                    ├► containers  those that run, and those that have ended
                     ├► files     what is on the disk of pods and containers
                     ├► images    where a container's files come from
                     ├► host_image  the rules for those of the machine itself

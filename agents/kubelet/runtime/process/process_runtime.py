@@ -3,14 +3,13 @@
 runtime = ProcessRuntime(ProcessOptions(root), images, clock, on_change)
 await runtime.open()
 
-What is on the disk is in `files`, what a shim is told in `specs`, what the containers of a pod
-share in `sandboxes`.
+What is on the disk is in `files`, what a shim is to start in `specs`, what the containers of a pod
+share in `sandboxes`, what becomes of a container in `containers`.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import Final
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
-from kvstack.agents.kubelet.disk.removal import remove_tree
 from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.pod_groups import PodGroups
 from kvstack.agents.kubelet.runtime.process import features, files, sessions, shims, specs
+from kvstack.agents.kubelet.runtime.process.containers import Containers, RunningContainer
 from kvstack.agents.kubelet.runtime.process.devices import nodes
 from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
 from kvstack.agents.kubelet.runtime.process.features import Features
@@ -43,7 +42,6 @@ from kvstack.agents.kubelet.runtime.process.sandboxes import HeldSandbox, Sandbo
 from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
 from kvstack.agents.kubelet.runtime.process.shim.launch_spec import CommandSpec, LaunchSpec
 from kvstack.agents.kubelet.runtime.process.specs import PAUSE
-from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import (
     ID,
     Abilities,
@@ -59,10 +57,8 @@ from kvstack.agents.kubelet.runtime.runtime import (
     UpdateError,
     Usage,
 )
-from kvstack.agents.kubelet.runtime.termination_message import termination_message
 from kvstack.component.errors import ConfigError
 
-_KILLED: Final = 137
 _NOT_HONOURED: Final = (
     *("runtimeClassName", "appArmorProfile"),
     *("procMount", "hugepages", "Localhost"),
@@ -77,17 +73,6 @@ _NOT_READY: Final = (
 _NO_RANGE: Final = f"{_NOT_READY}the node has no range of addresses for pods (spec.podCIDR)"
 _RANGE_WITHIN_S: Final = 10.0
 """From the registration of a node: later, pods share its address where they may (`auto`)."""
-
-
-class _Running:
-    """A container whose shim runs."""
-
-    def __init__(self, container: Container, spec: LaunchSpec, pid: int) -> None:
-        self.container = container
-        self.spec = spec
-        self.pid = pid
-        self.ended = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
 
 
 class ProcessRuntime:
@@ -110,16 +95,13 @@ class ProcessRuntime:
         self._options = options
         self._images = images
         self._clock = clock
-        self._on_change = on_change
         self.cgroups: Final = cgroups or Cgroups()
         self.devices: Final = devices or DeviceGroups(self.cgroups.root)
         self.interpreter: Final = Interpreter()
-        self._containers: dict[str, list[Container]] = {}
-        self._running: dict[str, _Running] = {}
-        self._pauses: dict[str, Container] = {}
         self._groups: Final = PodGroups(self.cgroups, options.cgroup)
         self._lifeline = (-1, -1)
         self._files = files.PodFiles(options.root / "pods")
+        self._containers = Containers(self._files, self.cgroups, clock, on_change)
         self._network = PodNetwork(
             str(options.root),
             options.state,
@@ -174,9 +156,8 @@ class ProcessRuntime:
         for directory in self._files.unrecorded():
             await shims.end_unrecorded(directory)
         for directory in self._files.of_containers():
-            await self._adopt(directory)
-        for each in self._containers.values():
-            each.sort(key=lambda found: found.started_s)
+            await self._containers.adopt(directory)
+        self._containers.sort()
 
     def _rules(self) -> HostImage:
         options, found = self._options, self.features
@@ -202,18 +183,7 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         """Kill all containers if they end with the node; else let them be."""
-        running = list(self._running.values())
-        if self._options.ends_with_node:
-            for each in running:
-                await self._signal(each, signal.SIGKILL)
-            for each in running:
-                await each.ended.wait()
-        for each in running:
-            if each.task is not None:
-                each.task.cancel()
-        await asyncio.gather(
-            *(each.task for each in running if each.task is not None), return_exceptions=True
-        )
+        await self._containers.close(kills=self._options.ends_with_node)
         for descriptor in self._lifeline:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -293,11 +263,11 @@ class ProcessRuntime:
 
     def pod_uids(self) -> Collection[str]:
         """Return the pods of which there is anything."""
-        return {*self._containers, *self._pauses, *self._files.uids()}
+        return {*self._containers.pod_uids(), *self._files.uids()}
 
     def of_pod(self, uid: str) -> Sequence[Container]:
         """Return the containers of a pod, oldest first."""
-        return self._containers.get(uid, ())
+        return self._containers.of_pod(uid)
 
     def addresses(self, uid: str) -> Sequence[str]:
         """Return the addresses of a pod; none: it has no sandbox."""
@@ -339,7 +309,7 @@ class ProcessRuntime:
             raise
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         if sandbox.shares_pids and not sandbox.has_host_pids:
-            known = self._pauses.get(sandbox.uid)
+            known = self._containers.pause_of(sandbox.uid)
             if known is None or not known.is_running:
                 lost = lost or known is not None
                 attempt = 0 if known is None else known.attempt + 1
@@ -422,15 +392,9 @@ class ProcessRuntime:
             user=user,
         )
         files.write_record(directory, container, pid)
-        self._add(container)
-        await self._follow(_Running(container, spec, pid), directory, process)
+        running = RunningContainer(container, spec, pid)
+        await self._containers.follow(running, directory, process)
         return container
-
-    def _add(self, container: Container) -> None:
-        if container.name == PAUSE:
-            self._pauses[container.pod_uid] = container
-        else:
-            self._containers.setdefault(container.pod_uid, []).append(container)
 
     async def _spec(
         self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
@@ -472,17 +436,14 @@ class ProcessRuntime:
     def _pid_of(self, config: ContainerConfig) -> int:
         """Return the process whose namespace a container enters; 0: it gets its own."""
         if config.target:
-            running = self._running.get(config.target)
+            running = self._containers.running(config.target)
             if running is None:
                 raise StartError(
                     "CreateContainerConfigError",
                     f"unable to find target container {config.target}",
                 )
             return running.pid
-        pause = self._pauses.get(config.sandbox.uid)
-        if config.name == PAUSE or pause is None or pause.id not in self._running:
-            return 0
-        return self._running[pause.id].pid
+        return 0 if config.name == PAUSE else self._containers.pid_of_pause(config.sandbox.uid)
 
     def _prepare(self, directory: Path, config: ContainerConfig, spec: LaunchSpec) -> LaunchSpec:
         """Make files and control groups of a container; return it with these; OSError."""
@@ -498,27 +459,17 @@ class ProcessRuntime:
 
     async def stop(self, container_id: str, grace_s: float) -> None:
         """Ask a container to end, and kill it after grace_s."""
-        running = self._running.get(container_id)
-        if running is None:
-            return
-        own = signal.Signals.__members__.get(running.spec.stop_signal, signal.SIGTERM)
-        await self._signal(running, own)
-        try:
-            async with asyncio.timeout(grace_s):
-                await running.ended.wait()
-        except TimeoutError:
-            await self._signal(running, signal.SIGKILL)
-            await running.ended.wait()
+        await self._containers.stop(container_id, grace_s)
 
     async def update(self, container_id: str, limits: Limits) -> None:
         """Give a container other limits while it runs; raises UpdateError."""
-        running = self._running.get(container_id)
+        running = self._containers.running(container_id)
         if running is None or not running.spec.cgroup_files:
             return  # it ended, or nothing limits it
         try:
             await asyncio.to_thread(self.cgroups.limit, running.spec.cgroup_path, limits)
         except OSError as error:
-            if files.read_exit(self._directory_of(running.container)) is not None:
+            if files.read_exit(self._containers.directory_of(running.container)) is not None:
                 return  # it ended, and its group is removed before it is forgotten
             raise UpdateError(str(error)) from error
 
@@ -530,22 +481,16 @@ class ProcessRuntime:
         self, container_id: str, command: Sequence[str], *, tty: bool
     ) -> sessions.CommandSession:
         """Run a command in a container; raises StartError."""
-        running = self._still_running(container_id)
+        running = self._containers.still_running(container_id)
         environment = {**running.spec.environment, **({"TERM": "xterm"} if tty else {})}
         spec = CommandSpec(tuple(command), tty, environment)
-        return await sessions.start_command(self._directory_of(running.container), spec)
+        return await sessions.start_command(self._containers.directory_of(running.container), spec)
 
     async def attach(self, container_id: str) -> sessions.AttachedSession:
         """Talk to a container's first process; raises StartError."""
         return await sessions.attach(
-            self._directory_of(self._still_running(container_id).container)
+            self._containers.directory_of(self._containers.still_running(container_id).container)
         )
-
-    def _still_running(self, container_id: str) -> _Running:
-        running = self._running.get(container_id)
-        if running is None:
-            raise StartError("NotRunning", f"container {container_id} is not running")
-        return running
 
     async def connect(self, uid: str, port: int) -> Stream:
         """Connect with a port of a pod's loopback; raises ConnectError."""
@@ -553,32 +498,20 @@ class ProcessRuntime:
 
     async def usage(self) -> Sequence[Usage]:
         """Return what the containers that run use; nothing without control groups."""
-        running = [each for each in self._running.values() if each.container.name != PAUSE]
-        return await asyncio.to_thread(self._usage, running)
-
-    def _usage(self, running: Sequence[_Running]) -> list[Usage]:
-        each_of_them = (usage_of(each.container, each.spec, self.cgroups) for each in running)
-        return [each for each in each_of_them if each is not None]
+        return await self._containers.usage()
 
     async def reopen_log(self, container_id: str) -> None:
         """Let a container's log go on in a new file."""
-        running = self._running.get(container_id)
-        if running is not None:
-            await sessions.tell(self._directory_of(running.container), [{"do": "reopen"}])
+        await self._containers.reopen_log(container_id)
 
     async def remove_container(self, container_id: str) -> None:
         """Forget a container that has ended, and its files."""
-        for uid, containers in self._containers.items():
-            for each in containers:
-                if each.id == container_id:
-                    await asyncio.to_thread(remove_tree, self._directory_of(each))
-                    self._containers[uid] = [one for one in containers if one is not each]
-                    return
+        await self._containers.remove(container_id)
 
     async def stop_sandbox(self, uid: str) -> None:
         """End what held the process namespace, and the others; its control group goes."""
-        if (pause := self._pauses.get(uid)) is not None:
-            await self.stop(pause.id, 0)
+        if (pause := self._containers.pause_of(uid)) is not None:
+            await self._containers.stop(pause.id, 0)
         self._host_ports.drop(uid)
         if self._sandboxes.get(uid) is not None:
             await until_done(asyncio.to_thread(self._sandboxes.remove, uid))
@@ -588,73 +521,8 @@ class ProcessRuntime:
         """Forget a pod of which nothing runs, and its files."""
         await self.stop_sandbox(uid)
         await until_done(asyncio.to_thread(self._sandboxes.remove, uid))
-        self._containers.pop(uid, None)
-        self._pauses.pop(uid, None)
+        self._containers.forget_pod(uid)
         await asyncio.to_thread(self._files.remove, uid)
-
-    # A container's life.
-
-    async def _adopt(self, directory: Path) -> None:
-        """Take a container that was started before: it runs, or it has ended."""
-        container, spec, pid = files.read_record(directory)
-        self._add(container)
-        await self._follow(_Running(container, spec, pid), directory, None)
-
-    async def _follow(
-        self, running: _Running, directory: Path, process: asyncio.subprocess.Process | None
-    ) -> None:
-        """Wait for a container's end, meanwhile."""
-        container = running.container
-        try:
-            reader, writer = await shims.ask(directory, {"do": "watch"})
-        except OSError:  # it has ended already
-            self._ended(running, directory)
-            if process is not None:
-                await process.wait()
-            return
-        self._running[container.id] = running
-
-        async def follow() -> None:
-            with contextlib.suppress(ConnectionResetError):  # it ended before it took this
-                await reader.read()
-            if process is not None:
-                await process.wait()
-            await asyncio.to_thread(self._ended, running, directory)
-            del self._running[container.id]
-            running.ended.set()
-            self._on_change(container.pod_uid)
-
-        loop = asyncio.get_running_loop()
-        running.task = loop.create_task(follow(), name=f"container {container.id}")
-        # Not in the task: one that is cancelled before it began ends nothing.
-        running.task.add_done_callback(lambda _task: writer.close())
-
-    def _ended(self, running: _Running, directory: Path) -> None:
-        """Say how a container ended, from what its shim wrote."""
-        container, spec = running.container, running.spec
-        ended = files.read_exit(directory)
-        if ended is None:  # its shim was killed, and so was it
-            ended = files.ExitRecord(_KILLED, self._clock.now_s())
-        container.exit_code, container.finished_s = ended
-        container.reason = "Completed" if container.exit_code == 0 else "Error"
-        if spec.cgroup_files:
-            if container.exit_code and self.cgroups.out_of_memory(spec.cgroup_path):
-                container.reason = "OOMKilled"
-            self.cgroups.remove(spec.cgroup_path)
-        container.message = termination_message(
-            directory / files.MESSAGE,
-            Path(spec.log),
-            falls_back=bool(spec.falls_back_to_logs and container.exit_code),
-        )
-        container.is_running = False
-        files.write_record(directory, container, 0)
-
-    async def _signal(self, running: _Running, number: signal.Signals) -> None:
-        request = {"do": "signal", "number": int(number)}
-        await sessions.tell(self._directory_of(running.container), [request])
-
-    def _directory_of(self, container: Container) -> Path:
-        return self._files.of_container(container.pod_uid, container.name, container.attempt)
 
 
 def _shown(image: StoredImage) -> Image:

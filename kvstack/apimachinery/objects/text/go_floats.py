@@ -13,6 +13,8 @@ def format_float(number: float, bits: int = 64) -> str:
     """Return the shortest text of a float as Go's 'g' format and %v have it; bits: 32 or 64."""
     if not math.isfinite(number):
         return {float("inf"): "+Inf", float("-inf"): "-Inf"}.get(number, "NaN")
+    if bits == 32 and not _fits_single(number):
+        return "+Inf" if number > 0 else "-Inf"
     sign, digits, exponent = _shortest(number, bits)
     if -4 <= exponent < 6:
         return sign + _positional(digits, exponent)
@@ -40,12 +42,18 @@ def _shortest(number: float, bits: int) -> tuple[str, str, int]:
     return (sign, digits.rstrip("0"), exponent) if digits else (sign, "0", 0)
 
 
+def _fits_single(number: float) -> bool:
+    """Tell whether a float is not infinite in 32 bits."""
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        return False
+    return True
+
+
 def _shortest_single(number: float) -> str:
     """Return the fewest digits that a float of 32 bits comes back from."""
-    try:
-        wanted = struct.pack("f", number)
-    except OverflowError:
-        return "1e39"
+    wanted = struct.pack("f", number)
     (number,) = struct.unpack("f", wanted)
     for precision in range(1, 10):
         text = f"{number:.{precision}g}"

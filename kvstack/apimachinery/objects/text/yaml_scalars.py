@@ -9,7 +9,6 @@ whose form decides. A time resolves to its text.
 """
 
 import base64
-import binascii
 import math
 import re
 from typing import Final
@@ -58,11 +57,16 @@ _DATE: Final = re.compile(
     r"(?:(?:(?P<t>[Tt])| +)(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})"
     r"(?:[.,][0-9]+)?(?(t)(?:Z|[+-](?P<zone_hour>[0-9]{2}):(?P<zone_minute>[0-9]{2}))))?"
 )
+_BASE64: Final = re.compile(
+    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII
+)
+_NO_BREAKS: Final = str.maketrans("", "", "\r\n")
+_BYTE: Final = re.compile("[\udc80-\udcff]")
 _DATE_MAXIMA: Final = {
     "month": 12, "hour": 23, "minute": 59, "second": 59, "zone_hour": 24, "zone_minute": 60,
 }  # fmt: skip
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_FLOAT_NAMES: Final = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+_FLOAT_NAMES: Final = {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}
 
 
 class YamlError(ValueError):
@@ -125,10 +129,11 @@ def _float(text: str) -> float | None:
 
 
 def _decoded(text: str) -> str:
-    try:
-        return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
-    except binascii.Error:
-        raise YamlError("yaml: !!binary value contains invalid base64 data") from None
+    """Return the text that base64 stands for, bytes that are no UTF-8 replaced one by one."""
+    digits = text.translate(_NO_BREAKS)
+    if _BASE64.fullmatch(digits) is None:
+        raise YamlError("yaml: !!binary value contains invalid base64 data")
+    return _BYTE.sub("\ufffd", base64.b64decode(digits).decode(errors="surrogateescape"))
 
 
 def _short(tag: str) -> str:
@@ -163,11 +168,19 @@ def member_name(key: Scalar, value: Json) -> str:
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, float):
-        return _FLOAT_NAMES.get(str(key)) or format_float(key, 32)
+        name = format_float(key, 32)
+        return _FLOAT_NAMES.get(name, name)
     if isinstance(key, int) and key < 2**63:
         return str(key)
+    raise unsupported_key(key, value)
+
+
+def unsupported_key(key: int | None, value: Json) -> YamlError:
+    """Return what is said of a key that can be no member's name, and of the value it has."""
     kind, shown = ("%!s(<nil>)", "<nil>") if key is None else ("uint64", hex(key))
-    raise YamlError(f"unsupported map key of type: {kind}, key: {shown}, value: {go_syntax(value)}")
+    return YamlError(
+        f"unsupported map key of type: {kind}, key: {shown}, value: {go_syntax(value)}"
+    )
 
 
 def go_key(key: Scalar) -> str:

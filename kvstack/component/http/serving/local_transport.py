@@ -314,6 +314,11 @@ class LocalTransport:
         return []
 
     @property
+    def is_local(self) -> bool:
+        """Whether its clients are parts of this program."""
+        return True
+
+    @property
     def shares_bytes(self) -> bool:
         """Whether bytes of several answers are held once."""
         return True

@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -30,14 +28,13 @@ from kvstack.component.http.serving.transport import (
     Sink,
 )
 from kvstack.component.net import addresses
-from kvstack.component.net.accepting import until_descriptors_are_left
+from kvstack.component.net.accepting import longest_idle, until_descriptors_are_left
 from kvstack.component.net.descriptors import Descriptors, is_silent
 from kvstack.component.net.listening import listen_tcp, peer_text
 from kvstack.component.net.tls_errors import go_error_text
 
 _BACKLOG: Final = 4096
 _ACCEPT_RETRY_S: Final = 0.1
-_IDLE_S: Final = 1.0  # without a request; a client with less may be about to send one
 _SLICE: Final = 64  # requests handled in one iteration
 
 
@@ -161,17 +158,11 @@ class PortableTransport(HttpTransport):
         return True
 
     def _close_idle(self) -> bool:
-        before_s = time.monotonic() - _IDLE_S
-        counts = Counter(connection.host for connection in self._connections)
-        idle = [
-            connection
-            for connection in self._connections
-            if connection.is_waiting and connection.active_s < before_s
-        ]
-        if not idle:
-            return False
-        min(idle, key=lambda each: (-counts[each.host], each.active_s)).abort()
-        return True
+        activities = [(each, each.activity(raw)) for each, raw in self._connections.items()]
+        connection = longest_idle(activities)
+        if connection is not None:
+            connection.abort()
+        return connection is not None
 
     async def _open(
         self,

@@ -9,6 +9,7 @@ above it. Unsent bytes are bounded by the listener's backlog; above it the answe
 
 import asyncio
 import fcntl
+import socket
 import struct
 import sys
 import termios
@@ -22,8 +23,11 @@ from urllib.parse import quote_from_bytes
 import h11
 from typing_extensions import override
 
+from kvstack.component.http.serving.h11_head import H11Head
 from kvstack.component.http.serving.listeners import ListenerLimits
 from kvstack.component.http.serving.transport import Arrival, Connection, Headers
+from kvstack.component.net.accepting import Activity
+from kvstack.component.net.descriptors import is_silent
 
 _DISCARDED_MAX: Final = 256 << 10  # of an unread body, received so that the answer arrives
 _LINGER_S: Final = 1.0
@@ -54,39 +58,6 @@ class Owner(Protocol):
     def on_written(self, call: int, *, is_requested: bool) -> None: ...
     def on_closed(self, connection: "H1Connection") -> None: ...
     def on_notice(self, notice: str) -> None: ...
-
-
-class H11Head:
-    """The headers of a request."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, request: h11.Request) -> None:
-        self._items = [
-            (name.decode("ascii"), value.decode("utf-8", "surrogateescape"))
-            for name, value in request.headers
-        ]
-
-    def get(self, name: str) -> str | None:
-        """Return the first value of a header."""
-        name = name.lower()
-        for each, value in self._items:
-            if each == name:
-                return value
-        return None
-
-    def get_all(self, name: str) -> list[str]:
-        """Return all values of a header."""
-        name = name.lower()
-        return [value for each, value in self._items if each == name]
-
-    def items(self) -> list[tuple[str, str]]:
-        """Return all headers."""
-        return list(self._items)
-
-    def has_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so."""
-        return any(name.startswith(prefix) for name, _ in self._items)
 
 
 class H1Connection(asyncio.Protocol):
@@ -507,6 +478,10 @@ class H1Connection(asyncio.Protocol):
         is_open = self._transport is not None and not self._is_aborted
         is_busy = self._call or self._gathered is not None or self._is_upgraded or self._unwritten
         return is_open and not is_busy
+
+    def activity(self, raw: socket.socket) -> Activity:
+        """Return what decides whether it is closed when descriptors run short."""
+        return Activity(self.host, self.active_s, self.is_waiting and is_silent(raw))
 
     def close(self) -> None:
         """Close after sending what was written."""

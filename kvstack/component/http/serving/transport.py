@@ -30,6 +30,7 @@ class Connection:
     """The properties of a connection; the same object for all its requests."""
 
     __slots__ = (
+        "__weakref__",
         "certificate_error",
         "certificates",
         "is_tls",
@@ -186,6 +187,11 @@ class HttpTransport(Protocol):
     def shares_bytes(self) -> bool:
         """Whether bytes that are written to several answers are held once."""
         ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its clients are parts of this program, whose connections do not break."""
+        return False
 
     def drain(self) -> None:
         """Accept no more connections, send GOAWAY; open requests are still answered."""

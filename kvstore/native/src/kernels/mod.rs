@@ -9,6 +9,7 @@
 //! encoding are recognized here; any other bytes are left to Python.
 
 pub mod entries;
+pub mod fan_out;
 pub mod key_values;
 pub mod protobuf;
 pub mod requests;

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::kernels::entries::{unwrapped, Wrapping};
+use crate::kernels::fan_out;
 use crate::kernels::key_values::{revision_key, KeyValue};
 use crate::kernels::protobuf::Writer;
 use crate::kernels::requests::{self, Put, Swap};
@@ -382,6 +383,20 @@ impl Kernels {
             replies.append((call_id, 0u8, response))?;
         }
         Ok(replies)
+    }
+
+    /// The messages of a fan-out with gRPC's prefixes, joined into blocks; see `fan_out`.
+    fn join_messages<'py>(
+        &self,
+        py: Python<'py>,
+        head: &[u8],
+        tail: &[u8],
+        middles: Vec<Bound<'py, PyBytes>>,
+        block_bytes_max: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let middles: Vec<&[u8]> = middles.iter().map(|middle| middle.as_bytes()).collect();
+        let blocks = fan_out::join(head, tail, &middles, block_bytes_max);
+        PyList::new(py, blocks.iter().map(|block| PyBytes::new(py, &block.bytes)))
     }
 
     /// How many tuples have each number at position 1, and how many bytes are at position 2.

@@ -9,3 +9,4 @@ pub mod module;
 mod options;
 pub mod rows;
 pub mod server;
+pub mod yaml;

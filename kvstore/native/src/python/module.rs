@@ -4,7 +4,7 @@
 pub mod kvstore_native {
     /// The number in kvstack/component/crate.py: raise both when an interface to Python changes.
     #[pymodule_export]
-    const ABI: u32 = 2;
+    const ABI: u32 = 3;
 
     #[pymodule_export]
     use crate::python::client::Client;
@@ -20,4 +20,6 @@ pub mod kvstore_native {
     use crate::python::rows::RowSums;
     #[pymodule_export]
     use crate::python::server::Server;
+    #[pymodule_export]
+    use crate::python::yaml::read_yaml;
 }

@@ -3,6 +3,8 @@
 //! Each call builds or reads plain lists of tuples at once. Nothing here waits while it
 //! holds Python's lock.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +19,13 @@ use crate::grpc::routes::{Kind, Route, Routes};
 use crate::grpc::Status;
 use crate::http::messages::HttpResponse;
 use crate::id_map::IdMap;
+use crate::kernels::fan_out::join;
 use crate::python::options::{duration, limit, option, read_limits};
 use crate::server::call_table::Options;
 use crate::server::event_loop::{Address, Command, Loop};
 use crate::server::inbox::{Arrivals, Inbox, Limits, Metadata};
 use crate::server::listener::ListenAddress;
-use crate::server::outbox::{Delivery, End, Outbox};
+use crate::server::outbox::{Delivery, End, Outbox, Piece};
 use crate::server::port::{Pings, PortLimits, Serves};
 use crate::server::send_backlog::{SendBacklog, SendBacklogs};
 use crate::tls::server::{Pair, Settings};
@@ -31,6 +34,8 @@ use crate::tls::ClientAuth;
 use crate::wakeup::Waited;
 
 const STOP_SLACK: Duration = Duration::from_secs(5);
+const BLOCK_BYTES_MAX: usize = 1 << 20; // of messages that are joined
+const LARGE_TAIL_BYTES: usize = 64 << 10; // a tail that is not copied into them
 
 /// A server: see `kvstore.transport.base.Transport`.
 #[pyclass(frozen, module = "kvstack.component._native")]
@@ -348,38 +353,106 @@ impl Server {
         }
         let mut backlogged = self.backlogged.lock().unwrap_or_else(PoisonError::into_inner);
         let open = self.backlogs.lock();
-        let mut last_tail: Option<Bound<'_, PyAny>> = None;
-        outbox.deliveries.reserve(deliveries.len());
+        let mut reader = Deliveries {
+            outbox,
+            last_tail: None,
+            joined: HashMap::new(),
+            send_bytes_max: self.send_bytes_max,
+        };
+        reader.outbox.deliveries.reserve(deliveries.len());
         for delivery in deliveries.iter() {
             let delivery = delivery.cast::<PyTuple>()?;
             let id: u64 = delivery.get_borrowed_item(0)?.extract()?;
             let Some(backlog) = open.get(&id) else { continue };
-            let head = delivery.get_borrowed_item(1)?;
-            let head = head.cast::<PyBytes>()?;
-            let head = head.as_bytes();
-            let tail = delivery.get_item(2)?;
-            if !last_tail.as_ref().is_some_and(|last| last.is(&tail)) {
-                outbox.add_tail(Bytes::copy_from_slice(tail.cast::<PyBytes>()?.as_bytes()));
-                last_tail = Some(tail);
+            let queued = match delivery.len() {
+                4 => reader.read_many(id, delivery)?,
+                _ => reader.read_one(id, delivery)?,
+            };
+            if queued > 0 {
+                backlog.queued.fetch_add(queued as u64, Ordering::SeqCst);
+                backlogged.entry(id).or_insert_with(|| backlog.clone());
             }
-            let tail_index = outbox.tails.len() - 1;
-            let size = head.len() + outbox.tails[tail_index].bytes.len();
-            if size > self.send_bytes_max {
-                let Status { code, text } = Status::unsendable(size, self.send_bytes_max);
-                outbox.cuts.push(End { id, code, text });
-                continue;
-            }
-            let begin = outbox.heads.len();
-            outbox.heads.extend_from_slice(head);
-            outbox.deliveries.push(Delivery {
-                id,
-                head: begin..outbox.heads.len(),
-                tail: tail_index,
-            });
-            backlog.queued.fetch_add(size as u64, Ordering::SeqCst);
-            backlogged.entry(id).or_insert_with(|| backlog.clone());
         }
         Ok(())
+    }
+}
+
+/// Blocks in the outbox, and the size of their messages.
+type Joined = (Range<usize>, usize);
+
+/// Reads deliveries into an outbox; each returns how many bytes of messages are to be sent.
+struct Deliveries<'a, 'py> {
+    outbox: &'a mut Outbox,
+    last_tail: Option<Bound<'py, PyAny>>,
+    joined: HashMap<(usize, usize, usize), Joined>, // by the addresses of head, tail and middles
+    send_bytes_max: usize,
+}
+
+impl<'py> Deliveries<'_, 'py> {
+    /// (id, head, tail): one message.
+    fn read_one(&mut self, id: u64, delivery: &Bound<'py, PyTuple>) -> PyResult<usize> {
+        let head = delivery.get_item(1)?.cast_into::<PyBytes>()?;
+        let head = head.as_bytes();
+        let tail = self.add_tail(delivery.get_item(2)?)?;
+        let size = head.len() + self.outbox.tails[tail].bytes.len();
+        if self.is_unsendable(id, size) {
+            return Ok(0);
+        }
+        self.outbox.add_delivery(id, &[head], tail);
+        Ok(size)
+    }
+
+    /// (id, head, tail, middles): a message for each middle.
+    fn read_many(&mut self, id: u64, delivery: &Bound<'py, PyTuple>) -> PyResult<usize> {
+        let (head, tail) = (delivery.get_item(1)?, delivery.get_item(2)?);
+        let middles = delivery.get_item(3)?.cast_into::<PyTuple>()?;
+        let key = (head.as_ptr() as usize, tail.as_ptr() as usize, middles.as_ptr() as usize);
+        if let Some((blocks, size)) = self.joined.get(&key).cloned() {
+            self.outbox.deliveries.push(Delivery { id, what: Piece::Many { blocks } });
+            return Ok(size);
+        }
+        let head = head.cast::<PyBytes>()?.as_bytes();
+        let parts: Vec<Bound<'py, PyBytes>> = middles.extract()?;
+        let parts: Vec<&[u8]> = parts.iter().map(|middle| middle.as_bytes()).collect();
+        let tail_bytes = tail.cast::<PyBytes>()?.as_bytes();
+        let longest = parts.iter().map(|middle| middle.len()).max().unwrap_or(0);
+        if self.is_unsendable(id, head.len() + longest + tail_bytes.len()) {
+            return Ok(0);
+        }
+        if tail_bytes.len() >= LARGE_TAIL_BYTES {
+            let tail_index = self.add_tail(tail.clone())?;
+            for middle in &parts {
+                self.outbox.add_delivery(id, &[head, middle], tail_index);
+            }
+            let middle_bytes: usize = parts.iter().map(|middle| middle.len()).sum();
+            return Ok((head.len() + tail_bytes.len()) * parts.len() + middle_bytes);
+        }
+        let begin = self.outbox.blocks.len();
+        self.outbox.blocks.extend(join(head, tail_bytes, &parts, BLOCK_BYTES_MAX));
+        let blocks = begin..self.outbox.blocks.len();
+        let size = self.outbox.blocks[blocks.clone()].iter().map(|block| block.message_bytes).sum();
+        self.joined.insert(key, (blocks.clone(), size));
+        self.outbox.deliveries.push(Delivery { id, what: Piece::Many { blocks } });
+        Ok(size)
+    }
+
+    /// Add a tail, unless it is the last one, which deliveries that follow one another share.
+    fn add_tail(&mut self, tail: Bound<'py, PyAny>) -> PyResult<usize> {
+        if !self.last_tail.as_ref().is_some_and(|last| last.is(&tail)) {
+            self.outbox.add_tail(Bytes::copy_from_slice(tail.cast::<PyBytes>()?.as_bytes()));
+            self.last_tail = Some(tail);
+        }
+        Ok(self.outbox.tails.len() - 1)
+    }
+
+    /// Tell whether a message is too large to be sent; then its stream ends.
+    fn is_unsendable(&mut self, id: u64, size: usize) -> bool {
+        if size <= self.send_bytes_max {
+            return false;
+        }
+        let Status { code, text } = Status::unsendable(size, self.send_bytes_max);
+        self.outbox.cuts.push(End { id, code, text });
+        true
     }
 }
 

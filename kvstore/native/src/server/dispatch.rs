@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use crate::grpc::open_call::{refuse, OpenCall};
 use crate::grpc::{self, Status};
 use crate::server::call_table::CallTable;
-use crate::server::outbox::{Outbox, Tail, Write};
+use crate::server::outbox::{Outbox, Piece, Tail, Write};
 use crate::server::outgoing::Outgoing;
 
 const DIRECT_WRITES_MAX: usize = 32;
@@ -46,10 +46,14 @@ impl CallTable {
                 current = found.map(|outgoing| (delivery.id, outgoing));
             }
             let Some((id, outgoing)) = &current else { continue };
-            let head = &outbox.heads[delivery.head];
-            let tail = &outbox.tails[delivery.tail];
             let limit = outgoing.conn.port.limits.backlog_bytes_max;
-            if let Err(status) = outgoing.deliver(head, &tail.bytes, limit) {
+            let queued = match delivery.what {
+                Piece::One { head, tail } => {
+                    outgoing.deliver(&outbox.heads[head], &outbox.tails[tail].bytes, limit)
+                }
+                Piece::Many { blocks } => outgoing.deliver_blocks(&outbox.blocks[blocks], limit),
+            };
+            if let Err(status) = queued {
                 self.cut(*id, status);
                 current = None;
             }

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::grpc::{Status, PREFIX_BYTES};
 use crate::http::messages::HttpResponse;
+use crate::kernels::fan_out::Block;
 
 const ARENA_BYTES: usize = 16 << 10;
 const SMALL_BYTES: usize = 2 << 10; // replies up to this share an arena, which lives as long as each of them
@@ -19,8 +20,12 @@ pub struct Reply {
 
 pub struct Delivery {
     pub id: u64,
-    pub head: Range<usize>, // in heads
-    pub tail: usize,        // in tails
+    pub what: Piece,
+}
+
+pub enum Piece {
+    One { head: Range<usize>, tail: usize }, // of heads, in tails
+    Many { blocks: Range<usize> },           // of messages, which streams may share
 }
 
 pub struct End {
@@ -60,6 +65,7 @@ pub struct Outbox {
     pub replies: Vec<Reply>,
     pub heads: Vec<u8>,
     pub tails: Vec<Tail>,
+    pub blocks: Vec<Block>,
     pub deliveries: Vec<Delivery>,
     pub ends: Vec<End>,
     pub cuts: Vec<End>,     // of streams with a message that cannot be sent
@@ -80,6 +86,16 @@ impl Outbox {
     pub fn add_tail(&mut self, bytes: Bytes) -> usize {
         self.tails.push(Tail { bytes, chunk: OnceCell::new() });
         self.tails.len() - 1
+    }
+
+    /// Add a message of these parts.
+    pub fn add_delivery(&mut self, id: u64, head: &[&[u8]], tail: usize) {
+        let begin = self.heads.len();
+        for part in head {
+            self.heads.extend_from_slice(part);
+        }
+        let what = Piece::One { head: begin..self.heads.len(), tail };
+        self.deliveries.push(Delivery { id, what });
     }
 
     /// Tell whether it has nothing that a server of HTTP alone sends.

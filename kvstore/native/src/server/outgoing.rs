@@ -22,6 +22,7 @@ use h2::{Reason, SendStream};
 
 use crate::grpc::{self, Status, PREFIX_BYTES};
 use crate::http::messages::HttpResponse;
+use crate::kernels::fan_out::Block;
 use crate::server::connection_state::{Conn, Payload};
 use crate::server::inbox::Inbox;
 use crate::server::outbox::{put_message_prefix, Tail};
@@ -84,6 +85,35 @@ impl Queue {
         }
         let chunk = Chunk { bytes: tail.clone(), message_bytes: tail.len(), continues: false };
         self.chunks.push_back(chunk);
+    }
+
+    /// An error if too many bytes would be unsent; then those that can be are dropped.
+    fn make_room(&mut self, size: usize, limit: usize) -> Result<(), Status> {
+        if self.bytes == 0 || self.bytes + size <= limit {
+            return Ok(());
+        }
+        let waiting = self.bytes;
+        self.drop_unsent();
+        Err(Status::new(
+            grpc::RESOURCE_EXHAUSTED,
+            format!(
+                "kvstore: the reader of this stream is too slow: {waiting} bytes wait unsent, \
+                 limit {limit}"
+            ),
+        ))
+    }
+
+    /// Add messages that have their prefixes; large blocks are not copied.
+    fn push_block(&mut self, block: &Block) {
+        if block.bytes.len() >= SHARED_TAIL_BYTES {
+            return self.push_whole(block.bytes.clone(), block.message_bytes);
+        }
+        self.bytes += block.message_bytes;
+        if self.staging.len() + block.bytes.len() > COALESCED_BYTES {
+            self.seal();
+        }
+        self.staging.put_slice(&block.bytes);
+        self.staging_message_bytes += block.message_bytes;
     }
 
     fn is_empty(&self) -> bool {
@@ -239,21 +269,33 @@ impl Outgoing {
             return Ok(());
         }
         let queue = &mut *self.queue.borrow_mut();
-        if queue.bytes > 0 && queue.bytes + head.len() + tail.len() > limit {
-            let waiting = queue.bytes;
-            queue.drop_unsent();
-            return Err(Status::new(
-                grpc::RESOURCE_EXHAUSTED,
-                format!(
-                    "kvstore: the reader of this stream is too slow: {waiting} bytes wait unsent, \
-                     limit {limit}"
-                ),
-            ));
-        }
+        queue.make_room(head.len() + tail.len(), limit)?;
         if self.is_gzip {
             queue.push_whole(grpc::compress(&[head, tail]), head.len() + tail.len());
         } else {
             queue.push(head, tail, self.is_grpc);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Queue messages that have their prefixes; an error: too many bytes are unsent.
+    pub fn deliver_blocks(&self, blocks: &[Block], limit: usize) -> Result<(), Status> {
+        if self.is_ended() {
+            return Ok(());
+        }
+        let queue = &mut *self.queue.borrow_mut();
+        for block in blocks {
+            queue.make_room(block.message_bytes, limit)?;
+            if self.is_gzip {
+                for message in block.messages() {
+                    queue.push_whole(grpc::compress(&[&message]), message.len());
+                }
+            } else if self.is_grpc {
+                queue.push_block(block);
+            } else {
+                block.messages().for_each(|message| queue.push(&[], &message, false));
+            }
         }
         self.wake();
         Ok(())

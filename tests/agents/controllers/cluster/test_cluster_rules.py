@@ -93,7 +93,7 @@ def test_objects_go_one_by_one_where_collections_cannot() -> None:
     assert final.obj["spec"]["finalizers"] == ["mine"]
 
 
-def test_what_cannot_be_deleted_is_told_and_tried_again() -> None:
+def test_what_cannot_be_deleted_is_reported_and_tried_again() -> None:
     def answer(action: Action) -> Answer:
         if isinstance(action, Discover):
             return served("delete", "list")

@@ -34,7 +34,7 @@ def rule(group: str, *resources: str, version: str = "v1") -> Obj:
     return {"apiGroups": [group], "apiVersions": [version], "resources": list(resources)}
 
 
-def told(expression: str, *rules: Obj, **spec: Any) -> str:
+def warning_of(expression: str, *rules: Obj, **spec: Any) -> str:
     """Return the one warning about an expression, or nothing."""
     given = {
         "matchConstraints": {"resourceRules": list(rules)},
@@ -69,20 +69,20 @@ DEPLOYMENTS = rule("apps", "deployments")
     ],
 )
 def test_expressions_are_checked(expression: str, rules: list[Obj], expected: str) -> None:
-    found = told(expression, *rules)
+    found = warning_of(expression, *rules)
     assert expected in found
     assert bool(found) == bool(expected)
 
 
-def test_kinds_are_told_in_their_order() -> None:
-    found = told("object.spec.nope == 1", DEPLOYMENTS, rule("", "configmaps"))
+def test_kinds_are_reported_in_their_order() -> None:
+    found = warning_of("object.spec.nope == 1", DEPLOYMENTS, rule("", "configmaps"))
     assert found.index("/v1, Kind=ConfigMap: ") < found.index("apps/v1, Kind=Deployment: ")
 
 
 def test_variables_and_parameters_have_types() -> None:
     variables = [{"name": "v", "expression": "object.spec.replicas"}]
-    assert "(int, string)" in told("variables.v == 'x'", DEPLOYMENTS, variables=variables)
+    assert "(int, string)" in warning_of("variables.v == 'x'", DEPLOYMENTS, variables=variables)
     config_map = {"apiVersion": "v1", "kind": "ConfigMap"}
-    assert "(string, int)" in told("params.data.x == 1", DEPLOYMENTS, paramKind=config_map)
+    assert "(string, int)" in warning_of("params.data.x == 1", DEPLOYMENTS, paramKind=config_map)
     unknown = {"apiVersion": "v1", "kind": "Nothing"}
-    assert told("params.data.x == 1", DEPLOYMENTS, paramKind=unknown) == ""
+    assert warning_of("params.data.x == 1", DEPLOYMENTS, paramKind=unknown) == ""

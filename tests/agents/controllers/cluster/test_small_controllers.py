@@ -195,7 +195,7 @@ def migrate(server: Server, *migrations: Object, now_s: float = NOW_S) -> list[A
     return [each for each in asked if not isinstance(each, Get | Discover | ListLive)]
 
 
-def told(update: Any) -> dict[str, tuple[str, str, str]]:
+def conditions_of(update: Any) -> dict[str, tuple[str, str, str]]:
     return {
         each["type"]: (each["status"], each["reason"], each["message"])
         for each in update.obj["status"]["conditions"]
@@ -211,7 +211,9 @@ def limited(name: str = "m", **conditions: Any) -> Object:
 
 def test_the_oldest_migration_of_a_resource_runs() -> None:
     [begun] = migrate(Server(), migration())
-    assert told(begun) == {"Running": ("True", "MigrationRunning", "The migration is running")}
+    assert conditions_of(begun) == {
+        "Running": ("True", "MigrationRunning", "The migration is running")
+    }
     assert migrate(Server(), migration(), migration("a", Running="True")) == []
     assert migrate(Server(), migration(), migration("older", created=NOW_S - 5)) == []
     assert len(migrate(Server(), migration(), migration("done", Running="True"))) == 0
@@ -231,7 +233,7 @@ def test_objects_up_to_the_revision_are_written_again() -> None:
         "metadata": {"resourceVersion": "3"},
     }
     message = "The migration is running, 3 objects verified migrated"
-    assert told(done) == {
+    assert conditions_of(done) == {
         "Running": ("True", "MigrationRunning", message),
         "Succeeded": ("True", "StorageVersionMigrationSucceeded", "Migration completed"),
     }
@@ -240,11 +242,11 @@ def test_objects_up_to_the_revision_are_written_again() -> None:
 def test_an_object_that_changed_is_done_and_one_that_is_refused_fails() -> None:
     server = Server(3, 4)
     server.refusals = {"t3": refusal(409), "t4": refusal(404)}
-    assert "Succeeded" in told(migrate(server, limited())[-1])
+    assert "Succeeded" in conditions_of(migrate(server, limited())[-1])
     server.refusals = {"t4": refusal(422, "no")}
     text = "1/2 not yet migrated. migration encountered unhandled error: no"
     reason = "StorageVersionMigrationFailed"
-    assert told(migrate(server, limited())[-1])["Failed"] == ("True", reason, text)
+    assert conditions_of(migrate(server, limited())[-1])["Failed"] == ("True", reason, text)
     server.refusals = {"t4": refusal(503, "busy")}
     with pytest.raises(Exception, match="busy"):
         migrate(server, limited())
@@ -253,7 +255,7 @@ def test_an_object_that_changed_is_done_and_one_that_is_refused_fails() -> None:
 def test_a_resource_that_is_not_served() -> None:
     server = Server(verbs="get list")
     [failed] = migrate(server, migration(Running="True"))
-    assert told(failed)["Failed"][2] == (
+    assert conditions_of(failed)["Failed"][2] == (
         'resource "example.com/v1, Resource=things" does not support discovery operations:'
         " [update patch list]"
     )
@@ -261,7 +263,7 @@ def test_a_resource_that_is_not_served() -> None:
     with pytest.raises(UnknownResourceError):
         migrate(server, migration(Running="True"))
     [failed] = migrate(server, migration(Running="True"), now_s=NOW_S + 61)
-    assert told(failed)["Failed"][2] == "resource does not exist in discovery"
+    assert conditions_of(failed)["Failed"][2] == "resource does not exist in discovery"
 
 
 @pytest.mark.parametrize(
@@ -288,4 +290,8 @@ def test_a_definition_forgets_versions_after_success_alone(
     assert applied.body["status"].get("storedVersions") == stored
     [row] = applied.body["status"]["conditions"]
     assert (row["status"], row["reason"]) == ("False", reason)
-    assert told(finished)["Running"] == ("False", "MigrationCompleted", "Migration completed")
+    assert conditions_of(finished)["Running"] == (
+        "False",
+        "MigrationCompleted",
+        "Migration completed",
+    )

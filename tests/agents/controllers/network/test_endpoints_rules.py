@@ -197,7 +197,7 @@ def test_a_headless_service_without_ports_and_names_of_pods() -> None:
     assert made.obj["subsets"] == []
 
 
-def test_too_many_addresses_are_cut_and_told() -> None:
+def test_too_many_addresses_are_cut_and_reported() -> None:
     pods = [pod(f"p{at}", (f"10.1.{at // 250}.{at % 250 + 1}",)) for at in range(1001)]
     [made] = endpoints_of([service()], pods)
     assert isinstance(made, Create)
@@ -242,7 +242,7 @@ def test_at_the_start_all_are_looked_at_but_those_of_leaders() -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_is_told(known: list[Object], reason: str, text: str) -> None:
+def test_what_cannot_be_written_is_reported(known: list[Object], reason: str, text: str) -> None:
     told: list[Record] = []
 
     def answer(action: Action) -> Answer:
@@ -347,7 +347,7 @@ def test_a_service_without_endpoints_has_a_slice_without_any() -> None:
     assert slices_of(given([service()], slices=[empty])) == []
 
 
-def test_a_pod_whose_node_is_not_known_is_left_out_and_told() -> None:
+def test_a_pod_whose_node_is_not_known_is_left_out_and_reported() -> None:
     told: list[Record] = []
 
     def answer(action: Action) -> Answer:
@@ -449,7 +449,7 @@ def test_what_is_not_mirrored_has_its_mirrors_deleted(found: Object, spec: Objec
     assert isinstance(gone, Delete)
 
 
-def test_what_cannot_be_mirrored_is_told() -> None:
+def test_what_cannot_be_mirrored_is_reported() -> None:
     asked = mirrored(endpoints("10.1.0.1", "nonsense"))
     assert [(each.reason, each.message) for each in asked if isinstance(each, Record)] == [
         ("InvalidIPAddress", "Skipped 1 invalid IP addresses when mirroring to EndpointSlices")
@@ -480,7 +480,7 @@ def test_an_address_that_goes_has_the_ranges_around_it_looked_at() -> None:
     assert sorted(map(str, by_range.keys(None, ranges[0], view))) == ["a", "c"]
 
 
-def test_a_range_whose_status_cannot_be_set_is_told() -> None:
+def test_a_range_whose_status_cannot_be_set_is_reported() -> None:
     new = {"metadata": {"name": "a"}, "spec": {"cidrs": ["10.0.0.0/24"]}}
     told: list[Record] = []
 

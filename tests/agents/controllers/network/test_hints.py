@@ -112,7 +112,7 @@ def applied(found: Object, hints: Hints, slices: list[Object], nodes: list[Objec
     return changes, [(each.type, each.reason, each.message) for each in events]
 
 
-def test_the_automatic_mode_is_told_once_and_when_it_ends() -> None:
+def test_the_automatic_mode_is_reported_once_and_when_it_ends() -> None:
     hints, nodes = Hints(), [node("x", "a"), node("y", "b")]
     plain = {"metadata": {"name": "e"}, "endpoints": endpoints("aabb")}
     changes, told = applied(service(**AUTO), hints, [plain], nodes)

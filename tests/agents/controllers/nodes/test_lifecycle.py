@@ -116,7 +116,7 @@ def taints(asked: list[Action]) -> list[list[tuple[str, str]]]:
 # Silence.
 
 
-def test_nodes_that_come_and_go_are_told() -> None:
+def test_nodes_that_come_and_go_are_reported() -> None:
     world = World()
     asked = world.monitor(0, [node()])
     text = "Node n1 event: Registered Node n1 in Controller"
@@ -179,7 +179,7 @@ def test_a_node_that_never_reported_has_a_minute_since_its_creation() -> None:
     }
 
 
-def test_pods_that_could_not_be_told_are_told_later() -> None:
+def test_pods_that_could_not_be_reported_are_reported_later() -> None:
     world = World()
     world.monitor(0, [node()])
 

@@ -94,7 +94,7 @@ def test_what_is_taken_is_not_given() -> None:
     assert cluster.put(node("e")) == ["10.1.3.0/24"]
 
 
-def test_a_node_without_range_is_told() -> None:
+def test_a_node_without_range_is_reported() -> None:
     cluster = Cluster(controller("10.1.0.0/24", masks=(24,)))
     cluster.put(node("a"))
     cluster.nodes["b"] = node("b")

@@ -90,7 +90,7 @@ def kinds(actions: list[Action]) -> list[str]:
     return [type(each).__name__ for each in actions]
 
 
-def test_what_pods_use_is_attached_and_told() -> None:
+def test_what_pods_use_is_attached_and_reported() -> None:
     world = World()
     [create], again = world.plan()
     assert again is None
@@ -157,7 +157,7 @@ def test_what_is_being_detached_is_not_attached_for_the_next_pod() -> None:
     assert "Create" in kinds(world.plan()[0])
 
 
-def test_a_driver_that_fails_is_told() -> None:
+def test_a_driver_that_fails_is_reported() -> None:
     world = World()
     world.attachments = [attachment(attached=False, attachError={"message": "no such disk"})]
     [told], _ = world.plan()
@@ -165,7 +165,7 @@ def test_a_driver_that_fails_is_told() -> None:
     assert told.message == 'AttachVolume.Attach failed for volume "v" : no such disk'
 
 
-def test_nothing_is_detached_that_is_mounted_nor_before_the_node_is_told() -> None:
+def test_nothing_is_detached_that_is_mounted_nor_before_the_node_is_updated() -> None:
     world = World()
     world.pods = []
     world.attachments = [attachment(attached=True)]

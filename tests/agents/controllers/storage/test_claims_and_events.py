@@ -84,7 +84,7 @@ def written(action: Action) -> Answer:
     return action.obj if isinstance(action, Update) else refusal(404)
 
 
-def told(asked: list[Action]) -> list[tuple[str, str, str]]:
+def recorded_events(asked: list[Action]) -> list[tuple[str, str, str]]:
     return [(each.type, each.reason, each.message) for each in asked if isinstance(each, Record)]
 
 
@@ -157,17 +157,17 @@ def test_why_a_claim_waits(
     given: Object, classes: list[Object], pods: list[Object], event: tuple[str, str, str]
 ) -> None:
     asked, after = bound("claim/n/c", [given], [], classes, pods)
-    assert told(asked) == [event]
+    assert recorded_events(asked) == [event]
     assert after == Again(15.0, is_routine=True)
 
 
-def test_a_claim_that_waits_is_looked_at_as_often_as_told_and_not_provisioned() -> None:
+def test_a_claim_that_waits_is_looked_at_as_often_as_set_and_not_provisioned() -> None:
     given, options = claim(storageClassName="s"), VolumeOptions(30.0, provisions=False)
     asked, after = bound("claim/n/c", [given], [], [storage_class()], options=options)
     assert (asked, after) == ([], Again(30.0, is_routine=True))
 
 
-def test_a_provisioner_is_told_by_both_annotations() -> None:
+def test_a_provisioner_is_named_by_both_annotations() -> None:
     asked, _ = bound("claim/n/c", [claim(storageClassName="s")], [], [storage_class()])
     [changed] = updates(asked)
     assert changed["metadata"]["annotations"] == {
@@ -198,7 +198,7 @@ def test_the_newest_default_class_is_given_later() -> None:
     assert [each["spec"]["storageClassName"] for each in updates(asked)] == ["new"]
     assert after is None
     asked, _ = bound("claim/n/c", [claim(storageClassName="")], [], classes)
-    assert told(asked)[0][1] == "FailedBinding"
+    assert recorded_events(asked)[0][1] == "FailedBinding"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_the_newest_default_class_is_given_later() -> None:
 )
 def test_a_claim_that_names_what_it_cannot_have(spec: Object, event: tuple[str, str, str]) -> None:
     asked, after = bound("claim/n/c", [claim(volumeName="v")], [volume(**spec)])
-    assert told(asked) == [event]
+    assert recorded_events(asked) == [event]
     assert after == Again(15.0, is_routine=True)
 
 
@@ -257,7 +257,7 @@ def test_a_claim_that_we_bound_to_anothers_volume_is_an_error() -> None:
 def test_a_bound_claim_that_lost_its_volume(volumes: list[Object], event: tuple[str, str]) -> None:
     given = claim("Bound", COMPLETED, volumeName="v")
     asked, _ = bound("claim/n/c", [given], volumes)
-    assert told(asked) == [("Warning", *event)]
+    assert recorded_events(asked) == [("Warning", *event)]
     assert [each["status"]["phase"] for each in updates(asked)] == ["Lost"]
 
 
@@ -306,12 +306,12 @@ DELETER = 'error getting deleter volume plugin for volume "v": no'
         ("Recycle", {"csi": {}}, "VolumeFailedRecycle", "No recycler plugin found for the volume!"),
     ],
 )
-def test_what_cannot_be_reclaimed_is_told(
+def test_what_cannot_be_reclaimed_is_reported(
     policy: str, source: Object, reason: str, text: str
 ) -> None:
     left = volume("Bound", claimRef=OURS, persistentVolumeReclaimPolicy=policy, **source)
     asked, _ = bound("volume/v", [], [left])
-    assert told(asked) == [("Warning", reason, text)]
+    assert recorded_events(asked) == [("Warning", reason, text)]
     assert updates(asked)[-1]["status"] == {"phase": "Failed", "message": text}
 
 
@@ -344,7 +344,7 @@ def test_a_claim_of_a_pods_template_is_made() -> None:
     assert ephemeral(with_template(deletionTimestamp="t"), []) == []
 
 
-def test_a_claim_of_somebody_else_is_told() -> None:
+def test_a_claim_of_somebody_else_is_reported() -> None:
     theirs = {"metadata": {"name": "p-v", "namespace": "n"}}
     view = view_of({PODS: [with_template()], PERSISTENT_VOLUME_CLAIMS: [theirs]})
     plan = EphemeralVolumes().reconcile("n/p", view, 0.0)
@@ -382,7 +382,7 @@ def test_a_claim_that_is_to_grow(phase: str, capacity: str, uid: str, *, is_told
     )
     asked, _ = drive(Expander().reconcile("n/c", view, 0.0))
     text = "waiting for an external controller to expand this PVC"
-    assert told(asked) == ([("Normal", "ExternalExpanding", text)] if is_told else [])
+    assert recorded_events(asked) == ([("Normal", "ExternalExpanding", text)] if is_told else [])
 
 
 # Protection.

@@ -104,7 +104,7 @@ def test_a_bind_that_broke_off_is_finished() -> None:
     ]
 
 
-def test_a_lost_volume_is_told_once() -> None:
+def test_a_lost_volume_is_reported_once() -> None:
     bound = claim(volumeName="a")
     bound["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     bound["status"] = {"phase": "Bound"}

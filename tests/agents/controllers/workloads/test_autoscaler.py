@@ -183,7 +183,7 @@ def test_where_metrics_are_read() -> None:
     assert (asked.resource.name, asked.labels) == ("queue", "q=1")
 
 
-def test_what_cannot_be_read_is_told() -> None:
+def test_what_cannot_be_read_is_reported() -> None:
     spec = {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}
     with pytest.raises(FailedMetricError) as raised:
         drive(propose(spec, _target()), lambda _action: {"items": []})
@@ -404,7 +404,7 @@ def _queue(length: str) -> Object:
         ),
     ],
 )
-def test_what_is_told(
+def test_what_is_reported(
     round_: Object, condition: tuple[str, str, str], event: tuple[str, str] | None
 ) -> None:
     asked: list[Action] = []

@@ -116,7 +116,7 @@ def test_nothing_to_propose_from(pods: list[Object], samples: dict[str, int], te
     assert str(raised.value) == text
 
 
-def test_a_missing_request_is_told() -> None:
+def test_a_missing_request_is_reported() -> None:
     pod = _pod("a")
     pod["spec"]["containers"][0]["resources"] = {}
     with pytest.raises(MetricError, match="missing request for cpu in container c of Pod a"):

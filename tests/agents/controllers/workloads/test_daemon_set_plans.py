@@ -310,7 +310,7 @@ def test_the_oldest_unused_revisions_go() -> None:
         (Delete, "FailedDelete", "Error deleting: no"),
     ],
 )
-def test_what_is_refused_is_told_and_the_status_is_written(
+def test_what_is_refused_is_reported_and_the_status_is_written(
     action: type, reason: str, text: str
 ) -> None:
     running = Running()

@@ -169,7 +169,7 @@ def test_the_deadline_rests_while_a_deployment_is_paused() -> None:
     assert again == Again(61.0)
 
 
-def test_a_deployment_that_stands_still_is_told_and_stays_told_until_it_moves() -> None:
+def test_a_deployment_that_stands_still_is_reported_until_it_moves() -> None:
     running = Running(progressDeadlineSeconds=60)
     _, again = running.sync()
     assert again == Again(61.0)
@@ -190,7 +190,7 @@ def test_a_deployment_that_stands_still_is_told_and_stays_told_until_it_moves() 
 
 
 @pytest.mark.parametrize("seconds", [2**31 - 1, None])
-def test_without_a_deadline_progress_is_not_told(seconds: int | None) -> None:
+def test_without_a_deadline_progress_is_not_reported(seconds: int | None) -> None:
     running = Running(progressDeadlineSeconds=seconds)
     _, again = running.sync()
     running.settle()
@@ -304,7 +304,7 @@ def test_ready_seconds_are_given_on() -> None:
     assert running.sets[running.name_of("img:1")]["spec"]["minReadySeconds"] == 7
 
 
-def test_what_a_replica_set_fails_at_is_told_of_the_deployment() -> None:
+def test_what_a_replica_set_fails_at_is_reported_for_the_deployment() -> None:
     running = Running()
     running.sync()
     name = running.name_of("img:1")

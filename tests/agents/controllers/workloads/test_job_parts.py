@@ -72,7 +72,7 @@ def test_a_success_ends_the_wait() -> None:
     assert back_off.after(record, [_ended(9)], [_ended(8), _ended(11)]).failures == 1
 
 
-def test_when_a_pod_ended_is_told_by_what_it_has() -> None:
+def test_when_a_pod_ended_is_read_from_what_it_has() -> None:
     bare = {"metadata": {"creationTimestamp": "1970-01-01T00:00:09Z"}, "spec": {}, "status": {}}
     assert back_off.finished_s(bare) == 9
     deleted = {

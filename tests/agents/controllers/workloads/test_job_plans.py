@@ -93,7 +93,7 @@ def test_a_job_past_its_deadline_fails() -> None:
 @pytest.mark.parametrize(
     ("limit", "restarts", "fails"), [(3, 2, False), (3, 3, True), (0, 0, False), (0, 1, True)]
 )
-def test_restarts_in_place_count_as_failures(limit: int, restarts: int, fails: bool) -> None:  # noqa: FBT001
+def test_restarts_of_containers_count_as_failures(limit: int, restarts: int, fails: bool) -> None:  # noqa: FBT001
     running = Running(restart="OnFailure", backoffLimit=limit)
     running.settle()
     [name] = running.pods()
@@ -346,7 +346,7 @@ def test_a_job_that_goes_makes_no_pods() -> None:
         (Delete, "FailedDelete", "Error deleting: no"),
     ],
 )
-def test_what_is_refused_is_told_and_tried_again(action: type, reason: str, text: str) -> None:
+def test_what_is_refused_is_reported_and_tried_again(action: type, reason: str, text: str) -> None:
     running = Running(activeDeadlineSeconds=60)
     if action is Delete:
         running.settle()
@@ -419,7 +419,7 @@ def test_a_job_of_that_name_that_is_anothers_is_left_alone() -> None:
     assert [type(each) for each in done] == [Create]
 
 
-def test_many_missed_times_are_told_and_the_last_is_made() -> None:
+def test_many_missed_times_are_reported_and_the_last_is_made() -> None:
     world, controller = cron(schedule="* * * * *")
     world.now_s += 60 * 150 + 5
     world.settle(controller, KEY)
@@ -432,7 +432,7 @@ def test_many_missed_times_are_told_and_the_last_is_made() -> None:
     )
 
 
-def test_what_is_refused_is_told() -> None:
+def test_what_is_refused_is_reported() -> None:
     world, controller = cron()
     world.now_s += 600
     world.refuse = lambda action: refusal(403, "no") if isinstance(action, Create) else None

@@ -203,7 +203,7 @@ def test_at_most_five_hundred_pods_are_made_or_deleted_at_once() -> None:
         (Delete, "FailedDelete", "Error deleting: no"),
     ],
 )
-def test_what_fails_is_told_until_it_succeeds(action: type, reason: str, text: str) -> None:
+def test_what_fails_is_reported_until_it_succeeds(action: type, reason: str, text: str) -> None:
     world, controller = a_world(replicas=3 if action is Create else 0)
     if action is Delete:
         own(world, pod("a"))

@@ -74,7 +74,7 @@ def run(key: str, *objects: Object, there: bool = True) -> list[Any]:
     return [each for each in asked if not isinstance(each, Get)]
 
 
-def test_a_claim_is_made_from_the_template_and_told() -> None:
+def test_a_claim_is_made_from_the_template_and_reported() -> None:
     created, applied = run("pod/a/p", pod(DEV), TEMPLATE)
     assert created.obj["metadata"]["generateName"] == "p-dev-"
     assert created.obj["metadata"]["labels"] == {"x": "y"}

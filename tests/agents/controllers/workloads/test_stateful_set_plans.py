@@ -299,7 +299,7 @@ def test_labels_and_volumes_of_a_pod_are_repaired() -> None:
     )
 
 
-def test_claims_of_something_else_are_told_of_and_left_alone() -> None:
+def test_claims_of_something_else_are_reported_and_left_alone() -> None:
     policy = {"whenDeleted": "Delete", "whenScaled": "Retain"}
     running = Running(volumeClaimTemplates=CLAIMS, persistentVolumeClaimRetentionPolicy=policy)
     reference = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": True}
@@ -318,7 +318,9 @@ def test_claims_of_something_else_are_told_of_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("code", "events"), [(403, 1), (409, 0)])
-def test_a_pod_that_is_refused_is_told_unless_it_is_there_already(code: int, events: int) -> None:
+def test_a_pod_that_is_refused_is_reported_unless_it_is_there_already(
+    code: int, events: int
+) -> None:
     running = Running()
 
     def refuse(asked: Action) -> ApiError | None:

@@ -119,7 +119,7 @@ def test_a_deployment_rolls_over_step_by_step() -> None:
     assert world.get(DEPLOYMENTS, "web")["metadata"]["annotations"][revision] == "2"
 
 
-def test_a_rollout_that_stands_still_is_told() -> None:
+def test_a_rollout_that_stands_still_is_reported() -> None:
     world = World(DEPLOYMENTS, REPLICA_SETS, PODS)
     controller = DeploymentController()
     world.add(DEPLOYMENTS, _deployment())
@@ -165,7 +165,7 @@ def test_a_taken_name_is_a_collision() -> None:
     assert len(world.names(REPLICA_SETS)) == 2
 
 
-def test_what_refuses_a_replica_set_is_told() -> None:
+def test_what_refuses_a_replica_set_is_reported() -> None:
     world = World(DEPLOYMENTS, REPLICA_SETS, PODS)
     world.add(DEPLOYMENTS, _deployment())
     world.refuse = lambda action: refusal(403, "no") if isinstance(action, Create) else None
@@ -248,7 +248,7 @@ def test_a_new_template_replaces_the_highest_first() -> None:
     assert images == {"web-0": "img:1", "web-1": "img:2", "web-2": "img:2"}
 
 
-def test_a_claim_that_is_refused_is_told() -> None:
+def test_a_claim_that_is_refused_is_reported() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {}}]
     world, controller = _stateful_world(volumeClaimTemplates=claims)
 
@@ -557,7 +557,7 @@ def test_a_granted_eviction_counts_until_its_time_is_up() -> None:
     )
 
 
-def test_pods_without_owner_are_told() -> None:
+def test_pods_without_owner_are_reported() -> None:
     world, controller = _budget_world("", maxUnavailable=1)
     world.settle(controller, KEY)
     assert world.events[0][1] == "UnmanagedPods"
@@ -643,7 +643,7 @@ class _Kinds:
         yield []
 
 
-def test_a_pod_under_several_budgets_is_told() -> None:
+def test_a_pod_under_several_budgets_is_reported() -> None:
     world, controller = _budget_world(minAvailable=1)
     second = {**world.get(POD_DISRUPTION_BUDGETS, "web"), "metadata": {"name": "also"}}
     world.add(POD_DISRUPTION_BUDGETS, second)

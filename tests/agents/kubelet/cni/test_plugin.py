@@ -210,7 +210,7 @@ def test_a_container_has_an_address_of_each_family(tmp_path: Path) -> None:
         ({"CNI_NETNS": "/none"}, {}, 4, "No such file"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     environment: dict[str, str], more: dict[str, Any], code: int, text: str, tmp_path: Path
 ) -> None:
     given = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/x"}

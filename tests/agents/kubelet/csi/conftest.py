@@ -11,7 +11,7 @@ from kvstack.agents.kubelet.disk.mount_table import take_away
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def short_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="csi-"))
     yield directory
     take_away(directory)

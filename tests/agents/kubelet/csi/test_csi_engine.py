@@ -41,10 +41,10 @@ async def use_engine(cluster: TestCluster, node: Node) -> None:
 
 
 @pytest.fixture
-def engine(place: Path) -> Iterator[Path]:
+def engine(short_directory: Path) -> Iterator[Path]:
     runtimes.require("cri")
-    yield place
-    runtimes.close(place)
+    yield short_directory
+    runtimes.close(short_directory)
 
 
 def of_engine(obj: Object) -> Object:

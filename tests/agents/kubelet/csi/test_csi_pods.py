@@ -36,7 +36,7 @@ LIVES = "trap exit TERM; sleep 1000 & wait"
 WRITES = "echo from $HOSTNAME >> /v/data/text; cat /v/data/text; trap exit TERM; sleep 1000 & wait"
 
 
-def test_a_claim_is_attached_staged_published_and_given_back(place: Path) -> None:
+def test_a_claim_is_attached_staged_published_and_given_back(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("data")
@@ -90,7 +90,7 @@ def test_a_claim_is_attached_staged_published_and_given_back(place: Path) -> Non
         two = await reach(scene.cluster, "two", "Running")
         await eventually(lambda: log_of(scene.node, two) == "from one\nfrom two\n")
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 async def attachments(scene: Scene) -> list[str]:
@@ -98,7 +98,7 @@ async def attachments(scene: Scene) -> list[str]:
     return [each["metadata"]["name"] for each in found]
 
 
-def test_a_kubelet_that_starts_anew_finds_what_pods_have(place: Path) -> None:
+def test_a_kubelet_that_starts_anew_finds_what_pods_have(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         for name in ("one", "two"):
@@ -121,7 +121,7 @@ def test_a_kubelet_that_starts_anew_finds_what_pods_have(place: Path) -> None:
         await scene.gone("one")
         assert len(scene.driver.asked("NodeUnpublishVolume")) == 2
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 def in_use(node: Object | None) -> list[str]:
@@ -129,7 +129,7 @@ def in_use(node: Object | None) -> list[str]:
     return names
 
 
-def test_a_pod_waits_for_its_driver_to_unmount(place: Path) -> None:
+def test_a_pod_waits_for_its_driver_to_unmount(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("data")
@@ -149,10 +149,10 @@ def test_a_pod_waits_for_its_driver_to_unmount(place: Path) -> None:
         uid = one["metadata"]["uid"]
         await eventually(lambda: not scene.node.kubelet.pod_directory(uid).exists())
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)
 
 
-def test_a_pod_that_succeeded_gives_its_volumes_back(place: Path) -> None:
+def test_a_pod_that_succeeded_gives_its_volumes_back(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         await scene.claim("data")
         script = "echo done > /v/data/text"
@@ -163,10 +163,10 @@ def test_a_pod_that_succeeded_gives_its_volumes_back(place: Path) -> None:
         [directory] = scene.driver.data.iterdir()
         assert (directory / "text").read_text() == "done\n"
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_drivers_that_hang_hold_up_no_other_pods(place: Path) -> None:
+def test_drivers_that_hang_hold_up_no_other_pods(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         scene.driver.hangs = {"NodePublishVolume", "NodeUnpublishVolume"}
@@ -198,7 +198,7 @@ def test_drivers_that_hang_hold_up_no_other_pods(place: Path) -> None:
         for name in names:
             await admin.delete(PODS, "default", name)
 
-    tell(place, story, driver_spec=NO_ATTACH, call_s=5.0)
+    tell(short_directory, story, driver_spec=NO_ATTACH, call_s=5.0)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_drivers_that_hang_hold_up_no_other_pods(place: Path) -> None:
     [("File", "", True), ("None", "ext4", False), (None, "ext4", True), (None, "", False)],
 )
 def test_the_group_of_a_pod(
-    place: Path, policy: str | None, fs_type: str, *, is_given: bool
+    short_directory: Path, policy: str | None, fs_type: str, *, is_given: bool
 ) -> None:
     async def story(scene: Scene) -> None:
         await scene.claim("data")
@@ -218,10 +218,12 @@ def test_the_group_of_a_pod(
         assert log_of(scene.node, one) == ("4242 2775\n" if is_given else "0 755\n")
 
     spec = NO_ATTACH if policy is None else {**NO_ATTACH, "fsGroupPolicy": policy}
-    tell(place, story, driver_spec=spec, parameters={"csi.storage.k8s.io/fstype": fs_type})
+    tell(
+        short_directory, story, driver_spec=spec, parameters={"csi.storage.k8s.io/fstype": fs_type}
+    )
 
 
-def test_a_driver_that_gives_files_to_groups_itself(place: Path) -> None:
+def test_a_driver_that_gives_files_to_groups_itself(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         scene.driver.abilities.append(NodeServiceCapability.RPC.VOLUME_MOUNT_GROUP)
         await scene.claim("data")
@@ -233,10 +235,10 @@ def test_a_driver_that_gives_files_to_groups_itself(place: Path) -> None:
             [request] = scene.driver.asked(method)
             assert request.volume_capability.mount.volume_mount_group == "4242"
 
-    tell(place, story, driver_spec={**NO_ATTACH, "fsGroupPolicy": "File"})
+    tell(short_directory, story, driver_spec={**NO_ATTACH, "fsGroupPolicy": "File"})
 
 
-def test_volumes_that_are_only_to_be_read_and_parts_of_them(place: Path) -> None:
+def test_volumes_that_are_only_to_be_read_and_parts_of_them(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("data")
@@ -253,10 +255,10 @@ def test_volumes_that_are_only_to_be_read_and_parts_of_them(place: Path) -> None
         assert log_of(scene.node, two) == "x\nrefused\n"
         assert [each.readonly for each in scene.driver.asked("NodePublishVolume")] == [False, True]
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)
 
 
-def test_a_volume_grows_while_a_pod_has_it(place: Path) -> None:
+def test_a_volume_grows_while_a_pod_has_it(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("data")
@@ -282,10 +284,10 @@ def test_a_volume_grows_while_a_pod_has_it(place: Path) -> None:
         text = "MountVolume.NodeExpandVolume succeeded for volume"
         await scene.event("FileSystemResizeSuccessful", text)
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)
 
 
-def test_a_volume_grows_before_a_pod_has_it(place: Path) -> None:
+def test_a_volume_grows_before_a_pod_has_it(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("data")
@@ -308,7 +310,7 @@ def test_a_volume_grows_before_a_pod_has_it(place: Path) -> None:
         # What is infeasible is not asked for again, and holds up no pod.
         await reach(scene.cluster, "one", "Running")
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)
 
 
 def types_of(status: Object) -> list[str]:
@@ -327,7 +329,7 @@ def phase_of(obj: Object | None) -> str:
     return phase
 
 
-def test_how_full_volumes_are(place: Path) -> None:
+def test_how_full_volumes_are(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         await scene.claim("data")
         await scene.cluster.admin.create(PODS, "default", pod("one", LIVES, "data"))
@@ -349,7 +351,7 @@ def test_how_full_volumes_are(place: Path) -> None:
         assert f"kubelet_volume_stats_used_bytes{{{labels}}} 7\n" in text
         assert f"kubelet_volume_stats_inodes{{{labels}}} 4\n" in text
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)
 
 
 # Block devices.
@@ -383,7 +385,7 @@ def with_device(name: str, claim: str, script: str = READS_DEVICE, **source: Any
     return pod(name, script, volumes=[volume], container={"volumeDevices": devices})
 
 
-def test_a_block_device_of_a_driver(place: Path) -> None:
+def test_a_block_device_of_a_driver(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         await scene.claim("disk", volumeMode="Block")
@@ -408,11 +410,11 @@ def test_a_block_device_of_a_driver(place: Path) -> None:
         text = "volume disk has volumeMode Block, but is specified in volumeMounts"
         await scene.event("FailedMount", text)
 
-    with loop_device(place) as device:
-        tell(place, story, driver_spec=NO_ATTACH, parameters={"device": str(device)})
+    with loop_device(short_directory) as device:
+        tell(short_directory, story, driver_spec=NO_ATTACH, parameters={"device": str(device)})
 
 
-def test_a_block_device_of_the_node(place: Path) -> None:
+def test_a_block_device_of_the_node(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin = scene.cluster.admin
         volume = local_volume("disk", device, "ReadWriteOnce")
@@ -423,8 +425,8 @@ def test_a_block_device_of_the_node(place: Path) -> None:
         one = await reach(scene.cluster, "one", "Succeeded")
         assert log_of(scene.node, one) == "from the disk\nblock special file\n0\n"
 
-    with loop_device(place) as device:
-        tell(place, story, driver_spec=NO_ATTACH)
+    with loop_device(short_directory) as device:
+        tell(short_directory, story, driver_spec=NO_ATTACH)
         assert device.read_bytes()[800:808] == b"written\n"
 
 
@@ -443,10 +445,10 @@ def local_volume(name: str, path: Path, *modes: str) -> Object:
     }
 
 
-def test_a_volume_of_the_node_for_one_pod_alone(place: Path) -> None:
+def test_a_volume_of_the_node_for_one_pod_alone(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         admin, single = scene.cluster.admin, "ReadWriteOncePod"
-        shelf = place / "shelf"
+        shelf = short_directory / "shelf"
         shelf.mkdir()
         await admin.create(PERSISTENT_VOLUMES, "", local_volume("pv", shelf, single))
         await scene.claim("data", accessModes=[single], storageClassName="")
@@ -458,4 +460,4 @@ def test_a_volume_of_the_node_for_one_pod_alone(place: Path) -> None:
         await scene.gone("one")
         await reach(scene.cluster, "two", "Succeeded")
 
-    tell(place, story, driver_spec=NO_ATTACH)
+    tell(short_directory, story, driver_spec=NO_ATTACH)

@@ -134,7 +134,7 @@ async def one_driver(scene: Scene, name: str = NAME) -> AsyncIterator[Driver]:
         yield driver
 
 
-def test_a_volume_that_is_attached_staged_and_published(place: Path) -> None:
+def test_a_volume_that_is_attached_staged_and_published(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             pv = volume()
@@ -174,7 +174,7 @@ def test_a_volume_that_is_attached_staged_and_published(place: Path) -> None:
             await eventually(lambda: not scene.csi.volumes.in_use())
             assert driver.asked("NodeUnstageVolume")
 
-    tell(place, story, driver_spec=None)  # without an object, drivers attach
+    tell(short_directory, story, driver_spec=None)  # without an object, drivers attach
 
 
 async def patch_node(scene: Scene, status: Object) -> None:
@@ -183,7 +183,7 @@ async def patch_node(scene: Scene, status: Object) -> None:
     )
 
 
-def test_two_pods_of_a_node_share_what_is_staged(place: Path) -> None:
+def test_two_pods_of_a_node_share_what_is_staged(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         other = {**POD, "metadata": {**POD["metadata"], "uid": "u-2"}}
         async with one_driver(scene) as driver:
@@ -197,10 +197,10 @@ def test_two_pods_of_a_node_share_what_is_staged(place: Path) -> None:
             assert not list((scene.root / "plugins").rglob("vol_data.json"))
             assert not list((scene.root / "pods").rglob("vol_data.json"))
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_a_volume_for_one_pod_alone(place: Path) -> None:
+def test_a_volume_for_one_pod_alone(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         other = {**POD, "metadata": {**POD["metadata"], "uid": "u-2"}}
         single = volume(access_modes=("ReadWriteOncePod",))
@@ -213,7 +213,7 @@ def test_a_volume_for_one_pod_alone(place: Path) -> None:
             await scene.have(single, other)
             await scene.release("u-2")
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,9 @@ def test_a_volume_for_one_pod_alone(place: Path) -> None:
         ("NodePublishVolume", "MountVolume.SetUp failed"),
     ],
 )
-def test_what_a_driver_refuses_is_told_and_tried_again(place: Path, method: str, step: str) -> None:
+def test_what_a_driver_refuses_is_reported_and_tried_again(
+    short_directory: Path, method: str, step: str
+) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             driver.refuses[method] = (grpc.StatusCode.INVALID_ARGUMENT, "not so")
@@ -238,12 +240,12 @@ def test_what_a_driver_refuses_is_told_and_tried_again(place: Path, method: str,
             await scene.release()
             assert len(driver.asked("NodeUnpublishVolume")) == 1
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 @pytest.mark.parametrize("method", ["NodeStageVolume", "NodePublishVolume"])
 @pytest.mark.parametrize("how", ["hangs", "garbles"])
-def test_what_may_have_been_done_is_undone(place: Path, method: str, how: str) -> None:
+def test_what_may_have_been_done_is_undone(short_directory: Path, method: str, how: str) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             getattr(driver, how).add(method)
@@ -256,10 +258,10 @@ def test_what_may_have_been_done_is_undone(place: Path, method: str, how: str) -
             assert unpublished == (method == "NodePublishVolume")
             await eventually(lambda: not list(scene.root.rglob("vol_data.json")))
 
-    tell(place, story, call_s=1.0)
+    tell(short_directory, story, call_s=1.0)
 
 
-def test_a_driver_that_hangs_holds_up_no_other(place: Path) -> None:
+def test_a_driver_that_hangs_holds_up_no_other(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as bad, one_driver(scene, "good.io") as good:
             body = {"metadata": {"name": "good.io"}, "spec": NO_ATTACH}
@@ -281,10 +283,10 @@ def test_a_driver_that_hangs_holds_up_no_other(place: Path) -> None:
             assert good.asked("NodeUnpublishVolume")
             assert not bad.asked("NodePublishVolume")
 
-    tell(place, story, call_s=60.0)
+    tell(short_directory, story, call_s=60.0)
 
 
-def test_a_node_that_starts_anew_goes_on(place: Path) -> None:
+def test_a_node_that_starts_anew_goes_on(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             kept, gone = volume("kept"), volume("gone")
@@ -310,10 +312,10 @@ def test_a_node_that_starts_anew_goes_on(place: Path) -> None:
             await scene.release("u-1")
             await eventually(lambda: len(driver.asked("NodeUnstageVolume")) == 2)
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_what_is_staged_for_nobody_is_unstaged_at_start(place: Path) -> None:
+def test_what_is_staged_for_nobody_is_unstaged_at_start(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             driver.refuses["NodePublishVolume"] = (grpc.StatusCode.INTERNAL, "no")
@@ -324,10 +326,10 @@ def test_what_is_staged_for_nobody_is_unstaged_at_start(place: Path) -> None:
             await eventually(lambda: driver.asked("NodeUnstageVolume"))
             await eventually(lambda: not scene.csi.volumes.in_use())
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_a_driver_that_is_gone_is_waited_for(place: Path) -> None:
+def test_a_driver_that_is_gone_is_waited_for(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         put_forward(scene, 60.0)  # drivers that run already have registered by then
         with pytest.raises(
@@ -346,10 +348,10 @@ def test_a_driver_that_is_gone_is_waited_for(place: Path) -> None:
             assert back.asked("NodeUnpublishVolume")
             await eventually(lambda: back.asked("NodeUnstageVolume"))
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_an_inline_volume(place: Path) -> None:
+def test_an_inline_volume(short_directory: Path) -> None:
     spec = {
         **NO_ATTACH,
         "podInfoOnMount": True,
@@ -401,10 +403,10 @@ def test_an_inline_volume(place: Path) -> None:
                 ' (only supports ["Ephemeral"])'
             )
 
-    tell(place, story, driver_spec=spec)
+    tell(short_directory, story, driver_spec=spec)
 
 
-def test_secrets_for_each_step(place: Path) -> None:
+def test_secrets_for_each_step(short_directory: Path) -> None:
     names: dict[str, Any] = {
         f"{step}_secret": csi_volume.SecretName("default", step)
         for step in ("stage", "publish", "expand")
@@ -424,13 +426,13 @@ def test_secrets_for_each_step(place: Path) -> None:
             assert list(publish.volume_capability.mount.mount_flags) == ["noatime"]
             await scene.release()
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 # Registration.
 
 
-def test_a_driver_registers_and_tells_of_its_node(place: Path) -> None:
+def test_a_driver_registers_and_tells_of_its_node(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         driver = Driver(NAME, scene.root / "data", mounts=False)
         driver.volumes_max = 7
@@ -452,10 +454,10 @@ def test_a_driver_registers_and_tells_of_its_node(place: Path) -> None:
             async with registrar(scene.root, NAME, socket):
                 assert (await scene.registered())["nodeID"] == "moved"
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_a_socket_that_is_replaced(place: Path) -> None:
+def test_a_socket_that_is_replaced(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver, AsyncExitStack() as second:
             file = scene.root / "plugins_registry" / f"{NAME}-reg.sock"
@@ -477,7 +479,7 @@ def test_a_socket_that_is_replaced(place: Path) -> None:
                 csi_node = await scene.cluster.admin.get(CSI_NODES, "", "node-a")
                 assert [each["name"] for each in csi_node["spec"]["drivers"]] == ["e.io"]
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
 @pytest.mark.parametrize(
@@ -491,7 +493,9 @@ def test_a_socket_that_is_replaced(place: Path) -> None:
         ("e.io", {"versions": ["0.3.0", "nonsense"]}, "none of its versions of CSI is supported"),
     ],
 )
-def test_registrations_that_are_refused(place: Path, name: str, fields: Object, text: str) -> None:
+def test_registrations_that_are_refused(
+    short_directory: Path, name: str, fields: Object, text: str
+) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene):
             endpoint = scene.root / "plugins" / NAME / "csi.sock"
@@ -502,10 +506,10 @@ def test_registrations_that_are_refused(place: Path, name: str, fields: Object, 
             csi_node = await scene.cluster.admin.get(CSI_NODES, "", "node-a")
             assert [each["name"] for each in csi_node["spec"]["drivers"]] == [NAME]
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_plugins_that_hang_or_answer_nonsense_hold_up_nothing(place: Path) -> None:
+def test_plugins_that_hang_or_answer_nonsense_hold_up_nothing(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         hanging = Driver("h.io", scene.root / "h", mounts=False)
         hanging.hangs = {"NodeGetInfo"}
@@ -529,10 +533,10 @@ def test_plugins_that_hang_or_answer_nonsense_hold_up_nothing(place: Path) -> No
             csi_node = await scene.cluster.admin.get(CSI_NODES, "", "node-a")
             assert [each["name"] for each in csi_node["spec"]["drivers"]] == [NAME]
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_a_topology_that_the_node_contradicts(place: Path) -> None:
+def test_a_topology_that_the_node_contradicts(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         labels = {"topology.d.example.com/shelf": "b"}
         await scene.cluster.admin.patch(
@@ -544,10 +548,10 @@ def test_a_topology_that_the_node_contradicts(place: Path) -> None:
             await eventually(lambda: beside.told)
             assert "detected topology value collision" in beside.told[0].error
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_limits_are_asked_for_anew_where_drivers_say_so(place: Path) -> None:
+def test_limits_are_asked_for_anew_where_drivers_say_so(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         async with one_driver(scene) as driver:
             driver.volumes_max = 3
@@ -561,7 +565,9 @@ def test_limits_are_asked_for_anew_where_drivers_say_so(place: Path) -> None:
 
             await eventually(is_known)
 
-    tell(place, story, driver_spec={**NO_ATTACH, "nodeAllocatableUpdatePeriodSeconds": 10})
+    tell(
+        short_directory, story, driver_spec={**NO_ATTACH, "nodeAllocatableUpdatePeriodSeconds": 10}
+    )
 
 
 def put_forward(scene: Scene, seconds: float) -> None:
@@ -576,7 +582,7 @@ def drivers(store: Any) -> list[Object]:
     return found
 
 
-def test_a_csi_node_of_an_earlier_node_is_made_anew(place: Path) -> None:
+def test_a_csi_node_of_an_earlier_node_is_made_anew(short_directory: Path) -> None:
     async def story(scene: Scene) -> None:
         store = scene.cluster.informers.of(CSI_NODES).store
         await eventually(lambda: store.get("node-a") is not None)
@@ -596,10 +602,10 @@ def test_a_csi_node_of_an_earlier_node_is_made_anew(place: Path) -> None:
         async with one_driver(scene):
             assert [each["name"] for each in drivers(store)] == [NAME]
 
-    tell(place, story)
+    tell(short_directory, story)
 
 
-def test_tokens_of_the_pod_for_the_driver(place: Path) -> None:
+def test_tokens_of_the_pod_for_the_driver(short_directory: Path) -> None:
     requests = [{"audience": "vault", "expirationSeconds": 600}]
     spec = {**NO_ATTACH, "tokenRequests": requests, "serviceAccountTokenInSecrets": True}
 
@@ -623,4 +629,4 @@ def test_tokens_of_the_pod_for_the_driver(place: Path) -> None:
             assert token.keys() == {"token", "expirationTimestamp"}
             await scene.release(uid)
 
-    tell(place, story, driver_spec=spec)
+    tell(short_directory, story, driver_spec=spec)

@@ -206,7 +206,7 @@ def test_a_node_without_servers_of_names_says_so() -> None:
         ([f"{number}{'x' * 240}" for number in range(9)], [f"{n}{'x' * 240}" for n in range(8)]),
     ],
 )
-def test_too_many_domains_are_told(searches: list[str], applied: list[str]) -> None:
+def test_too_many_domains_are_reported(searches: list[str], applied: list[str]) -> None:
     obj = pod()
     obj["spec"] |= {"dnsPolicy": "None", "dnsConfig": {"searches": searches}}
     found = names_of(obj, NAMES)
@@ -218,7 +218,7 @@ def test_too_many_domains_are_told(searches: list[str], applied: list[str]) -> N
     assert found.problems == [("DNSConfigForming", text)]
 
 
-def test_too_many_servers_are_told() -> None:
+def test_too_many_servers_are_reported() -> None:
     obj = pod()
     obj["spec"] |= {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1", "2", "3", "4"]}}
     found = names_of(obj, NAMES)

@@ -158,7 +158,7 @@ def test_containers_that_were_never_seen_have_ended_with_their_pod() -> None:
     assert "waiting" in found["containerStatuses"][0]["state"]  # it never began
 
 
-def test_last_words_share_what_a_pod_may_say() -> None:
+def test_termination_messages_share_their_limit() -> None:
     ended = [container(name, 1) for name in "abcd"]
     for each in ended:
         each.message = "x" * 4096

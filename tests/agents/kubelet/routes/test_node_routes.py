@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="interfaces need root and namespaces")
 
+RANGES = (ip_network("10.244.0.0/16"), ip_network("fd00:7::/48"))
 OWN = node("a", "10.244.0.0/24", "192.168.0.1", 0)
 BESIDE = node("b", "10.244.1.0/24", "192.168.0.2")
 NEAR = "10.244.1.0/24 via 192.168.0.2 dev lan"
@@ -55,7 +56,7 @@ class Here:
         self.informer = Informer(cast("Api", None), NODES, SystemClock(), lambda: 0.5, self.log)
 
     def routes(self, mode: str = AUTOMATIC, *, ends: bool = True) -> NodeRoutes:
-        options = RouteOptions("a", IPv4Network("10.244.0.0/16"), mode, self._state, ends)
+        options = RouteOptions("a", RANGES, mode, self._state, ends)
         recorder = cast("EventRecorder", self.events)
         return NodeRoutes(self.informer, recorder, self.log, options)
 
@@ -123,7 +124,7 @@ def test_nodes_come_move_and_go(tmp_path: Path) -> None:
 
 
 @NAMESPACES
-def test_a_hostile_node_is_told_once(tmp_path: Path) -> None:
+def test_a_hostile_node_is_reported_once(tmp_path: Path) -> None:
     async def story(here: Here) -> None:
         routes = here.routes(HOST_GATEWAY)
         await routes.start()

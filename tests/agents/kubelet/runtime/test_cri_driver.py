@@ -26,7 +26,7 @@ SLICES = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.sli
 class Engine(grpc.GenericRpcHandler):
     """An engine that has nothing, and takes whatever it is asked to run."""
 
-    def __init__(self, told: cri.RuntimeConfigResponse | None) -> None:
+    def __init__(self, runtime_config: cri.RuntimeConfigResponse | None) -> None:
         self.parents: list[str] = []
         self.updates: list[cri.UpdateContainerResourcesRequest] = []
         self._answers: dict[str, Any] = {
@@ -38,8 +38,8 @@ class Engine(grpc.GenericRpcHandler):
             "PodSandboxStatus": cri.PodSandboxStatusResponse(),
             "UpdateContainerResources": cri.UpdateContainerResourcesResponse(),
         }
-        if told is not None:
-            self._answers["RuntimeConfig"] = told
+        if runtime_config is not None:
+            self._answers["RuntimeConfig"] = runtime_config
 
     @override
     def service(self, handler_call_details: Any) -> "grpc.RpcMethodHandler[Any, Any] | None":
@@ -62,12 +62,12 @@ class Engine(grpc.GenericRpcHandler):
 
 
 def parent(
-    directory: Path, told: cri.RuntimeConfigResponse | None, configured: str = CGROUPFS
+    directory: Path, runtime_config: cri.RuntimeConfigResponse | None, configured: str = CGROUPFS
 ) -> str:
     """Return where a pod's containers are to be."""
 
     async def main() -> str:
-        async with opened(directory, Engine(told), configured) as (engine, runtime):
+        async with opened(directory, Engine(runtime_config), configured) as (engine, runtime):
             logs = str(directory / "logs")
             await runtime.make_sandbox(Sandbox("1-2", "web", "ns", "web", logs, cgroup=GROUP))
         (found,) = engine.parents
@@ -109,13 +109,13 @@ def test_limits_of_a_container_that_runs(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def told(driver: "cri.CgroupDriver") -> cri.RuntimeConfigResponse:
+def runtime_config(driver: "cri.CgroupDriver") -> cri.RuntimeConfigResponse:
     linux = cri.LinuxRuntimeConfiguration(cgroup_driver=driver)
     return cri.RuntimeConfigResponse(linux=linux)
 
 
 def test_an_engine_with_systemd_is_given_slices(tmp_path: Path) -> None:
-    assert parent(tmp_path, told(cri.SYSTEMD)) == SLICES
+    assert parent(tmp_path, runtime_config(cri.SYSTEMD)) == SLICES
 
 
 def test_an_engine_that_does_not_tell_is_given_what_the_settings_say(tmp_path: Path) -> None:

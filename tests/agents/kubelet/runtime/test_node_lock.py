@@ -173,7 +173,7 @@ def test_a_node_that_nobody_knows_does_not_live(tmp_path: Path) -> None:
     assert not node_lock.lives(tmp_path, "kv-1")
 
 
-def test_files_that_tell_nothing_are_told(tmp_path: Path) -> None:
+def test_files_without_a_record_are_reported(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "kv-1").write_text("x")
     (problem,) = clean(tmp_path)

@@ -1,6 +1,7 @@
 """What users type: tokens, and the flags of `kvstack join`."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kvstack.agents.standalone.stack_settings import announced_url, split_own, s
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import read_command_line
+from kvstack.component.net.hosts import has_ipv6
 from tests.support.certificates import Authority
 from tests.support.network.ports import free_ports
 
@@ -64,12 +66,12 @@ def test_what_is_no_token_is_refused_and_not_shown(text: str) -> None:
         ("https://[fd00::1]:7443/", "https://[fd00::1]:7443"),
     ],
 )
-def test_the_place_of_a_cluster(typed: str, url: str) -> None:
+def test_the_address_of_a_cluster(typed: str, url: str) -> None:
     assert server_of(typed) == url
 
 
 @pytest.mark.parametrize("typed", ["http://h", "https://h/x", "https://", "h:seven", "h:70000"])
-def test_what_is_no_place_is_refused(typed: str) -> None:
+def test_what_is_no_address_is_refused(typed: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         server_of(typed)
 
@@ -190,3 +192,27 @@ def test_what_is_announced() -> None:
     assert (kubelet["clusterDNS"], kubelet["clusterDomain"]) == (["10.96.0.10"], "cluster.local")
     cluster = yaml.safe_load(maps["kube-system", "kubeadm-config"]["ClusterConfiguration"])
     assert cluster["networking"] == {"dnsDomain": "cluster.local", "podSubnet": "10.244.0.0/16"}
+
+
+def test_a_node_has_an_address_of_each_family_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {4: "192.0.2.7", 6: "2001:db8::7"}
+    monkeypatch.setattr(join_command, "own_address", own.__getitem__)
+    found = partial(join_command.node_ips, "https://127.0.0.1:6443")
+    monkeypatch.setattr(join_command, "address_towards", lambda _: "192.0.2.9")
+    assert found("10.244.0.0/16") == ["192.0.2.9"]
+    assert found("10.244.0.0/16,fd00::/48") == ["192.0.2.9", own[6]]
+    assert found("fd00::/48,10.244.0.0/16") == [own[6], "192.0.2.9"]
+    assert found("fd00::/48") == [own[6]]
+    assert found("") == ["192.0.2.9"]
+    own[6] = "::1"  # the machine has no IPv6 towards others
+    assert found("fd00::/48,10.244.0.0/16") == ["192.0.2.9"]
+    assert found("fd00::/48") == ["192.0.2.9"]
+    monkeypatch.setattr(join_command, "address_towards", lambda _: "")
+    assert found("10.244.0.0/16") == []
+
+
+def test_the_address_towards_a_server_has_its_family() -> None:
+    assert join_command.address_towards("https://127.0.0.1:6443") == "127.0.0.1"
+    if has_ipv6():
+        assert join_command.address_towards("https://[::1]:6443") == "::1"
+    assert join_command.address_towards("https://no.such.name.invalid:6443") == ""

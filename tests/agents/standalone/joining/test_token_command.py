@@ -36,7 +36,7 @@ def test_cluster_info_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.requests == 3
 
 
-def test_a_cluster_without_joining_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_joining_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_command, "_ANNOUNCED_S", 0.0)
     with pytest.raises(ConfigError, match="--without joining"):
         asyncio.run(token_command.cluster_info(cast("Api", Server(1 << 30))))

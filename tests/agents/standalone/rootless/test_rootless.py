@@ -216,8 +216,10 @@ def test_a_user_with_its_own_id_alone() -> None:
             shown = own.try_kubectl("exec", "client", "--", "cat", str(own.home / "secret"))
             assert shown.returncode != 0
             assert "No such file" in shown.stderr
-            assert own.inside("client", "sh", "-c", "echo own > /tmp/x; cat /tmp/x") == "own"
-            assert not Path("/tmp/x").exists()
+            file = Path(f"/tmp/kvstack-rootless-{os.getpid()}")
+            script = f"echo own > {file}; cat {file}"
+            assert own.inside("client", "sh", "-c", script) == "own"
+            assert not file.exists()
 
             spec = {"securityContext": {"runAsUser": 12_345}}
             overrides = f"--overrides={json.dumps({'spec': spec})}"

@@ -21,8 +21,8 @@ from tests.apiserver.kinds.hooks import (
     changed,
     made,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 APPROVAL = "metadata.annotations[api-approved.kubernetes.io]"
@@ -303,9 +303,9 @@ def test_warnings() -> None:
         'x-kubernetes-list-type: set for items of type "object" is not supported by server-side'
         " apply or CEL validation rules",
     ]
-    assert told(CRDS, obj) == warnings
-    assert told_of_change(CRDS, obj, definition()) == warnings
-    assert told_of_change(CRDS, obj, obj) == []
+    assert warnings_of(CRDS, obj) == warnings
+    assert warnings_of_change(CRDS, obj, definition()) == warnings
+    assert warnings_of_change(CRDS, obj, obj) == []
 
 
 def test_cells() -> None:

@@ -15,7 +15,7 @@ JSON = st.recursive(
 )
 
 
-def told(schema: dict[str, Any], value: Any, path: str = "v") -> list[str]:
+def errors_of(schema: dict[str, Any], value: Any, path: str = "v") -> list[str]:
     """Return what is wrong with a value."""
     return [str(each) for each in ValueSchema(schema).errors(value, path)]
 
@@ -119,7 +119,7 @@ def told(schema: dict[str, Any], value: Any, path: str = "v") -> list[str]:
 )
 def test_values(schema: dict[str, Any], value: Any, expected: list[str]) -> None:
     """Each keyword has its own words."""
-    assert told(schema, value) == expected
+    assert errors_of(schema, value) == expected
 
 
 def test_int_or_string() -> None:

@@ -91,9 +91,7 @@ def rows(found: Obj) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_defaults_take_the_place_of_what_is_missing_or_null(
-    value: Obj, property_: Obj, filled: Obj
-) -> None:
+def test_defaults_replace_what_is_missing_or_null(value: Obj, property_: Obj, filled: Obj) -> None:
     fill_defaults(value, {"type": "object", "properties": {"a": property_}})
     assert value == filled
 
@@ -145,7 +143,7 @@ def test_decoding_checks_the_metadata_and_drops_what_is_unknown() -> None:
         decode({"metadata": {"labels": {"a": 1}}}, type_)
 
 
-def test_items_of_sets_and_maps_are_told_once() -> None:
+def test_items_of_sets_and_maps_are_reported_once() -> None:
     openapi = {
         "type": "object",
         "properties": {

@@ -15,7 +15,7 @@ def schema(rules: list[Obj], properties: Obj, **more: Any) -> Obj:
     return {"type": "object", "properties": {"spec": spec}}
 
 
-def told(checked: Obj, spec: Any, old: Any = None) -> tuple[list[str], list[str]]:
+def refused_and_warned(checked: Obj, spec: Any, old: Any = None) -> tuple[list[str], list[str]]:
     """Return what is refused and what is warned of."""
     warnings: list[str] = []
     before = None if old is None else {"metadata": {"name": "n"}, "spec": old}
@@ -69,15 +69,15 @@ NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
     ],
 )
 def test_a_rule_of_a_new_object(rule: Obj, spec: Obj, expected: list[str]) -> None:
-    found, warnings = told(schema([rule], NUMBERS), spec)
+    found, warnings = refused_and_warned(schema([rule], NUMBERS), spec)
     assert [each.replace('"object": ', "") for each in found] == expected
     assert not warnings
 
 
 def test_a_rule_of_a_change_compares_with_what_was_there() -> None:
     checked = schema([{"rule": "self.a == oldSelf.a"}], NUMBERS)
-    assert told(checked, {"a": 1}, {"a": 1}) == ([], [])
-    found, _ = told(checked, {"a": 2}, {"a": 1})
+    assert refused_and_warned(checked, {"a": 1}, {"a": 1}) == ([], [])
+    found, _ = refused_and_warned(checked, {"a": 2}, {"a": 1})
     assert len(found) == 1
     assert found[0].endswith("failed rule: self.a == oldSelf.a")
 
@@ -85,18 +85,18 @@ def test_a_rule_of_a_change_compares_with_what_was_there() -> None:
 def test_a_rule_may_be_asked_although_nothing_was_there() -> None:
     rule = {"rule": "oldSelf.hasValue() || self.a == 1", "optionalOldSelf": True}
     checked = schema([rule], NUMBERS)
-    assert told(checked, {"a": 1}) == ([], [])
-    assert len(told(checked, {"a": 2})[0]) == 1
-    assert told(checked, {"a": 2}, {"a": 7}) == ([], [])
+    assert refused_and_warned(checked, {"a": 1}) == ([], [])
+    assert len(refused_and_warned(checked, {"a": 2})[0]) == 1
+    assert refused_and_warned(checked, {"a": 2}, {"a": 7}) == ([], [])
 
 
 def test_what_was_broken_before_may_stay_so() -> None:
     checked = schema([{"rule": "self.a < 2"}], NUMBERS)
-    found, warnings = told(checked, {"a": 5}, {"a": 5})
+    found, warnings = refused_and_warned(checked, {"a": 5}, {"a": 5})
     assert not found
     assert len(warnings) == 1
     assert warnings[0].endswith("failed rule: self.a < 2")
-    assert len(told(checked, {"a": 6}, {"a": 5})[0]) == 1
+    assert len(refused_and_warned(checked, {"a": 6}, {"a": 5})[0]) == 1
 
 
 def test_items_of_keyed_lists_are_compared_by_their_keys() -> None:
@@ -114,7 +114,7 @@ def test_items_of_keyed_lists_are_compared_by_their_keys() -> None:
     checked = schema([], {"parts": parts})
     old = {"parts": [{"name": "a", "n": 1}, {"name": "b", "n": 2}]}
     new = {"parts": [{"name": "b", "n": 1}, {"name": "a", "n": 1}, {"name": "c", "n": 0}]}
-    found, _ = told(checked, new, old)
+    found, _ = refused_and_warned(checked, new, old)
     assert len(found) == 1
     assert found[0].startswith("spec.parts[0]: ")
 
@@ -128,7 +128,7 @@ def test_rules_of_one_object_share_a_budget() -> None:
         ],
     }
     checked = schema([], {"rows": {"type": "array", "items": inner}})
-    found, _ = told(checked, {"rows": [list(range(250)) for _ in range(30)]})
+    found, _ = refused_and_warned(checked, {"rows": [list(range(250)) for _ in range(30)]})
     assert len(found) == 1
     assert "out of cost budget" in found[0]
 
@@ -140,7 +140,7 @@ def test_a_rule_that_costs_too_much_is_stopped() -> None:
         "items": {"type": "integer"},
         "x-kubernetes-validations": [rule],
     }
-    found, _ = told(schema([], {"rows": rows}), {"rows": list(range(300))})
+    found, _ = refused_and_warned(schema([], {"rows": rows}), {"rows": list(range(300))})
     assert len(found) == 1
     assert "call cost exceeds limit" in found[0]
 
@@ -174,13 +174,13 @@ def test_values_are_of_the_types_of_the_schema() -> None:
         "tags": ["a", "b"],
         "free": {"k": "v"},
     }
-    assert told(schema(rules, properties), spec) == ([], [])
+    assert refused_and_warned(schema(rules, properties), spec) == ([], [])
 
 
 def test_null_where_a_value_may_be_null_breaks_no_server() -> None:
     properties = {"s": {"type": "string", "nullable": True}}
     rules = [{"rule": "self.s.startsWith('a')"}, {"rule": "self.s + 'x' == 'x'"}]
-    found, _ = told(schema(rules, properties), {"s": None})
+    found, _ = refused_and_warned(schema(rules, properties), {"s": None})
     assert len(found) == 2
 
 

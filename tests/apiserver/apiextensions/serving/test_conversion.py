@@ -226,7 +226,7 @@ LIES: list[tuple[Any, str]] = [
 ]
 
 
-def test_a_webhook_that_lies_is_told_of(tmp_path: Path, hooks: HookServer) -> None:
+def test_a_webhook_that_lies_is_reported(tmp_path: Path, hooks: HookServer) -> None:
     async def main(world: World) -> None:
         server = await world.start()
         await ask(world, server, "POST", DEFINITIONS, definition(hooks))

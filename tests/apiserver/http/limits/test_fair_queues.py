@@ -9,7 +9,7 @@ from kvstack.apiserver.policy.flow_control.control import LEVELS, SCHEMAS, FlowC
 from kvstack.apiserver.policy.interfaces import Decision
 from tests.apiserver.policy.flow_control.test_control import level, schema, user
 from tests.apiserver.policy.views import FakeView
-from tests.apiserver.support.sites import Api, Kept, site
+from tests.apiserver.support.sites import Api, KeptAnswer, site
 from tests.apiserver.support.virtual_time import run
 
 MAPS = "/api/v1/namespaces/a/configmaps"
@@ -24,7 +24,7 @@ class Everybody:
         return Decision(allowed=True)
 
 
-def told(story: Callable[[Api, FlowControl], Awaitable[None]], seats: int) -> None:
+def run_story(story: Callable[[Api, FlowControl], Awaitable[None]], seats: int) -> None:
     """Tell a story to a server where alice and bob share a level with queues."""
 
     async def main() -> None:
@@ -43,7 +43,7 @@ def told(story: Callable[[Api, FlowControl], Awaitable[None]], seats: int) -> No
     run(main())
 
 
-def begin(api: Api, who: str, count: int = 1) -> list[tuple[Kept, asyncio.Task[None]]]:
+def begin(api: Api, who: str, count: int = 1) -> list[tuple[KeptAnswer, asyncio.Task[None]]]:
     return [api.begin("GET", MAPS, token=f"{who}-token") for _ in range(count)]
 
 
@@ -60,7 +60,7 @@ def test_answers_say_what_they_were_counted_as() -> None:
         assert admin.status == 200
         assert [name for name, _ in admin.headers].count("X-Kubernetes-Pf-Flowschema-Uid") == 1
 
-    told(story, 20)
+    run_story(story, 20)
 
 
 def test_a_flood_waits_and_others_do_not() -> None:
@@ -87,7 +87,7 @@ def test_a_flood_waits_and_others_do_not() -> None:
         assert {kept.status for kept, _ in flood} == {200, 429}
         assert all(each.is_idle for each in control.levels.values())
 
-    told(story, 4)
+    run_story(story, 4)
 
 
 def test_who_waits_too_long_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_who_waits_too_long_is_refused() -> None:
         assert counts.rejected["time-out"] == waiting
         assert [kept.status for kept, _ in flood].count(429) == sum(counts.rejected.values())
 
-    told(story, 4)
+    run_story(story, 4)
 
 
 def test_a_client_that_goes_leaves_its_queue() -> None:
@@ -126,7 +126,7 @@ def test_a_client_that_goes_leaves_its_queue() -> None:
         await task
         assert kept.status == 200
 
-    told(story, 4)
+    run_story(story, 4)
 
 
 def test_a_watch_takes_a_seat_until_it_has_begun() -> None:
@@ -147,7 +147,7 @@ def test_a_watch_takes_a_seat_until_it_has_begun() -> None:
         await asyncio.gather(watch, return_exceptions=True)
         assert level_.is_idle
 
-    told(story, 20)
+    run_story(story, 20)
 
 
 def test_pages_and_metrics_tell_what_is_going_on() -> None:
@@ -175,7 +175,7 @@ def test_pages_and_metrics_tell_what_is_going_on() -> None:
         assert 'apiserver_flowcontrol_rejected_requests_total{flow_schema="alice"' in page
         assert 'apiserver_request_terminations_total{code="429",component="apiserver"' in page
 
-    told(story, 4)
+    run_story(story, 4)
 
 
 def test_writes_of_what_many_watch_take_more_seats() -> None:
@@ -192,4 +192,4 @@ def test_writes_of_what_many_watch_take_more_seats() -> None:
             each.cancel()
         await asyncio.gather(*(each for _, each in watches), return_exceptions=True)
 
-    told(story, 100)
+    run_story(story, 100)

@@ -24,7 +24,7 @@ ALICE, BOB = User("alice"), User("bob")
 LARGE = 100_000
 
 
-def told(
+def run_story(
     story: Callable[[Api, FlowControl], Awaitable[None]], *, seats: int = 40, reads_max: int = 0
 ) -> None:
     """Tell a story to a server where alice and bob share a level with queues."""
@@ -68,7 +68,7 @@ def test_an_answer_keeps_its_seat_until_it_is_read() -> None:
         assert (found.in_use, api.site.api.in_flight.counts[False]) == (0, 0)
         assert api.site.unsent.of("alice") == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_a_client_that_goes_gives_the_seat_back() -> None:
@@ -81,7 +81,7 @@ def test_a_client_that_goes_gives_the_seat_back() -> None:
         assert control.levels["l"].in_use == 0
         assert api.site.unsent.bytes == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_who_does_not_read_leaves_seats_to_others() -> None:
@@ -109,7 +109,7 @@ def test_who_does_not_read_leaves_seats_to_others() -> None:
         assert found.is_idle
         assert api.site.unsent.bytes == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_an_answer_that_is_not_read_in_time_is_cut() -> None:
@@ -126,7 +126,7 @@ def test_an_answer_that_is_not_read_in_time_is_cut() -> None:
         await turns()
         assert control.levels["l"].in_use == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_without_fairness_one_user_has_half_of_what_may_be_in_flight() -> None:
@@ -142,7 +142,7 @@ def test_without_fairness_one_user_has_half_of_what_may_be_in_flight() -> None:
         begun[0][0].read()
         assert (await api.ask("GET", path, token="alice-token")).status == 200
 
-    told(story, reads_max=4)
+    run_story(story, reads_max=4)
 
 
 # What is made as it is read.
@@ -177,7 +177,7 @@ def test_first_events_are_made_as_they_are_read(*, is_alone: bool) -> None:
         kept.answer.close()
         await task
 
-    told(story)
+    run_story(story)
 
 
 def test_a_large_list_is_made_as_it_is_read() -> None:
@@ -197,7 +197,7 @@ def test_a_large_list_is_made_as_it_is_read() -> None:
         assert control.levels["l"].is_idle
         assert api.site.unsent.bytes == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_a_list_that_takes_too_long_to_read_is_cut() -> None:
@@ -213,7 +213,7 @@ def test_a_list_that_takes_too_long_to_read_is_cut() -> None:
         assert kept.is_cut
         assert control.levels["l"].is_idle
 
-    told(story)
+    run_story(story)
 
 
 # What one user may hold.
@@ -234,7 +234,7 @@ def test_one_user_holds_a_share_and_is_refused_then() -> None:
         counted.release(held)
         assert (await api.ask("GET", f"{MAPS}/c", token="alice-token")).status == 200
 
-    told(story)
+    run_story(story)
 
 
 def test_a_users_watches_that_are_too_far_behind_together_are_cut() -> None:
@@ -265,7 +265,7 @@ def test_a_users_watches_that_are_too_far_behind_together_are_cut() -> None:
             kept.answer.close()
         await asyncio.gather(*(task for _, task in begun.values()), return_exceptions=True)
 
-    told(story)
+    run_story(story)
 
 
 def test_shared_bytes_count_once() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstore.client.errors import UnavailableError
-from tests.apiserver.support.sites import Api, Kept, site
+from tests.apiserver.support.sites import Api, KeptAnswer, site
 from tests.apiserver.support.virtual_time import run
 
 MAPS = "/api/v1/namespaces/a/configmaps"
@@ -33,7 +33,7 @@ class Follower:
         self.objects: dict[str, dict[str, Any]] = {}
         self.version = ""
         self._api = api
-        self._kept = Kept()
+        self._kept = KeptAnswer()
         self._task: asyncio.Task[None] | None = None
         self._taken = 0
 

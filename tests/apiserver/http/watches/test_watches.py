@@ -11,7 +11,7 @@ import pytest
 from kvstack.apiserver.http.watches import watch_streams
 from kvstack.apiserver.http.watches.watch_streams import UNSENT_BYTES_MAX
 from kvstore.client.errors import UnavailableError
-from tests.apiserver.support.sites import Api, Kept, site
+from tests.apiserver.support.sites import Api, KeptAnswer, site
 from tests.apiserver.support.virtual_time import run
 
 MAPS = "/api/v1/namespaces/a/configmaps"
@@ -19,7 +19,7 @@ ALL_MAPS = "/api/v1/configmaps"
 META = "g=meta.k8s.io;v=v1"
 
 
-def told(story: Callable[[Api], Awaitable[None]]) -> None:
+def run_story(story: Callable[[Api], Awaitable[None]]) -> None:
     """Tell a story to an API of its own."""
 
     async def main() -> None:
@@ -56,7 +56,7 @@ async def settled(api: Api, *tasks: asyncio.Task[None]) -> None:
     assert all(not each.done() for each in tasks)
 
 
-def told_of(kept: Kept) -> list[tuple[str, str]]:
+def types_and_names(kept: KeptAnswer) -> list[tuple[str, str]]:
     """Return types and names of the events of a stream."""
     return [(each["type"], each["object"]["metadata"].get("name", "")) for each in kept.lines]
 
@@ -73,13 +73,13 @@ def test_from_now_on() -> None:
         await relabel(api, "x", a="1")
         await api.ask("DELETE", f"{MAPS}/y")
         await settled(api, task)
-        assert told_of(kept) == [
+        assert types_and_names(kept) == [
             ("ADDED", "x"), ("ADDED", "y"), ("MODIFIED", "x"), ("DELETED", "y"),
         ]  # fmt: skip
         revisions = [int(each["object"]["metadata"]["resourceVersion"]) for each in kept.lines]
         assert revisions == sorted(set(revisions))
 
-    told(story)
+    run_story(story)
 
 
 def test_from_a_list_on() -> None:
@@ -93,9 +93,9 @@ def test_from_a_list_on() -> None:
         kept, task = api.begin("GET", f"{MAPS}?watch=1&resourceVersion={version}")
         await make(api, "z")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "y"), ("ADDED", "z")]
+        assert types_and_names(kept) == [("ADDED", "y"), ("ADDED", "z")]
 
-    told(story)
+    run_story(story)
 
 
 def test_from_a_revision_that_only_the_store_remembers() -> None:
@@ -113,9 +113,9 @@ def test_from_a_revision_that_only_the_store_remembers() -> None:
         await settled(api, task)
         await make(api, "z")
         await settled(api, task)
-        assert told_of(kept) == [("MODIFIED", "x"), ("ADDED", "y"), ("ADDED", "z")]
+        assert types_and_names(kept) == [("MODIFIED", "x"), ("ADDED", "y"), ("ADDED", "z")]
 
-    told(story)
+    run_story(story)
 
 
 def test_from_a_revision_that_nobody_remembers() -> None:
@@ -134,7 +134,7 @@ def test_from_a_revision_that_nobody_remembers() -> None:
         assert event["object"]["message"] == "too old resource version: 2 (3)"
         assert kept.is_over
 
-    told(story)
+    run_story(story)
 
 
 def test_from_the_future() -> None:
@@ -147,9 +147,9 @@ def test_from_the_future() -> None:
         await settled(api, task)
         await make(api, "z")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "z")]
+        assert types_and_names(kept) == [("ADDED", "z")]
 
-    told(story)
+    run_story(story)
 
 
 def test_initial_events_and_their_end() -> None:
@@ -161,15 +161,15 @@ def test_initial_events_and_their_end() -> None:
         query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
         kept, task = api.begin("GET", f"{MAPS}?{query}&allowWatchBookmarks=true")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x"), ("ADDED", "z"), ("BOOKMARK", "")]
+        assert types_and_names(kept) == [("ADDED", "x"), ("ADDED", "z"), ("BOOKMARK", "")]
         bookmark = kept.lines[-1]["object"]
         assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert bookmark["metadata"]["resourceVersion"] == str(api.world.store.revision)
         quiet, other = api.begin("GET", f"{MAPS}?{query}")
         await settled(api, other)
-        assert told_of(quiet) == [("ADDED", "x"), ("ADDED", "z")]
+        assert types_and_names(quiet) == [("ADDED", "x"), ("ADDED", "z")]
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("version", ["", "&resourceVersion=", "&resourceVersion=0"])
@@ -180,15 +180,15 @@ def test_a_watch_from_now_tells_the_end_of_its_initial_events(version: str) -> N
         await make(api, "x")
         kept, task = api.begin("GET", f"{MAPS}?watch=1&allowWatchBookmarks=true{version}")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x"), ("BOOKMARK", "")]
+        assert types_and_names(kept) == [("ADDED", "x"), ("BOOKMARK", "")]
         bookmark = kept.lines[-1]["object"]["metadata"]
         assert bookmark["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert bookmark["resourceVersion"] == str(api.world.store.revision)
         without, other = api.begin("GET", f"{MAPS}?watch=1{version}")
         await settled(api, other)
-        assert told_of(without) == [("ADDED", "x")]
+        assert types_and_names(without) == [("ADDED", "x")]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_path_below_watch_is_not_defaulted() -> None:
@@ -199,9 +199,9 @@ def test_a_path_below_watch_is_not_defaulted() -> None:
         path = MAPS.replace("/api/v1/", "/api/v1/watch/")
         kept, task = api.begin("GET", f"{path}?allowWatchBookmarks=true")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x")]
+        assert types_and_names(kept) == [("ADDED", "x")]
 
-    told(story)
+    run_story(story)
 
 
 def test_bookmarks() -> None:
@@ -223,7 +223,7 @@ def test_bookmarks() -> None:
         assert len(versions) == 2
         assert int(versions[0]) < int(versions[1])
 
-    told(story)
+    run_story(story)
 
 
 def test_selectors() -> None:
@@ -238,10 +238,10 @@ def test_selectors() -> None:
         await relabel(api, "x", a=None)
         await relabel(api, "x", b="3")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x"), ("MODIFIED", "x"), ("DELETED", "x")]
+        assert types_and_names(kept) == [("ADDED", "x"), ("MODIFIED", "x"), ("DELETED", "x")]
         assert kept.lines[-1]["object"]["metadata"]["labels"] == {"a": "1", "b": "2"}
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_one_object(target: str) -> None:
         for namespace, name in (("a", "y"), ("b", "x"), ("a", "x")):
             await make(api, name, namespace)
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x")]
+        assert types_and_names(kept) == [("ADDED", "x")]
         assert kept.lines[0]["object"]["metadata"]["namespace"] == "a"
 
-    told(story)
+    run_story(story)
 
 
 def test_tables() -> None:
@@ -280,7 +280,7 @@ def test_tables() -> None:
         assert [bool(each["columnDefinitions"]) for each in tables] == [True, False]
         assert [each["rows"][0]["cells"][0] for each in tables] == ["x", "y"]
 
-    told(story)
+    run_story(story)
 
 
 def test_metadata_alone_and_protobuf() -> None:
@@ -303,7 +303,7 @@ def test_metadata_alone_and_protobuf() -> None:
         refused = await api.ask("GET", f"{MAPS}?watch=1", accept="application/yaml")
         assert refused.status == 406
 
-    told(story)
+    run_story(story)
 
 
 def test_watches_of_the_same_share_their_bytes() -> None:
@@ -327,7 +327,7 @@ def test_watches_of_the_same_share_their_bytes() -> None:
         assert {kept.body for kept, _ in streams} == {written[0]}
         assert api.site.watches.event_counts() == {api.world.config_maps.resource: 50}
 
-    told(story)
+    run_story(story)
 
 
 def test_a_slow_reader_is_ended() -> None:
@@ -344,10 +344,10 @@ def test_a_slow_reader_is_ended() -> None:
         assert slow.is_over
         await make(api, "y")
         await settled(api, two)
-        assert told_of(quick) == [("ADDED", "x"), ("ADDED", "y")]
+        assert types_and_names(quick) == [("ADDED", "x"), ("ADDED", "y")]
         assert api.site.watches.count == 1
 
-    told(story)
+    run_story(story)
 
 
 def test_watches_end_when_everything_is_read_anew() -> None:
@@ -361,10 +361,10 @@ def test_watches_end_when_everything_is_read_anew() -> None:
         api.world.store.break_watches(UnavailableError("broken"))
         await asyncio.sleep(1)
         assert task.done()
-        assert (told_of(kept), kept.is_over) == ([("ADDED", "x")], True)
+        assert (types_and_names(kept), kept.is_over) == ([("ADDED", "x")], True)
         assert api.site.watches.count == 0
 
-    told(story)
+    run_story(story)
 
 
 def test_watches_end_in_their_time() -> None:
@@ -382,7 +382,7 @@ def test_watches_end_in_their_time() -> None:
         await asyncio.sleep(1810)
         assert long.is_over
 
-    told(story)
+    run_story(story)
 
 
 def test_refusals_before_a_stream_begins() -> None:
@@ -398,7 +398,7 @@ def test_refusals_before_a_stream_begins() -> None:
         denied = await api.ask("GET", f"{MAPS}?watch=1", token="bob-token")
         assert denied.status == 403
 
-    told(story)
+    run_story(story)
 
 
 def test_initial_events_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,15 +411,18 @@ def test_initial_events_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
         kept, task = api.begin("GET", f"{MAPS}?watch=1")
         await make(api, "d")
         await settled(api, task)
-        assert [name for _, name in told_of(kept)] == [*(f"c{each}" for each in range(7)), "d"]
+        assert [name for _, name in types_and_names(kept)] == [
+            *(f"c{each}" for each in range(7)),
+            "d",
+        ]
 
-    told(story)
+    run_story(story)
 
 
 LIST_WATCH = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
-def test_only_a_watch_in_the_place_of_a_list_tells_where_it_ends() -> None:
+def test_only_a_watch_that_serves_as_a_list_marks_its_end() -> None:
     async def story(api: Api) -> None:
         version = await make(api, "x")
         await make(api, "y")
@@ -430,10 +433,10 @@ def test_only_a_watch_in_the_place_of_a_list_tells_where_it_ends() -> None:
         assert [each["type"] for each in listing.lines] == ["ADDED", "ADDED", "BOOKMARK"]
         assert [each["type"] for each in plain.lines] == ["ADDED"]
 
-    told(story)
+    run_story(story)
 
 
-def test_a_watch_in_the_place_of_a_list_is_compressed() -> None:
+def test_a_watch_that_serves_as_a_list_is_compressed() -> None:
     """Each time something is sent it is a member of its own, so that a client need not wait."""
 
     async def story(api: Api) -> None:
@@ -455,9 +458,9 @@ def test_a_watch_in_the_place_of_a_list_is_compressed() -> None:
         assert gzip.decompress(packed.body[sent:]) in plain.body
         assert gzip.decompress(packed.body) == plain.body
         assert not other.header("content-encoding")
-        assert told_of(other) == [("ADDED", "x"), ("ADDED", "y")]
+        assert types_and_names(other) == [("ADDED", "x"), ("ADDED", "y")]
 
-    told(story)
+    run_story(story)
 
 
 def test_what_was_sent_to_all_is_not_kept() -> None:
@@ -471,13 +474,13 @@ def test_what_was_sent_to_all_is_not_kept() -> None:
         await make(api, "x")
         await relabel(api, "x", a="b")
         await settled(api, task)
-        assert told_of(kept) == [("ADDED", "x"), ("MODIFIED", "x")]
+        assert types_and_names(kept) == [("ADDED", "x"), ("MODIFIED", "x")]
         assert [each.encodings for each in window.after(since)] == [None, None]
         past, other = api.begin("GET", f"{MAPS}?watch=1&resourceVersion={since}")
         await settled(api, other)
-        assert told_of(past) == told_of(kept)
+        assert types_and_names(past) == types_and_names(kept)
         for each in (task, other):
             each.cancel()
         await asyncio.wait([task, other])
 
-    told(story)
+    run_story(story)

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.endpoints import ENDPOINTS
-from tests.apiserver.kinds.hooks import change_refusals, made, refusals, told, told_of_change
+from tests.apiserver.kinds.hooks import (
+    change_refusals,
+    made,
+    refusals,
+    warnings_of,
+    warnings_of_change,
+)
 
 
 def endpoints(*addresses: str, **members: Any) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def test_warnings_of_addresses_in_bad_form() -> None:
     given = endpoints("010.0.0.1")
     path = "subsets[0].addresses[0].ip"
     warning = f'{path}: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1"'
-    assert told(ENDPOINTS, given) == [warning]
-    assert told_of_change(ENDPOINTS, given, given) == [warning]
+    assert warnings_of(ENDPOINTS, given) == [warning]
+    assert warnings_of_change(ENDPOINTS, given, given) == [warning]
     given["metadata"]["labels"] = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
-    assert told(ENDPOINTS, given) == []
+    assert warnings_of(ENDPOINTS, given) == []

@@ -8,7 +8,7 @@ import pytest
 from kvstack.apiserver.kinds.core.config_maps import CONFIG_MAPS
 from kvstack.apiserver.kinds.core.keyed_data import DATA_BYTES_MAX
 from kvstack.apiserver.kinds.core.secrets import SECRETS
-from tests.apiserver.kinds.hooks import change_refusals, changed, made, refusals, told
+from tests.apiserver.kinds.hooks import change_refusals, changed, made, refusals, warnings_of
 
 BAD_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
@@ -152,7 +152,7 @@ def test_types_of_secrets(given: dict[str, Any], expected: list[str]) -> None:
 
 def test_warning_of_a_pair_that_is_none() -> None:
     """Only of the type for TLS."""
-    assert told(SECRETS, secret("kubernetes.io/tls", tls_crt="", tls_key="")) == [
+    assert warnings_of(SECRETS, secret("kubernetes.io/tls", tls_crt="", tls_key="")) == [
         "tls: failed to find any PEM data in certificate input"
     ]
-    assert told(SECRETS, secret("example.com/tls")) == []
+    assert warnings_of(SECRETS, secret("example.com/tls")) == []

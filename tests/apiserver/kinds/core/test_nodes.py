@@ -11,7 +11,7 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
+    warnings_of,
 )
 
 NODE: dict[str, Any] = {"metadata": {"name": "n"}, "spec": {}, "status": {}}
@@ -243,7 +243,7 @@ def test_config_of_the_status() -> None:
 def test_warnings() -> None:
     """What is gone or deprecated, and addresses in bad form."""
     given = node(externalID="x", podCIDRs=["010.0.0.0/24"])
-    assert told(NODES, given) == [
+    assert warnings_of(NODES, given) == [
         "spec.externalID: this field is deprecated, and is unused by Kubernetes",
         'spec.podCIDRs[0]: non-standard CIDR value "010.0.0.0/24" is invalid: use "10.0.0.0/24"',
     ]

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.resource_quotas import RESOURCE_QUOTAS
-from tests.apiserver.kinds.hooks import change_refusals, changed, made, patched, refusals, told
+from tests.apiserver.kinds.hooks import (
+    change_refusals,
+    changed,
+    made,
+    patched,
+    refusals,
+    warnings_of,
+)
 
 STATUS = RESOURCE_QUOTAS.subresources["status"]
 
@@ -160,4 +167,4 @@ def test_status_has_amounts() -> None:
 )
 def test_warnings(hard: dict[str, str], expected: list[str]) -> None:
     """Requests above limits can never be used."""
-    assert told(RESOURCE_QUOTAS, quota(hard=hard)) == expected
+    assert warnings_of(RESOURCE_QUOTAS, quota(hard=hard)) == expected

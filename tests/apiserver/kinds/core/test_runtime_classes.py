@@ -3,7 +3,13 @@
 from typing import Any
 
 from kvstack.apiserver.kinds.core.runtime_classes import RUNTIME_CLASSES
-from tests.apiserver.kinds.hooks import change_refusals, made, refusals, told, told_of_change
+from tests.apiserver.kinds.hooks import (
+    change_refusals,
+    made,
+    refusals,
+    warnings_of,
+    warnings_of_change,
+)
 
 
 def runtime_class(handler: str = "runsc", **members: Any) -> dict[str, Any]:
@@ -46,5 +52,5 @@ def test_warning_of_deprecated_labels() -> None:
     """On creation and on change."""
     given = runtime_class(scheduling={"nodeSelector": {"beta.kubernetes.io/os": "linux"}})
     expected = ['scheduling.nodeSelector: deprecated since v1.14; use "kubernetes.io/os" instead']
-    assert told(RUNTIME_CLASSES, given) == expected
-    assert told_of_change(RUNTIME_CLASSES, given, given) == expected
+    assert warnings_of(RUNTIME_CLASSES, given) == expected
+    assert warnings_of_change(RUNTIME_CLASSES, given, given) == expected

@@ -1,7 +1,7 @@
 """ServiceAccounts keep names of Secrets only."""
 
 from kvstack.apiserver.kinds.core.service_accounts import SERVICE_ACCOUNTS
-from tests.apiserver.kinds.hooks import changed, made, told, told_of_change
+from tests.apiserver.kinds.hooks import changed, made, warnings_of, warnings_of_change
 
 WARNING = (
     "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer"
@@ -22,7 +22,7 @@ def test_deprecated_annotation() -> None:
     enforced = {
         "metadata": {"name": "a", "annotations": {"kubernetes.io/enforce-mountable-secrets": ""}}
     }
-    assert told(SERVICE_ACCOUNTS, enforced) == [WARNING]
-    assert told(SERVICE_ACCOUNTS, plain) == []
-    assert told_of_change(SERVICE_ACCOUNTS, enforced, plain) == [WARNING]
-    assert told_of_change(SERVICE_ACCOUNTS, enforced, enforced) == []
+    assert warnings_of(SERVICE_ACCOUNTS, enforced) == [WARNING]
+    assert warnings_of(SERVICE_ACCOUNTS, plain) == []
+    assert warnings_of_change(SERVICE_ACCOUNTS, enforced, plain) == [WARNING]
+    assert warnings_of_change(SERVICE_ACCOUNTS, enforced, enforced) == []

@@ -14,8 +14,8 @@ from tests.apiserver.kinds.hooks import (
     changed,
     made,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 TAINT = {"key": "k", "effect": "NoSchedule"}
@@ -249,8 +249,8 @@ def test_warnings_and_cells() -> None:
     """Names of drivers should be lower case."""
     obj = resource_slice(driver="D.io")
     message = 'spec.driver: driver names should be lowercase; "D.io" contains uppercase characters'
-    assert told(SLICES, obj) == told_of_change(SLICES, obj, obj) == [message]
-    assert told(SLICES, resource_slice()) == []
+    assert warnings_of(SLICES, obj) == warnings_of_change(SLICES, obj, obj) == [message]
+    assert warnings_of(SLICES, resource_slice()) == []
     assert cells_of(SLICES, obj)[:4] == ["s", "n", "D.io", "p"]
 
 

@@ -12,8 +12,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 
@@ -198,13 +198,15 @@ def test_warnings() -> None:
     warning = (
         'endpoints[0].addresses[0]: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1"'
     )
-    assert told(ENDPOINT_SLICES, given) == [warning]
-    assert told_of_change(ENDPOINT_SLICES, given, given) == [warning]
+    assert warnings_of(ENDPOINT_SLICES, given) == [warning]
+    assert warnings_of_change(ENDPOINT_SLICES, given, given) == [warning]
     label = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
-    assert told(ENDPOINT_SLICES, patched(given, {"metadata": {"labels": label}})) == []
+    assert warnings_of(ENDPOINT_SLICES, patched(given, {"metadata": {"labels": label}})) == []
     named = endpoint_slice("a.b", kind="FQDN")
-    assert told(ENDPOINT_SLICES, named) == ["spec.addressType: FQDN endpoints are deprecated"]
-    assert told_of_change(ENDPOINT_SLICES, named, named) == []
+    assert warnings_of(ENDPOINT_SLICES, named) == [
+        "spec.addressType: FQDN endpoints are deprecated"
+    ]
+    assert warnings_of_change(ENDPOINT_SLICES, named, named) == []
 
 
 @pytest.mark.parametrize(

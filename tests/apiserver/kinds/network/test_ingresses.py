@@ -13,8 +13,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 STATUS = INGRESSES.subresources["status"]
@@ -161,7 +161,7 @@ def test_spec() -> None:
     ]
 
 
-def test_class_in_two_places() -> None:
+def test_class_in_two_fields() -> None:
     """They must agree when the Ingress is new; the old one is deprecated."""
     old_way = patched(ingress(), {"metadata": {"annotations": {CLASS: "a"}}})
     both = patched(old_way, {"spec": {"ingressClassName": "b"}})
@@ -170,10 +170,10 @@ def test_class_in_two_places() -> None:
         " specified"
     ]
     assert change_refusals(INGRESSES, both, old_way) == []
-    assert told(INGRESSES, old_way) == [
+    assert warnings_of(INGRESSES, old_way) == [
         f"annotation \"{CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
     ]
-    assert told(INGRESSES, both) == []
+    assert warnings_of(INGRESSES, both) == []
 
 
 def test_what_is_wrong_may_stay() -> None:
@@ -205,7 +205,7 @@ def test_addresses_in_the_status() -> None:
     bad = patched(ingress(), {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.01"}]}}})
     path = "status.loadBalancer.ingress[0]"
     assert change_refusals(STATUS, bad, bad) == []
-    assert told_of_change(STATUS, bad, ingress()) == [
+    assert warnings_of_change(STATUS, bad, ingress()) == [
         f'{path}: non-standard IP address "192.0.2.01" is invalid: use "192.0.2.1"'
     ]
     worse = patched(ingress(), {"status": {"loadBalancer": {"ingress": [{"ip": "x"}]}}})

@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kvstack.apiserver.kinds.pods.strategy import PODS
-from tests.apiserver.kinds.hooks import change_refusals, patched, refusals, told
+from tests.apiserver.kinds.hooks import change_refusals, patched, refusals, warnings_of
 
 Obj = dict[str, Any]
 
@@ -50,4 +50,4 @@ def refused_change(new: Obj, old: Obj) -> list[str]:
 
 def warned(spec: Obj, metadata: Obj | None = None) -> list[str]:
     """Return the warnings about the smallest pod with other members."""
-    return told(PODS, pod_with(spec, metadata))
+    return warnings_of(PODS, pod_with(spec, metadata))

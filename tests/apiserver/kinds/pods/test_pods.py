@@ -17,7 +17,15 @@ from kvstack.apiserver.kinds.pods.cells import row_conditions
 from kvstack.apiserver.kinds.pods.conditions import set_condition
 from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
 from kvstack.apiserver.kinds.pods.strategy import PODS, selectable
-from tests.apiserver.kinds.hooks import NOW, cells_of, changed, context_of, made, patched, told
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    changed,
+    context_of,
+    made,
+    patched,
+    warnings_of,
+)
 from tests.apiserver.kinds.pods.examples import (
     POD,
     container_with,
@@ -533,7 +541,7 @@ def test_hooks_leave_stored_objects_alone() -> None:
 def test_names_of_pods() -> None:
     """A name that no host can have is warned of; a pod with a hostname of its own is not."""
     assert refused({}, {"name": "a.b"}) == []
-    (warning,) = told(PODS, pod_with({}, {"name": "a.b"}))
+    (warning,) = warnings_of(PODS, pod_with({}, {"name": "a.b"}))
     assert warning == (
         "metadata.name: this is used in the Pod's hostname, which can result in surprising"
         " behavior; a DNS label is recommended: [must not contain dots]"

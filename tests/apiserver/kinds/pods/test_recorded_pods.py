@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.apiserver.kinds.pod_acts import POD_ACTS
+from tests.apiserver.kinds.pod_operations import POD_OPERATIONS
 from tests.apiserver.kinds.replay import EQUAL, replay_all
 
 EMPTY: Final = {
@@ -33,7 +33,7 @@ EMPTY: Final = {
 )
 def test_answers(family: str, equal: int) -> None:
     """All answers are the same but for what is listed above."""
-    counts, differences = replay_all([family], POD_ACTS)
+    counts, differences = replay_all([family], POD_OPERATIONS)
     known = EMPTY.get(family, ())
     assert [each for each in differences if not each.split("\n")[0].endswith(known)] == []
     assert counts[EQUAL] >= equal

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.pods.strategy import PODS
-from tests.apiserver.kinds.hooks import change_refusals, changed, told_of_change
+from tests.apiserver.kinds.hooks import change_refusals, changed, warnings_of_change
 from tests.apiserver.kinds.pods.examples import pod_with
 
 Obj = dict[str, Any]
@@ -242,7 +242,7 @@ def test_what_a_status_cannot_change() -> None:
 def test_warnings_about_addresses() -> None:
     """Forms that have more than one spelling."""
     new = pod_with({}, status={"podIPs": [{"ip": "::ffff:1.2.3.4"}], "podIP": "::ffff:1.2.3.4"})
-    (warning,) = told_of_change(STATUS, new, pod_with({}))
+    (warning,) = warnings_of_change(STATUS, new, pod_with({}))
     assert warning.startswith("status.podIPs[0].ip: ")
 
 

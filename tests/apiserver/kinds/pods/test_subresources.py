@@ -137,7 +137,7 @@ def test_nodes_that_cannot_resize() -> None:
     assert change_refusals(RESIZE, new, old) == []
 
 
-def test_containers_stay_in_their_places() -> None:
+def test_containers_stay_in_their_order() -> None:
     """Neither other names nor other numbers of containers."""
     old = sized({"cpu": "1"})
     renamed, longer = deepcopy(old), deepcopy(old)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.workloads.pod_templates import POD_TEMPLATES
-from tests.apiserver.kinds.hooks import told
+from tests.apiserver.kinds.hooks import warnings_of
 from tests.apiserver.kinds.pods.examples import pod_with, warned
 
 Obj = dict[str, Any]
@@ -197,14 +197,14 @@ def test_annotations_that_became_fields() -> None:
     ]
 
 
-def test_templates_are_told_more() -> None:
+def test_templates_get_more_warnings() -> None:
     """Profiles of AppArmor stay annotations in them, and times below zero stay."""
     name = "container.apparmor.security.beta.kubernetes.io/c"
     template = pod_with(
         {"terminationGracePeriodSeconds": -1}, {"annotations": {name: "runtime/default"}}
     )
     obj = {"metadata": {"name": "t", "namespace": "ns"}, "template": template}
-    assert told(POD_TEMPLATES, obj) == [
+    assert warnings_of(POD_TEMPLATES, obj) == [
         f'template.metadata.annotations[{name}]: deprecated since v1.30; use the "appArmorProfile"'
         " field instead",
         "template.spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid"

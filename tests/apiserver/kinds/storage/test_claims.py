@@ -13,8 +13,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 STATUS = CLAIMS.subresources["status"]
@@ -273,8 +273,8 @@ def test_warnings() -> None:
         'spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an'
         " integer",
     ]
-    assert told(CLAIMS, given) == expected
-    assert told_of_change(CLAIMS, given, given) == expected
+    assert warnings_of(CLAIMS, given) == expected
+    assert warnings_of_change(CLAIMS, given, given) == expected
 
 
 def test_rows() -> None:

@@ -11,8 +11,8 @@ from tests.apiserver.kinds.hooks import (
     change_refusals,
     made,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 
@@ -113,8 +113,8 @@ def test_warning_of_deprecated_labels() -> None:
         "allowedTopologies[0].matchLabelExpressions[1].key:"
         ' deprecated since v1.14; use "kubernetes.io/arch" instead'
     ]
-    assert told(STORAGE_CLASSES, given) == expected
-    assert told_of_change(STORAGE_CLASSES, given, given) == expected
+    assert warnings_of(STORAGE_CLASSES, given) == expected
+    assert warnings_of_change(STORAGE_CLASSES, given, given) == expected
 
 
 def marked(name: str, created: str, *, is_beta: bool = False) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 NODE_STATUS = CSI_NODES.subresources["status"]
@@ -124,12 +124,13 @@ def test_change_of_a_driver() -> None:
 def test_warning_of_tokens_in_attributes() -> None:
     """When the requests are new."""
     given = driver(tokenRequests=[{"audience": "a"}])
-    (warning,) = told(CSI_DRIVERS, given)
+    (warning,) = warnings_of(CSI_DRIVERS, given)
     assert warning.startswith("spec.serviceAccountTokenInSecrets is unset; if supported")
-    assert told_of_change(CSI_DRIVERS, given, driver()) == [warning]
-    assert told_of_change(CSI_DRIVERS, given, given) == []
+    assert warnings_of_change(CSI_DRIVERS, given, driver()) == [warning]
+    assert warnings_of_change(CSI_DRIVERS, given, given) == []
     assert (
-        told(CSI_DRIVERS, patched(given, {"spec": {"serviceAccountTokenInSecrets": False}})) == []
+        warnings_of(CSI_DRIVERS, patched(given, {"spec": {"serviceAccountTokenInSecrets": False}}))
+        == []
     )
 
 
@@ -320,5 +321,5 @@ def test_warning_of_deprecated_labels() -> None:
         "nodeTopology.matchLabels.beta.kubernetes.io/arch:"
         ' deprecated since v1.14; use "kubernetes.io/arch" instead',
     ]
-    assert told(CSI_STORAGE_CAPACITIES, given) == expected
-    assert told_of_change(CSI_STORAGE_CAPACITIES, given, given) == expected
+    assert warnings_of(CSI_STORAGE_CAPACITIES, given) == expected
+    assert warnings_of_change(CSI_STORAGE_CAPACITIES, given, given) == expected

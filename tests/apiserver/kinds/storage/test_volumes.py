@@ -15,8 +15,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 
 STATUS = VOLUMES.subresources["status"]
@@ -405,8 +405,8 @@ def test_warnings() -> None:
         ' beta.kubernetes.io/os is deprecated since v1.14; use "kubernetes.io/os" instead',
         "spec.rbd: deprecated in v1.28, non-functional in v1.31+",
     ]
-    assert told(VOLUMES, given) == expected
-    assert told_of_change(VOLUMES, given, given) == expected
+    assert warnings_of(VOLUMES, given) == expected
+    assert warnings_of_change(VOLUMES, given, given) == expected
 
 
 def test_rows() -> None:

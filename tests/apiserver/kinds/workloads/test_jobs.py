@@ -15,8 +15,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 from tests.apiserver.kinds.workloads.examples import JOB, job
 
@@ -604,11 +604,11 @@ def test_bad_parts_do_not_overlap() -> None:
 
 def test_warnings_of_jobs() -> None:
     large = {"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001}
-    (warning,) = told(JOBS, job(large))
+    (warning,) = warnings_of(JOBS, job(large))
     assert warning.startswith("spec: In Indexed Jobs with a number of completions higher than 10^5")
     old = prepared(large)
-    assert told_of_change(JOBS, patched(old, {"metadata": {"labels": {"a": "b"}}}), old) == []
-    assert len(told_of_change(JOBS, patched(old, {"spec": {"suspend": True}}), old)) == 1
+    assert warnings_of_change(JOBS, patched(old, {"metadata": {"labels": {"a": "b"}}}), old) == []
+    assert len(warnings_of_change(JOBS, patched(old, {"spec": {"suspend": True}}), old)) == 1
 
 
 def test_selectable_fields() -> None:
@@ -714,7 +714,7 @@ def test_stored_zones() -> None:
     old = cron_job({"schedule": "TZ=UTC 1 * * * *", "timeZone": None})
     new = patched(old, {"spec": {"schedule": "TZ=UTC 2 * * * *"}})
     assert change_refusals(CRON_JOBS, new, old) == []
-    (warning,) = told_of_change(CRON_JOBS, new, old)
+    (warning,) = warnings_of_change(CRON_JOBS, new, old)
     assert warning.startswith("cannot use TZ or CRON_TZ in spec.spec.schedule")
     both = patched(new, {"spec": {"timeZone": "UTC"}})
     assert change_refusals(CRON_JOBS, both, old) == [

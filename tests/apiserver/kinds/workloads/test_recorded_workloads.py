@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.apiserver.kinds.replay import EQUAL, replay_all
-from tests.apiserver.kinds.workload_acts import WORKLOAD_ACTS
+from tests.apiserver.kinds.workload_operations import WORKLOAD_OPERATIONS
 
 EMPTY: Final = {
     "invalid-workloads": (
@@ -25,7 +25,7 @@ EMPTY: Final = {
 )
 def test_answers(family: str, equal: int) -> None:
     """All answers are the same but for what is listed above."""
-    counts, differences = replay_all([family], WORKLOAD_ACTS)
+    counts, differences = replay_all([family], WORKLOAD_OPERATIONS)
     known = EMPTY.get(family, ())
     assert [each for each in differences if not each.split("\n")[0].endswith(known)] == []
     assert counts[EQUAL] >= equal

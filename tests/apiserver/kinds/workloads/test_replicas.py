@@ -19,8 +19,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 from tests.apiserver.kinds.workloads.examples import TEMPLATE, workload
 
@@ -209,12 +209,13 @@ def test_warnings_follow_the_generation() -> None:
     """The template is only looked at again when something has changed."""
     template = {"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}}}
     old = workload({"template": template})
-    assert len(told(DEPLOYMENTS, old)) == 1
+    assert len(warnings_of(DEPLOYMENTS, old)) == 1
     assert (
-        told_of_change(DEPLOYMENTS, patched(old, {"metadata": {"labels": {"a": "b"}}}), old) == []
+        warnings_of_change(DEPLOYMENTS, patched(old, {"metadata": {"labels": {"a": "b"}}}), old)
+        == []
     )
-    assert len(told_of_change(DEPLOYMENTS, patched(old, {"spec": {"replicas": 2}}), old)) == 1
-    (warning,) = told(REPLICA_SETS, workload(metadata={"name": "a.b"}))
+    assert len(warnings_of_change(DEPLOYMENTS, patched(old, {"spec": {"replicas": 2}}), old)) == 1
+    (warning,) = warnings_of(REPLICA_SETS, workload(metadata={"name": "a.b"}))
     assert warning.startswith("metadata.name: this is used in Pod names and hostnames")
 
 
@@ -285,8 +286,8 @@ def test_warnings_of_controllers() -> None:
     template = {"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}}}
     old = controller({"template": template})
     new = controller({"replicas": 2})
-    assert len(told_of_change(REPLICATION_CONTROLLERS, new, old)) == 1
-    assert told_of_change(REPLICATION_CONTROLLERS, old, new) == []
+    assert len(warnings_of_change(REPLICATION_CONTROLLERS, new, old)) == 1
+    assert warnings_of_change(REPLICATION_CONTROLLERS, old, new) == []
 
 
 def test_pod_templates() -> None:
@@ -298,9 +299,10 @@ def test_pod_templates() -> None:
     new = patched(base, {"template": {"spec": {"containers": []}}})
     assert change_refusals(POD_TEMPLATES, new, old) == ["template.spec.containers: Required value"]
     warned = patched(base, {"template": {"spec": {"nodeSelector": {"beta.kubernetes.io/os": "l"}}}})
-    assert len(told_of_change(POD_TEMPLATES, warned, old)) == 1
+    assert len(warnings_of_change(POD_TEMPLATES, warned, old)) == 1
     assert (
-        told_of_change(POD_TEMPLATES, patched(old, {"metadata": {"labels": {"a": "b"}}}), old) == []
+        warnings_of_change(POD_TEMPLATES, patched(old, {"metadata": {"labels": {"a": "b"}}}), old)
+        == []
     )
 
 

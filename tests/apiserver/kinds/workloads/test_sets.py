@@ -18,8 +18,8 @@ from tests.apiserver.kinds.hooks import (
     made,
     patched,
     refusals,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 from tests.apiserver.kinds.workloads.examples import workload
 
@@ -167,11 +167,11 @@ def test_warnings_of_stateful_sets() -> None:
         " 0 is recommended"
     )
     path = "spec.volumeClaimTemplates[0]"
-    assert told(STATEFUL_SETS, new) == [
+    assert warnings_of(STATEFUL_SETS, new) == [
         f"{path}.resources.requests[storage]: {fraction}",
         history,
     ]
-    assert told_of_change(STATEFUL_SETS, new, new) == [
+    assert warnings_of_change(STATEFUL_SETS, new, new) == [
         f"{path}.Spec.resources.requests[storage]: {fraction}",
         history,
     ]
@@ -253,10 +253,12 @@ def test_warnings_of_daemon_sets() -> None:
     """Told when the template changes, not when anything else does."""
     template = {"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}}}
     old = made(DAEMON_SETS, workload({"template": template}))
-    assert len(told(DAEMON_SETS, old)) == 1
-    assert told_of_change(DAEMON_SETS, patched(old, {"spec": {"minReadySeconds": 1}}), old) == []
+    assert len(warnings_of(DAEMON_SETS, old)) == 1
+    assert (
+        warnings_of_change(DAEMON_SETS, patched(old, {"spec": {"minReadySeconds": 1}}), old) == []
+    )
     new = patched(old, {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
-    assert len(told_of_change(DAEMON_SETS, new, old)) == 1
+    assert len(warnings_of_change(DAEMON_SETS, new, old)) == 1
 
 
 def revision(**members: Any) -> Obj:

@@ -85,7 +85,7 @@ def test_node_selectors_may_stand_alone() -> None:
         (b"[kube-system]", b"7", "exemptions.namespaces must be of type list"),
     ],
 )
-def test_what_cannot_be_used_is_told(old: bytes, new: bytes, told: str) -> None:
+def test_what_cannot_be_used_is_reported(old: bytes, new: bytes, told: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_configuration(WHOLE.replace(old, new, 1), files, AdmissionSettings())
     assert told in str(caught.value)

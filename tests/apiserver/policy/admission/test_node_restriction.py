@@ -320,7 +320,7 @@ def test_audiences_are_those_that_the_pod_needs(world: World) -> None:
     assert world.asked.questions[-1].namespace == "a"
 
 
-def test_a_volume_that_is_not_there_is_told(world: World) -> None:
+def test_a_volume_that_is_not_there_is_reported(world: World) -> None:
     volumes = [{"name": "c", "persistentVolumeClaim": {"claimName": "claim"}}]
     world.view.put(PODS, pod("mine", "n1", {"volumes": volumes}))
     told = refused(world, token(["x"]))

@@ -154,7 +154,7 @@ def test_a_namespace_is_looked_for_in_the_store() -> None:
     assert request.new["spec"]["nodeSelector"] == {"a": "b"}
 
 
-def test_a_selector_that_cannot_be_read_is_told() -> None:
+def test_a_selector_that_cannot_be_read_is_reported() -> None:
     view = with_namespace(**{SELECTOR: "a=b=c"})
     told = refusal(lambda: PodNodeSelector(view, view).mutate(asked(pod())))
     assert told == "invalid selector: [a b c]"

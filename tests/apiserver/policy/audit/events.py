@@ -11,7 +11,7 @@ Obj = dict[str, Any]
 USER = User("alice", "u1", ("devs",), {"k": ("v",)})
 
 
-class Kept:
+class KeptEvents:
     """A sink; `takes` says whether events are taken."""
 
     def __init__(self) -> None:

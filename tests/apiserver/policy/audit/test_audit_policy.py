@@ -80,7 +80,7 @@ def test_stages_and_fields_are_left_out() -> None:
         (WHOLE.partition(b"rules:")[2], b" []", "loaded illegal policy with 0 rules"),
     ],
 )
-def test_what_is_wrong_is_told(old: bytes, new: bytes, told: str) -> None:
+def test_what_is_wrong_is_reported(old: bytes, new: bytes, told: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_policy(WHOLE.replace(old, new))
     assert told in str(caught.value)

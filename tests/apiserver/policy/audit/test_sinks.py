@@ -21,7 +21,7 @@ from kvstack.apiserver.policy.audit.sinks import (
 )
 from kvstack.apiserver.policy.audit.webhook import Webhook
 from kvstack.apiserver.policy.remote.kubeconfig import Target
-from tests.apiserver.policy.audit.events import USER, Kept, audit_context, event
+from tests.apiserver.policy.audit.events import USER, KeptEvents, audit_context, event
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.virtual_time import run
@@ -69,7 +69,7 @@ def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
     assert order[-1] == "annotations"
 
 
-def test_managed_fields_are_left_out_where_that_is_wanted() -> None:
+def test_managed_fields_are_left_out_where_the_policy_says_so() -> None:
     found = audit_context(REQUEST_RESPONSE, omit_managed_fields=True)
     managed = {"metadata": {"name": "x", "managedFields": [{}]}}
     found.asked(managed)
@@ -104,7 +104,7 @@ def test_a_line_that_cannot_be_written_is_lost() -> None:
 
 
 def test_large_events_lose_their_objects() -> None:
-    kept, errors = Kept(), Errors(Lines())
+    kept, errors = KeptEvents(), Errors(Lines())
     small = event()
     size = len(json_line(small))
     large = event(REQUEST_RESPONSE, requestObject={"data": "x" * 1000})
@@ -119,7 +119,7 @@ def test_large_events_lose_their_objects() -> None:
 
 
 def test_all_of_several_sinks_take_events() -> None:
-    first, second = Kept(), Kept()
+    first, second = KeptEvents(), KeptEvents()
     second.takes = False
     assert Several([first, second]).process([event()]) is False
     assert len(first.events) == len(second.events) == 1
@@ -128,7 +128,7 @@ def test_all_of_several_sinks_take_events() -> None:
 # Batches
 
 
-def told(story: Callable[[], Awaitable[None]]) -> None:
+def run_story(story: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await story()
 
@@ -137,7 +137,7 @@ def told(story: Callable[[], Awaitable[None]]) -> None:
 
 def test_batches_go_when_they_are_full_or_old() -> None:
     async def story() -> None:
-        kept = Kept()
+        kept = KeptEvents()
         sink = Buffered(kept, Errors(Lines()), Batching(size=3, wait_s=5, throttles=False))
         for _ in range(7):
             assert sink.process([event()])
@@ -150,12 +150,12 @@ def test_batches_go_when_they_are_full_or_old() -> None:
         assert kept.batches == [3, 3, 1, 1]
         assert kept.is_stopped
 
-    told(story)
+    run_story(story)
 
 
 def test_batches_are_throttled() -> None:
     async def story() -> None:
-        kept = Kept()
+        kept = KeptEvents()
         sink = Buffered(kept, Errors(Lines()), Batching(size=1, wait_s=0, qps=2, burst=3))
         for _ in range(9):
             sink.process([event()])
@@ -166,19 +166,19 @@ def test_batches_are_throttled() -> None:
         await sink.stop()
         assert len(kept.batches) == 9
 
-    told(story)
+    run_story(story)
 
 
 def test_what_finds_the_buffer_full_is_lost() -> None:
     async def story() -> None:
-        kept, errors = Kept(), Errors(Lines())
+        kept, errors = KeptEvents(), Errors(Lines())
         sink = Buffered(kept, errors, Batching(buffer=2, size=10, throttles=False))
         assert all(sink.process([event()]) for _ in range(5))
         await sink.stop()
         assert len(kept.events) == 2
         assert errors.counts == {"buffered": 3}
 
-    told(story)
+    run_story(story)
 
 
 # Files

@@ -47,13 +47,13 @@ def authenticator(*, anonymous: Anonymous | None = None, names: str = "") -> Req
     )
 
 
-def told(**parts: object) -> User:
+def user_of(**parts: object) -> User:
     return result(authenticator().authenticate(Credentials(**parts)))  # type: ignore[arg-type]
 
 
 def refused(**parts: object) -> bool:
     with pytest.raises(ApiError) as caught:
-        told(**parts)
+        user_of(**parts)
     assert (caught.value.code, caught.value.message) == (401, "Unauthorized")
     return True
 
@@ -125,12 +125,12 @@ def test_protocols_without_the_token() -> None:
 
 
 def test_no_credentials() -> None:
-    assert told() == NOBODY
+    assert user_of() == NOBODY
 
 
 @pytest.mark.parametrize("header", ["Bearer t", "bearer t"])
 def test_token(header: str) -> None:
-    assert told(authorization=header) == User("alice", groups=(AUTHENTICATED,))
+    assert user_of(authorization=header) == User("alice", groups=(AUTHENTICATED,))
 
 
 def test_wrong_credentials_are_not_anonymous() -> None:
@@ -140,22 +140,22 @@ def test_wrong_credentials_are_not_anonymous() -> None:
 
 
 def test_other_schemes_are_anonymous() -> None:
-    assert told(authorization="Basic dTpw") == NOBODY
+    assert user_of(authorization="Basic dTpw") == NOBODY
 
 
 def test_certificate_counts_before_token() -> None:
-    assert told(certificates=BOB, authorization="Bearer t").name == "bob"
-    assert told(certificates=BOB, authorization="Bearer wrong").name == "bob"
+    assert user_of(certificates=BOB, authorization="Bearer t").name == "bob"
+    assert user_of(certificates=BOB, authorization="Bearer wrong").name == "bob"
 
 
 def test_token_counts_after_a_wrong_certificate() -> None:
-    assert told(certificates=(b"junk",), authorization="Bearer t").name == "alice"
+    assert user_of(certificates=(b"junk",), authorization="Bearer t").name == "alice"
 
 
 def test_token_of_the_header_counts_before_that_of_the_protocol() -> None:
     protocols = (subprotocol("t"), "x")
-    assert told(protocols=protocols).name == "alice"
-    assert told(authorization="Bearer wrong", protocols=protocols).name == "alice"
+    assert user_of(protocols=protocols).name == "alice"
+    assert user_of(authorization="Bearer wrong", protocols=protocols).name == "alice"
 
 
 def test_paths_for_anonymous() -> None:
@@ -169,7 +169,7 @@ def test_paths_for_anonymous() -> None:
 
 
 def proxied(*headers: tuple[str, str], certificates: tuple[bytes, ...] = PROXY) -> User:
-    return told(certificates=certificates, headers=lambda: headers)
+    return user_of(certificates=certificates, headers=lambda: headers)
 
 
 def test_front_proxy() -> None:

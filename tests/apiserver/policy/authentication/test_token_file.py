@@ -92,7 +92,7 @@ def test_first_that_knows_decides(*, waits: bool) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_errors_are_told_together(*, waits: bool) -> None:
+def test_errors_are_reported_together(*, waits: bool) -> None:
     members = [Scripted(bad("one"), waits=waits), Scripted(None), Scripted(bad("two"), waits=waits)]
     with pytest.raises(AuthenticationError) as caught:
         result(TokenChain(members, FakeClock()).authenticate("t", ("api",)))

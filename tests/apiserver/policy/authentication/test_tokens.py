@@ -88,7 +88,7 @@ def test_user_of_a_token() -> None:
     assert found.audiences == OURS
 
 
-def test_pod_and_node_are_told() -> None:
+def test_pod_and_node_are_reported() -> None:
     bound = CLAIMS._replace(pod=Reference("web", "uid-web"), node=Reference("n1", "uid-n1"))
     found = identified(signed(bound))
     assert found is not None

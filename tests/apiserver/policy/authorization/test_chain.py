@@ -45,7 +45,7 @@ def test_the_first_opinion_counts() -> None:
         assert last.asked == 0
 
 
-def test_reasons_and_errors_of_all_are_told() -> None:
+def test_reasons_and_errors_of_all_are_reported() -> None:
     for waits in (False, True):
         one = Says("one", Decision(allowed=False, reason="r1"), waits=waits)
         two = Says("two", Decision(allowed=False, reason="r2", error="e2"))

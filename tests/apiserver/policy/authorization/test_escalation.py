@@ -183,7 +183,7 @@ def test_a_role_that_the_copy_does_not_hold_yet(world: World) -> None:
     world.write(ROLES, role("new", rule("get", "core", "pods"), namespace="n"))
 
 
-def test_bindings_of_the_writer_that_lead_nowhere_are_told(world: World) -> None:
+def test_bindings_of_the_writer_that_lead_nowhere_are_reported(world: World) -> None:
     world.view.put(ROLE_BINDINGS, binding("b", "Role", "none", user("al"), namespace="n"))
     told = world.refusal(ROLES, role("new", rule("get", "core", "pods"), namespace="n"))
     assert told.endswith('; resolution errors: [role.rbac.authorization.k8s.io "none" not found]')

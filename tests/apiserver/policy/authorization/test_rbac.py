@@ -181,7 +181,7 @@ def test_the_first_subject_that_applies_is_named(world: World) -> None:
     )
 
 
-def test_missing_roles_are_told_when_nothing_allows(world: World) -> None:
+def test_missing_roles_are_reported_when_nothing_allows(world: World) -> None:
     world.view.put(ROLE_BINDINGS, binding("b", "Role", "none", user("bob"), namespace="a"))
     assert world.ask("get", "pods", namespace="a") == Decision(
         allowed=False, reason='RBAC: role.rbac.authorization.k8s.io "none" not found'

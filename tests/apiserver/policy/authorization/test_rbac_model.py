@@ -86,7 +86,7 @@ requests = st.one_of(
 )
 
 
-def place_of(obj: Obj) -> GroupResource:
+def resource_of(obj: Obj) -> GroupResource:
     is_local = "namespace" in obj["metadata"]
     if "roleRef" in obj:
         return ROLE_BINDINGS if is_local else CLUSTER_ROLE_BINDINGS
@@ -161,7 +161,7 @@ def test_decisions_are_those_of_the_model(writes: list[Obj], asked: list[Attribu
             assert rbac.authorize(request).allowed is expected
 
     for write in writes:
-        view.put(place_of(write), write)
+        view.put(resource_of(write), write)
         check()
     for resource, rows in view.objects.items():
         for namespace, name in list(rows):

@@ -52,7 +52,7 @@ def at_rest(
     return AtRest(rules, clock or FakeClock(), lambda: "uid", Lines(), lambda _config: found)
 
 
-def told(story: Callable[[], Awaitable[None]]) -> None:
+def run_story(story: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
         await story()
 
@@ -84,7 +84,7 @@ def test_a_seed_is_made_once_and_kept() -> None:
         with pytest.raises(TransformError, match="message authentication failed"):
             transformer.from_storage("a/1", sealed[0])
 
-    told(story)
+    run_story(story)
 
 
 def test_a_new_key_of_the_plugin_makes_values_stale() -> None:
@@ -99,7 +99,7 @@ def test_a_new_key_of_the_plugin_makes_values_stale() -> None:
         assert transformer.from_storage("a/b", sealed) == (b"plain", True)
         assert transformer.from_storage("a/b", transformer.to_storage("a/b", b"x")) == (b"x", False)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_seed_is_not_written_with_for_ever() -> None:
@@ -121,7 +121,7 @@ def test_a_seed_is_not_written_with_for_ever() -> None:
         await transformers.check()
         assert transformer.to_storage("a/b", b"x")
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_a_plugin_may_not_say(change: dict[str, Any], text: str) -> None:
         assert text in await transformers.check()
         assert text in transformers.error
 
-    told(story)
+    run_story(story)
 
 
 def test_a_key_of_an_older_format_is_read() -> None:
@@ -154,7 +154,7 @@ def test_a_key_of_an_older_format_is_read() -> None:
         await provider.fetch([stored])
         assert provider.open(stored, b"c") == (b"x", True)
 
-    told(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff", b"\x0a\x05ab", b"\x08\x01", b"\x0a\x01x\x28\x07"])
@@ -165,7 +165,7 @@ def test_any_bytes_may_be_stored(value: bytes) -> None:
         with pytest.raises(TransformError):
             provider.open(value, b"")
 
-    told(story)
+    run_story(story)
 
 
 def test_a_plugin_is_reached_over_its_socket(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_plugin_is_reached_over_its_socket(tmp_path: Path) -> None:
         await client.close()
         assert "the connection to the plugin is closed" in await provider.check()
 
-    told(story)
+    run_story(story)
 
 
 # Rules that change
@@ -206,7 +206,7 @@ def test_new_rules_are_taken_if_their_plugins_are_well() -> None:
         assert transformers.reloads == {"success": 1, "failure": 1}
         assert transformers.provider_of(GroupResource("", "pods")) is None
 
-    told(story)
+    run_story(story)
 
 
 # In the registry
@@ -269,8 +269,8 @@ def test_what_could_not_be_read_is_read_once_the_plugin_is_back() -> None:
         plugin.failing = "out of order"
         await later.start()
         async with registry_of(store, later) as registry:
-            (told,) = (await names_of(registry)).values()
-            assert told.endswith(
+            (run_story,) = (await names_of(registry)).values()
+            assert run_story.endswith(
                 "not transformable revision=0: failed to decrypt DEK, error: out of order"
             )
             plugin.failing = ""

@@ -37,13 +37,13 @@ def test_what_is_sealed_can_be_opened(
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("size", [0, 1, 15, 23, 40])
-def test_what_is_cut_off_is_told(make: Callable[[bytes], Cipher], size: int) -> None:
+def test_what_is_cut_off_is_reported(make: Callable[[bytes], Cipher], size: int) -> None:
     with pytest.raises(TransformError):
         make(KEY).open(make(KEY).seal(b"x" * 50, b"")[:size], b"")
 
 
 @pytest.mark.parametrize("make", [AesGcm, ExtendedNonce, SecretBox])
-def test_what_was_changed_is_told(make: Callable[[bytes], Cipher]) -> None:
+def test_what_was_changed_is_reported(make: Callable[[bytes], Cipher]) -> None:
     sealed = bytearray(make(KEY).seal(b"secret", b"k"))
     sealed[-1] ^= 1
     with pytest.raises(TransformError):

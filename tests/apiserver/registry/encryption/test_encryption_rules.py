@@ -94,7 +94,7 @@ def resources(*names: str) -> str:
         (providers("{rot13: {}}"), 'unknown field "resources[0].providers[0].rot13"'),
     ],
 )
-def test_what_is_wrong_is_told(text: str, told: str) -> None:
+def test_what_is_wrong_is_reported(text: str, told: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_encryption(text.encode())
     assert told in str(caught.value)

@@ -17,7 +17,7 @@ def test_what_decodes_converts_to_the_same() -> None:
     assert normalize(read(body, DEPLOYMENT).obj, DEPLOYMENT) == normalize(body, DEPLOYMENT)
 
 
-def test_unknown_fields_are_told() -> None:
+def test_unknown_fields_are_reported() -> None:
     body = {"z": 1, "spec": {"template": {"spec": {"containers": [{"name": "a", "x": 1}]}}, "b": 1}}
     found = read(body, DEPLOYMENT)
     assert sorted(found.unknown) == [

@@ -16,7 +16,7 @@ from tests.apiserver.support.virtual_time import run
 LIMIT_S = 30.0
 
 
-def told(story: Callable[[LocalTransport, list[str]], Awaitable[None]]) -> None:
+def run_story(story: Callable[[LocalTransport, list[str]], Awaitable[None]]) -> None:
     """Tell a story to a server, and what its handlers note."""
     seen: list[str] = []
 
@@ -60,7 +60,7 @@ def test_a_client_waits_for_the_head_as_long_as_it_said() -> None:
         await asyncio.sleep(0.1)
         assert seen == ["/never given up"], "for the server it is disconnected"
 
-    told(story)
+    run_story(story)
 
 
 def test_an_answer_that_has_begun_is_not_late() -> None:
@@ -70,7 +70,7 @@ def test_an_answer_that_has_begun_is_not_late() -> None:
             assert await response.read() == b"begun"
         assert seen == ["/slow", "/endless"]
 
-    told(story)
+    run_story(story)
 
 
 def test_nothing_of_an_answer_is_left_to_the_collector() -> None:
@@ -84,6 +84,6 @@ def test_nothing_of_an_answer_is_left_to_the_collector() -> None:
     gc.collect()
     gc.disable()
     try:
-        told(story)
+        run_story(story)
     finally:
         gc.enable()

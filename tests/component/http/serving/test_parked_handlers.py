@@ -11,7 +11,7 @@ from kvstack.component.parking import Wait
 from tests.component.http.serving.test_handler_tasks import Stepper, run, settle
 
 
-def told(scenario: Callable[[Stepper], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[Stepper], Awaitable[None]]) -> None:
     """Run a scenario, after which no task may be left."""
 
     async def whole() -> None:
@@ -52,7 +52,7 @@ def test_many_wait_and_go_on_without_tasks() -> None:
         assert seen[3:] == [(1, "again")]
         assert stepper.ends == [None, None, None]
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_errors_reach_the_handler_and_its_server() -> None:
@@ -69,7 +69,7 @@ def test_errors_reach_the_handler_and_its_server() -> None:
         [error] = stepper.ends
         assert isinstance(error, ValueError)
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_one_that_waits_for_something_else_afterwards_becomes_a_task() -> None:
@@ -92,7 +92,7 @@ def test_one_that_waits_for_something_else_afterwards_becomes_a_task() -> None:
         assert seen == [1, 2, task]
         assert stepper.ends == [None]
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
@@ -123,7 +123,7 @@ def test_it_is_cancelled_as_a_task(*, is_answered: bool) -> None:
         assert isinstance(error, asyncio.CancelledError)
         assert wait.done()
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_a_task_that_was_asked_for_runs_the_rest() -> None:
@@ -147,7 +147,7 @@ def test_a_task_that_was_asked_for_runs_the_rest() -> None:
         assert seen == [1, 2]
         assert stepper.ends == [None, None]
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_a_handler_whose_task_is_known_elsewhere_keeps_it() -> None:
@@ -167,7 +167,7 @@ def test_a_handler_whose_task_is_known_elsewhere_keeps_it() -> None:
         await asyncio.wait([spare.task])
         assert ended == [True]
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_contexts_stay_the_handlers() -> None:
@@ -190,7 +190,7 @@ def test_contexts_stay_the_handlers() -> None:
         assert seen == ["a", "b"]
         assert variable.get() == "server's"
 
-    told(scenario)
+    run_scenario(scenario)
 
 
 def test_in_a_task_it_is_waited_for_as_a_future() -> None:

@@ -29,14 +29,27 @@ def set_pair(name: str, families: Collection[int], *, routes_loopback: bool) -> 
             _write(name, (_ROUTES_LOOPBACK,))
     if 6 in families:
         _write(name, _OF_IPV6)
-    elif (setting := _SETTINGS / _NO_IPV6.format(name)).exists():
-        setting.write_text("1")
+    else:
+        _forbid_ipv6(name)
 
 
 def set_bridge(name: str, families: Collection[int]) -> None:
     """Prepare the bridge, before it is up."""
     if 6 in families:
         _write(name, _OF_IPV6)
+
+
+def set_tunnel(name: str, families: Collection[int]) -> None:
+    """Prepare a tunnel to other nodes, before it is up: no IPv6 arrives where pods have none."""
+    if 6 in families:
+        _write(name, _OF_IPV6)
+    else:
+        _forbid_ipv6(name)
+
+
+def _forbid_ipv6(name: str) -> None:
+    if (setting := _SETTINGS / _NO_IPV6.format(name)).exists():
+        setting.write_text("1")
 
 
 def forward(family: int) -> None:

@@ -41,6 +41,8 @@ _BUFFER: Final = 1 << 16
 _KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NO_DETECTION: Final = 2
 """Flag of an address that is used at once, without a look whether a neighbour has it (IPv6)."""
+_NO_ROUTE: Final = 0x200
+"""Flag of an address that makes no route."""
 NODE_ROUTE: Final = 75
 """The protocol of routes to pods of other nodes, by which they are told from all others."""
 
@@ -170,13 +172,18 @@ class Netlink:
             if error.errno != errno.ENODEV:
                 raise
 
-    def add_address(self, name: str, address: Interface) -> None:
-        """Give an interface an address, and with it the route to its network."""
+    def add_address(self, name: str, address: Interface, *, routes: bool = True) -> None:
+        """Give an interface an address; routes: and with it the route to its network.
+
+        Of IPv6 an address alone has such a route, too.
+        """
         flags = _NO_DETECTION if address.version == 6 else 0
         kind, length = _KINDS[address.version], address.network.prefixlen
         packed = address.ip.packed
         body = _ADDRESS_HEAD.pack(kind, length, flags, 0, self.index(name))
         body += attribute(2, packed) + attribute(1, packed)
+        if not routes:
+            body += attribute(8, struct.pack("=I", flags | _NO_ROUTE))
         self.ask(_NEW_ADDRESS, _ACK | _CREATE, body)
 
     def delete_address(self, name: str, address: Interface) -> None:

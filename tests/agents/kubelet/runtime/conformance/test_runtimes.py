@@ -49,7 +49,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=["process", "cri", HOLLOW])
-def place(
+def kind_and_root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:
     kind: str = request.param
@@ -108,14 +108,14 @@ class World:
 Story = Callable[[World], Coroutine[Any, Any, None]]
 
 
-def run(place: tuple[str, Path], story: Story) -> None:
-    if place[0] == HOLLOW:
+def run(kind_and_root: tuple[str, Path], story: Story) -> None:
+    if kind_and_root[0] == HOLLOW:
         pytest.skip("nothing runs in hollow containers")
-    run_on_any(place, story)
+    run_on_any(kind_and_root, story)
 
 
-def run_on_any(place: tuple[str, Path], story: Story) -> None:
-    kind, directory = place
+def run_on_any(kind_and_root: tuple[str, Path], story: Story) -> None:
+    kind, directory = kind_and_root
 
     async def main() -> None:
         async with opened(kind, directory) as runtime:
@@ -149,7 +149,7 @@ def log(container: Container) -> list[str]:
     return [line.split(" ", 3)[3] for line in container.log.read_text().splitlines()]
 
 
-def test_a_container_runs_to_its_end(place: tuple[str, Path]) -> None:
+def test_a_container_runs_to_its_end(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         script = (
             "echo out; echo err >&2; hostname; echo $A $FROM_IMAGE; pwd;"
@@ -163,10 +163,10 @@ def test_a_container_runs_to_its_end(place: tuple[str, Path]) -> None:
         assert abs(done.finished_s - done.started_s) < 60
         assert sorted(log(done)) == sorted(["out", "err", "host-one", "1 yes", "/tmp"])
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_what_is_known_of_a_container(place: tuple[str, Path]) -> None:
+def test_what_is_known_of_a_container(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("known")
         first = await world.start(sandbox, "trap '' TERM; sleep 1000")
@@ -192,10 +192,10 @@ def test_what_is_known_of_a_container(place: tuple[str, Path]) -> None:
         await runtime.stop(first.id, 0)  # it has ended: nothing happens
         assert [each.exit_code for each in known[:1]] == [137]
 
-    run_on_any(place, story)
+    run_on_any(kind_and_root, story)
 
 
-def test_a_sandbox_is_there_until_it_is_stopped(place: tuple[str, Path]) -> None:
+def test_a_sandbox_is_there_until_it_is_stopped(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         runtime = world.runtime
         if not runtime.has_network:
@@ -217,7 +217,7 @@ def test_a_sandbox_is_there_until_it_is_stopped(place: tuple[str, Path]) -> None
         assert not runtime.has_sandbox(one.uid)
         assert runtime.has_sandbox(other.uid)
 
-    run_on_any(place, story)
+    run_on_any(kind_and_root, story)
 
 
 async def refused_by(runtime: Runtime, uid: str, port: int) -> None:
@@ -230,7 +230,7 @@ async def refused_by(runtime: Runtime, uid: str, port: int) -> None:
         writer.close()
 
 
-def test_a_container_is_asked_to_end_and_then_killed(place: tuple[str, Path]) -> None:
+def test_a_container_is_asked_to_end_and_then_killed(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         polite = await world.start(
             world.sandbox("polite"),
@@ -244,10 +244,10 @@ def test_a_container_is_asked_to_end_and_then_killed(place: tuple[str, Path]) ->
         await world.runtime.stop(deaf.id, 1)
         assert (await world.ended(deaf)).exit_code == 137
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_commands(place: tuple[str, Path]) -> None:
+def test_commands(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         found = await world.start(world.sandbox("exec"), "sleep 1000", environment={"A": "1"})
         session = await world.runtime.exec(
@@ -265,10 +265,10 @@ def test_commands(place: tuple[str, Path]) -> None:
         with pytest.raises(StartError, match="not found"):
             await command(world, found, "nothing-of-this-name")
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_talking_to_the_first_process(place: tuple[str, Path]) -> None:
+def test_talking_to_the_first_process(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("attach")
         script = "while read line; do echo got $line; done; echo over"
@@ -281,10 +281,10 @@ def test_talking_to_the_first_process(place: tuple[str, Path]) -> None:
         session.close()
         assert log(done) == ["got a", "over"]
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_a_container_on_a_terminal(place: tuple[str, Path]) -> None:
+def test_a_container_on_a_terminal(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         script = "tty; read line; echo got $line"
         found = await world.start(
@@ -302,10 +302,10 @@ def test_a_container_on_a_terminal(place: tuple[str, Path]) -> None:
         assert any(line.startswith("/dev/pts/") for line in lines)
         assert lines[-1] == "got it"
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
+def test_mounts_users_and_rights(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         shared = world.directory / "shared"
         shared.mkdir(exist_ok=True)
@@ -332,10 +332,10 @@ def test_mounts_users_and_rights(place: tuple[str, Path]) -> None:
         done = await world.ended(found)
         assert log(done) == ["CapEff:\t0000000000000001", "refused"]
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_a_volume_takes_the_place_of_the_nodes_own_file(place: tuple[str, Path]) -> None:
+def test_a_volume_replaces_the_nodes_own_file(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         own = world.directory / "own-resolv.conf"
         own.write_text("nameserver 192.0.2.7\n")
@@ -344,10 +344,10 @@ def test_a_volume_takes_the_place_of_the_nodes_own_file(place: tuple[str, Path])
         done = await world.ended(await world.start(sandbox, "cat /etc/resolv.conf", mounts=mounts))
         assert log(done) == ["nameserver 192.0.2.7"]
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_mounts_below_a_mount_are_only_to_be_read(place: tuple[str, Path]) -> None:
+def test_mounts_below_a_mount_are_only_to_be_read(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("recursiveReadOnly"):
             pytest.skip("this runtime cannot do it")
@@ -369,10 +369,10 @@ def test_mounts_below_a_mount_are_only_to_be_read(place: tuple[str, Path]) -> No
         finally:
             syscalls.unmount(str(inner), syscalls.MNT_DETACH)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_places_in_volumes_have_no_links(place: tuple[str, Path]) -> None:
+def test_paths_in_volumes_have_no_links(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.kind != "process":
             pytest.skip("engines are given paths")
@@ -388,10 +388,10 @@ def test_places_in_volumes_have_no_links(place: tuple[str, Path]) -> None:
         with pytest.raises(StartError, match="leads over a link"):
             await world.start(sandbox, "touch /v/x", attempt=1, mounts=mounts)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_images_are_mounted_as_volumes(place: tuple[str, Path]) -> None:
+def test_images_are_mounted_as_volumes(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.kind != "process":
             pytest.skip("engines before 2.1 cannot do it")
@@ -418,10 +418,10 @@ def test_images_are_mounted_as_volumes(place: tuple[str, Path]) -> None:
                 await world.start(sandbox, "true", attempt=1, mounts=[mount])
             assert refused.value.reason == reason
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_what_runs_is_found_again(place: tuple[str, Path]) -> None:
+def test_what_runs_is_found_again(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("again")
         found = await world.start(sandbox, "sleep 1000")
@@ -437,11 +437,11 @@ def test_what_runs_is_found_again(place: tuple[str, Path]) -> None:
             await other.stop(found.id, 0)
         await world.ended(found)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
 def test_a_container_whose_start_was_not_recorded_does_not_run_twice(
-    place: tuple[str, Path],
+    kind_and_root: tuple[str, Path],
 ) -> None:
     """As a kubelet leaves it that is killed while it starts one."""
 
@@ -459,7 +459,7 @@ def test_a_container_whose_start_was_not_recorded_does_not_run_twice(
             assert sandbox.uid in other.pod_uids()
         assert (await world.ended(first)).exit_code == 137
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
 class KilledError(Exception):
@@ -497,7 +497,7 @@ def commands() -> Iterator[str]:
                 continue  # it is gone
 
 
-def test_limits_and_use(place: tuple[str, Path]) -> None:
+def test_limits_and_use(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
@@ -518,10 +518,10 @@ def test_limits_and_use(place: tuple[str, Path]) -> None:
             await asyncio.sleep(0.05)
         assert await used()
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
+def test_limits_change_while_a_container_runs(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
@@ -548,10 +548,10 @@ def test_limits_change_while_a_container_runs(place: tuple[str, Path]) -> None:
             with pytest.raises(UpdateError):
                 await world.runtime.limit_pod(f"kubepods/burstable/pod{own_uid('none')}", wide)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path]) -> None:
+def test_the_control_group_of_a_pod_goes_with_all_in_it(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if world.runtime.unsupported("limits"):
             pytest.skip("control groups cannot be made here")
@@ -569,10 +569,10 @@ def test_the_control_group_of_a_pod_goes_with_all_in_it(place: tuple[str, Path])
         assert not [each for each in (CGROUPS, *controllers) if (each / group).exists()]
         assert await stray.wait() == -signal.SIGKILL
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_images_that_are_not_there(place: tuple[str, Path]) -> None:
+def test_images_that_are_not_there(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         is_hollow = world.kind == HOLLOW
         none, nowhere = "localhost/none:1", "127.0.0.1:1/none:1"
@@ -585,10 +585,10 @@ def test_images_that_are_not_there(place: tuple[str, Path]) -> None:
         names = [name for each in await world.runtime.images() for name in each.names]
         assert IMAGE in names
 
-    run_on_any(place, story)
+    run_on_any(kind_and_root, story)
 
 
-def test_logs_go_on_in_a_new_file(place: tuple[str, Path]) -> None:
+def test_logs_go_on_in_a_new_file(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("rotated")
         script = "while read line; do echo $line; done"
@@ -603,10 +603,10 @@ def test_logs_go_on_in_a_new_file(place: tuple[str, Path]) -> None:
         await eventually(lambda: log(found) == ["two"])
         session.close()
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_removed_pods_leave_nothing(place: tuple[str, Path]) -> None:
+def test_removed_pods_leave_nothing(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("gone")
         found = await world.start(sandbox, "sleep 1000 & sleep 1000")
@@ -617,10 +617,10 @@ def test_removed_pods_leave_nothing(place: tuple[str, Path]) -> None:
         await world.runtime.remove_pod(sandbox.uid)
         assert sandbox.uid not in world.runtime.pod_uids()
 
-    run_on_any(place, story)
+    run_on_any(kind_and_root, story)
 
 
-def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path]) -> None:
+def test_a_container_ends_though_commands_were_left_in_it(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         found = await world.start(world.sandbox("left"), "sleep 1000")
         sessions = [
@@ -632,7 +632,7 @@ def test_a_container_ends_though_commands_were_left_in_it(place: tuple[str, Path
         for each in sessions[1:]:
             each.close()
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
 ANSWER = "while :; do echo {} | nc -l -p 8080; done"
@@ -675,7 +675,7 @@ async def is_refused(runtime: Runtime, uid: str, port: int) -> bool:
         writer.close()
 
 
-def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
+def test_each_pod_has_an_address_of_its_own(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         if not world.runtime.has_network:
             pytest.skip("networks cannot be made here")
@@ -704,10 +704,10 @@ def test_each_pod_has_an_address_of_its_own(place: tuple[str, Path]) -> None:
         await world.runtime.stop_sandbox(other.uid)
         assert not world.runtime.has_sandbox(other.uid)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_a_pod_of_the_hosts_network_has_its_interfaces(place: tuple[str, Path]) -> None:
+def test_a_pod_of_the_hosts_network_has_its_interfaces(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("on-host", is_on_host=True)
         before = {each for each in os.listdir("/sys/class/net") if not each.startswith("kv")}
@@ -719,10 +719,10 @@ def test_a_pod_of_the_hosts_network_has_its_interfaces(place: tuple[str, Path]) 
         assert "lo" in before
         assert before & set(os.listdir("/sys/class/net")) <= set(interfaces)
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_containers_of_a_pod_share_memory_and_names(place: tuple[str, Path]) -> None:
+def test_containers_of_a_pod_share_memory_and_names(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("shared")
         await world.start(sandbox, "echo shared > /dev/shm/x; sleep 1000")
@@ -732,10 +732,10 @@ def test_containers_of_a_pod_share_memory_and_names(place: tuple[str, Path]) -> 
         apart = await world.start(world.sandbox("apart"), "ls /dev/shm")
         assert log(await world.ended(apart)) == []
 
-    run(place, story)
+    run(kind_and_root, story)
 
 
-def test_a_sandbox_is_found_again(place: tuple[str, Path]) -> None:
+def test_a_sandbox_is_found_again(kind_and_root: tuple[str, Path]) -> None:
     async def story(world: World) -> None:
         sandbox = world.sandbox("kept")
         await world.start(sandbox, ANSWER.format("kept"))
@@ -746,4 +746,4 @@ def test_a_sandbox_is_found_again(place: tuple[str, Path]) -> None:
             assert not await later.make_sandbox(sandbox)
             assert await said(later, sandbox.uid, 8080) == b"kept\n"
 
-    run(place, story)
+    run(kind_and_root, story)

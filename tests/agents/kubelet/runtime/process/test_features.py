@@ -31,7 +31,7 @@ def test_nothing_is_left(tmp_path: Path) -> None:
     assert found.cgroups in ("v1", "v2", "none")
 
 
-def test_whoever_may_not_is_told_why(tmp_path: Path) -> None:
+def test_whoever_may_not_learns_why(tmp_path: Path) -> None:
     """Each fact is a reason, and no exception, for who may do nothing of it."""
     found = features.look(tmp_path)
     for name, reason in found.missing().items():

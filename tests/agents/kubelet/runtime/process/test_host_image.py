@@ -55,7 +55,7 @@ needs_users = pytest.mark.skipif(
 )
 
 
-class Place:
+class HostNode:
     """A runtime, its pods, and a directory of the machine that is not in /tmp."""
 
     def __init__(self, runtime: ProcessRuntime, directory: Path) -> None:
@@ -115,7 +115,7 @@ def directory() -> Iterator[Path]:
         shutil.rmtree(made)
 
 
-Story = Callable[[Place], Coroutine[Any, Any, None]]
+Story = Callable[[HostNode], Coroutine[Any, Any, None]]
 
 
 def run(directory: Path, *stories: Story, lives_on: bool = False, network: str = "host") -> None:
@@ -141,7 +141,7 @@ def run(directory: Path, *stories: Story, lives_on: bool = False, network: str =
             runtime = ProcessRuntime(options, found, SystemClock(), lambda _uid: None)
             await runtime.open()
             await runtime.use_ranges([own_range()])
-            place = Place(runtime, directory)
+            place = HostNode(runtime, directory)
             place.uids = uids
             try:
                 await story(place)
@@ -163,7 +163,7 @@ SECRETS = "cat /etc/shadow /etc/gshadow /root/.ssh/* /proc/1/root/etc/shadow {ke
 @needs_users
 @EVERYBODY
 def test_secrets_are_not_seen(directory: Path, security: Security) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         script = SECRETS.format(key=place.key) + f"; ls {place.key.parent.parent} /run; echo over"
         sandbox = place.sandbox("secrets")
         container = await place.start(sandbox, f"{script}; sleep 1000", security=security)
@@ -180,7 +180,7 @@ def test_secrets_are_not_seen(directory: Path, security: Security) -> None:
 @needs_users
 @EVERYBODY
 def test_files_of_the_machine_are_not_written(directory: Path, security: Security) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         file, own = place.open / "file", place.open / "own"
         script = (
             f"chmod 777 {file} || echo no; echo x > {file} || echo no; cat {own} || echo no;"
@@ -196,7 +196,7 @@ def test_files_of_the_machine_are_not_written(directory: Path, security: Securit
 
 @needs_users
 def test_what_root_of_a_pod_may_write(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         script = "id -u; pwd; touch /a ~/b /tmp/c d /var/tmp/e /run/f && echo all; echo $HOME"
         lines = await place.said(place.sandbox("own"), script, directory="/made/here")
         assert lines == ["0", "/made/here", "all", "/root"]
@@ -215,7 +215,7 @@ def test_what_root_of_a_pod_may_write(directory: Path) -> None:
 
 @needs_users
 def test_a_program_that_is_left_in_a_volume_is_nobodys(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         volume = place.directory / "volume"
         volume.mkdir()
         volume.chmod(0o777)
@@ -236,7 +236,7 @@ def test_processes_of_the_machine_are_left_alone(directory: Path) -> None:
     sleeping = subprocess.Popen(["sleep", "1000"])
     pid = sleeping.pid
 
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         script = (
             f"kill -9 {pid} || echo no; ls /proc/{pid}/root/ || echo no;"
             f"cat /proc/{pid}/environ || echo no; id -u"
@@ -267,7 +267,7 @@ def check_nobody(lines: list[str]) -> None:
 @needs_namespaces
 @pytest.mark.parametrize("shared", ["has_host_network", "has_host_pids", "has_host_ipc"])
 def test_who_shares_with_the_machine_is_nobody(directory: Path, shared: str) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         shares: dict[str, Any] = {shared: True}
         check_nobody(await place.said(place.sandbox("shares", **shares), RIGHTS))
 
@@ -280,7 +280,7 @@ def test_without_user_namespaces_a_pod_is_nobody(
 ) -> None:
     monkeypatch.setattr(features, "user_namespaces", lambda: "not here")
 
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         assert place.runtime.unsupported("hostUsers")
         assert any("not here" in each for each in place.runtime.enforced()[1])
         script = f"{RIGHTS}; {SECRETS.format(key=place.key)}; touch ~/x x /tmp/y && echo all"
@@ -306,7 +306,7 @@ def test_without_user_namespaces_a_pod_is_nobody(
 
 @needs_namespaces
 def test_pods_of_allowed_namespaces_may_be_root_of_the_machine(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         script = f"tail -1 /proc/self/uid_map; cat {place.open / 'own'} {place.key} 2>/dev/null"
         whole = ["0", "0", "4294967295"]
         asks: dict[str, Any] = {"space": ALLOWED, "asks_for_root": True}
@@ -332,7 +332,7 @@ def test_pods_of_allowed_namespaces_may_be_root_of_the_machine(directory: Path) 
 
 @needs_users
 def test_pods_of_allowed_namespaces_have_user_namespaces_unless_they_ask(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         lines = await place.said(place.sandbox("plain", space=ALLOWED), "cat /proc/self/uid_map")
         assert int(lines[0].split()[1]) >= FIRST
 
@@ -343,7 +343,7 @@ def test_pods_of_allowed_namespaces_have_user_namespaces_unless_they_ask(directo
 def test_what_is_hidden_stays_so_for_who_may_mount(directory: Path) -> None:
     """All mounts are taken apart, as far as that goes; and what is covered is moved away."""
 
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         data = place.key.parent.parent
         script = (
             f"umount -a 2>/dev/null; umount {data} /etc/shadow /proc/kcore 2>/dev/null;"
@@ -361,7 +361,7 @@ def test_what_is_hidden_stays_so_for_who_may_mount(directory: Path) -> None:
 
 @needs_namespaces
 def test_it_is_no_volume(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         mounts = [Mount("etc", "/v", is_read_only=True, image="host")]
         with pytest.raises(StartError, match="is no volume"):
             await place.said(place.sandbox("volume", IMAGE), "true", mounts=mounts)
@@ -397,7 +397,7 @@ def test_system_calls_are_filtered_unless_the_pod_says_otherwise(directory: Path
         *("io_uring EPERM", "newer ENOSYS", "ptrace ok", "38 EAFNOSUPPORT", "40 EAFNOSUPPORT"),
     ]
 
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         script = f"python3 - <<'X'\n{program}X"
         for number, security in enumerate((Security(), Security(seccomp="RuntimeDefault"))):
             sandbox = place.sandbox(f"filtered-{number}")
@@ -443,13 +443,13 @@ def test_which_pods_have_user_namespaces(more: dict[str, Any], *, wanted: bool) 
 def test_containers_outlive_their_node(directory: Path) -> None:
     """A later one finds their ids, and does not give them to others."""
 
-    async def first(place: Place) -> None:
+    async def first(place: HostNode) -> None:
         await place.start(place.sandbox("lasting"), "sleep 1000")
         await place.start(place.sandbox("ending"), "sleep 1000")
         await place.runtime.stop(f"{own_uid('ending')}-c-0", 0)
         await place.runtime.remove_pod(own_uid("ending"))
 
-    async def second(place: Place) -> None:
+    async def second(place: HostNode) -> None:
         (kept,) = place.runtime.of_pod(own_uid("lasting"))
         (row,) = await place.exec(kept, "cat /proc/self/uid_map")
         number = row.split()[1]
@@ -461,7 +461,7 @@ def test_containers_outlive_their_node(directory: Path) -> None:
         assert other[0].split()[1] != number
         assert len(os.listdir(place.directory / "run" / "ids")) == 2
 
-    async def third(place: Place) -> None:
+    async def third(place: HostNode) -> None:
         await place.clean()
         assert not os.listdir(place.directory / "run" / "ids")
 

@@ -66,7 +66,7 @@ def test_what_a_container_mounts_privately_is_seen_by_nobody(shared: Path, tmp_p
     run(("process", tmp_path / "node"), story)
 
 
-def test_a_mount_that_passes_nothing_on_is_told(shared: Path, tmp_path: Path) -> None:
+def test_a_mount_that_passes_nothing_on_is_reported(shared: Path, tmp_path: Path) -> None:
     async def story(world: World) -> None:
         both = Mount(str(shared), "/shared", propagation="Bidirectional")
         with pytest.raises(StartError, match="is on a mount that is not shared"):

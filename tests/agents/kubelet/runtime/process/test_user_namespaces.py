@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.runtime.runtime import ConnectError, Mount, Security
 from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE
 from tests.agents.kubelet.runtime.conformance.test_runtimes import log, output
 from tests.agents.kubelet.runtime.process.test_host_image import (
-    Place,
+    HostNode,
     directory,
     needs_users,
     run,
@@ -30,7 +30,7 @@ __all__ = ["directory"]
 
 @needs_users
 def test_root_owns_the_image_and_volumes(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         volume = place.directory / "volume"
         volume.mkdir()
         (volume / "own").write_text("own\n")
@@ -66,7 +66,7 @@ def test_root_owns_the_image_and_volumes(directory: Path) -> None:
 
 @needs_users
 def test_a_file_system_without_idmapped_mounts_is_named(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         sandbox = place.sandbox("sysfs", IMAGE, host_users=False)
         mounts = [Mount("/sys/kernel", "/v", is_host_path=True)]
         with pytest.raises(StartError, match="file system of /sys/kernel has no idmapped mounts"):
@@ -77,7 +77,7 @@ def test_a_file_system_without_idmapped_mounts_is_named(directory: Path) -> None
 
 @needs_users
 def test_pods_have_ids_of_their_own(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         rows = []
         for name in ("one", "other"):
             sandbox = place.sandbox(name, IMAGE, host_users=False)
@@ -96,7 +96,7 @@ def test_pods_have_ids_of_their_own(directory: Path) -> None:
 
 @needs_users
 def test_terminals_shared_processes_and_commands(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         sandbox = place.sandbox("shared", IMAGE, host_users=False, shares_pids=True)
         container = await place.start(
             sandbox, "tty; read line; echo got $line", has_tty=True, has_stdin=True
@@ -119,7 +119,7 @@ def test_terminals_shared_processes_and_commands(directory: Path) -> None:
 
 @needs_users
 def test_root_has_its_power_over_the_network_of_its_pod(directory: Path) -> None:
-    async def story(place: Place) -> None:
+    async def story(place: HostNode) -> None:
         if not place.runtime.has_network:
             pytest.skip("networks cannot be made here")
         sandbox = place.sandbox("web", IMAGE, host_users=False)

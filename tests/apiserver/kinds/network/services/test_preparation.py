@@ -10,8 +10,8 @@ from tests.apiserver.kinds.hooks import (
     changed,
     made,
     patched,
-    told,
-    told_of_change,
+    warnings_of,
+    warnings_of_change,
 )
 from tests.apiserver.kinds.network.services.cluster import HTTP, HTTPS, service, stored
 
@@ -220,15 +220,15 @@ def test_each_endpoint_changes_its_part() -> None:
 def test_warnings(spec: dict[str, Any], expected: list[str]) -> None:
     """On creation and on change."""
     given = service(**spec)
-    assert told(SERVICES, given) == expected
-    assert told_of_change(SERVICES, given, given) == expected
+    assert warnings_of(SERVICES, given) == expected
+    assert warnings_of_change(SERVICES, given, given) == expected
 
 
 def test_warning_of_the_old_annotation() -> None:
     """It has a new name."""
     name = "service.kubernetes.io/topology-aware-hints"
     given = patched(service(), {"metadata": {"annotations": {name: "auto"}}})
-    assert told(SERVICES, given) == [
+    assert warnings_of(SERVICES, given) == [
         f"annotation {name} is deprecated, please use service.kubernetes.io/topology-mode instead"
     ]
 
@@ -237,7 +237,7 @@ def test_warning_of_addresses_in_the_status() -> None:
     """In bad form."""
     status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.01"}]}}
     given = stored(type="LoadBalancer") | {"status": status}
-    assert told_of_change(STATUS, given, stored(type="LoadBalancer")) == [
+    assert warnings_of_change(STATUS, given, stored(type="LoadBalancer")) == [
         'status.loadBalancer.ingress[0]: non-standard IP address "192.0.2.01" is invalid:'
         ' use "192.0.2.1"'
     ]

@@ -56,7 +56,9 @@ def asked_of(
     return "", request
 
 
-def told(new: Obj, *policies: Obj, old: Obj | None = None, params: tuple[Obj, ...] = ()) -> str:
+def refusal_of(
+    new: Obj, *policies: Obj, old: Obj | None = None, params: tuple[Obj, ...] = ()
+) -> str:
     """Return what is refused by policies."""
     found, _ = asked_of(view_with(VALIDATING, *policies, params=params), new, old)
     start = 'configmaps "c" is forbidden: '
@@ -102,7 +104,7 @@ def told(new: Obj, *policies: Obj, old: Obj | None = None, params: tuple[Obj, ..
     ],
 )
 def test_a_policy_is_asked(given: Obj, expected: str) -> None:
-    assert told(config_map(k="w"), given) == expected
+    assert refusal_of(config_map(k="w"), given) == expected
 
 
 def test_parameters_are_objects_that_bindings_name() -> None:
@@ -116,15 +118,19 @@ def test_parameters_are_objects_that_bindings_name() -> None:
             binding={"paramRef": {"parameterNotFoundAction": "Deny", **reference}},
         )
 
-    assert told(config_map(k="4"), given(name="limits"), params=(limits,)) == ""
-    assert told(config_map(k="2"), given(name="limits"), params=(limits,)).startswith("failed exp")
-    assert told(config_map(k="2"), given(selector={}), params=(limits,)).startswith("failed exp")
-    refused = told(config_map(k="4"), given(name="limits"))
+    assert refusal_of(config_map(k="4"), given(name="limits"), params=(limits,)) == ""
+    assert refusal_of(config_map(k="2"), given(name="limits"), params=(limits,)).startswith(
+        "failed exp"
+    )
+    assert refusal_of(config_map(k="2"), given(selector={}), params=(limits,)).startswith(
+        "failed exp"
+    )
+    refused = refusal_of(config_map(k="4"), given(name="limits"))
     assert refused.startswith("failed to configure binding: no params found")
     allowing = given(name="limits", parameterNotFoundAction="Allow")
-    assert told(config_map(k="1"), allowing) == ""
+    assert refusal_of(config_map(k="1"), allowing) == ""
     unknown = policy("true", paramKind={"apiVersion": "v1", "kind": "X"}, binding={"paramRef": {}})
-    assert "not known" in told(config_map(), unknown)
+    assert "not known" in refusal_of(config_map(), unknown)
 
 
 def test_bindings_say_what_is_done() -> None:
@@ -191,7 +197,7 @@ def test_checks_are_counted(given: Obj, action: str, error: str) -> None:
     (name, _, _, counts), (timed, _, _, durations) = checks.readings()
     assert name == "apiserver_validating_admission_policy_check_total"
     assert timed == "apiserver_validating_admission_policy_check_duration_seconds"
-    told = f'enforcement_action="{action}",error_type="{error}",policy="p",policy_binding="p-b"'
-    assert counts == {told: 1}
+    labels = f'enforcement_action="{action}",error_type="{error}",policy="p",policy_binding="p-b"'
+    assert counts == {labels: 1}
     assert isinstance(durations, Mapping)
-    assert list(durations) == [told]
+    assert list(durations) == [refusal_of]

@@ -15,7 +15,7 @@ from kvstack.apiserver.kinds.network.services.allocation import (
     allocate_update,
 )
 from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.replay import Acts, Reply, Request, create, update
+from tests.apiserver.kinds.replay import Operations, Reply, Request, create, update
 
 RANGE: Final = address_range("10.0.0.0/16")
 
@@ -67,4 +67,4 @@ def _allocate(pools: Pools, service: Obj, old: Obj | None, *, is_dry_run: bool) 
         allocate_update(service, old, pools, is_dry_run=is_dry_run)
 
 
-SERVICE_ACTS: Final[Acts] = {("", "services", ""): write_service}
+SERVICE_OPERATIONS: Final[Operations] = {("", "services", ""): write_service}

@@ -33,7 +33,7 @@ Scenario = Callable[[Store], Awaitable[None]]
 
 
 @dataclass
-class Place:
+class StoreHost:
     """Where Stores of one kind can be opened."""
 
     kind: str
@@ -95,14 +95,14 @@ def needs_crate(kind: str) -> str:
 
 
 @contextmanager
-def place(kind: str, directory: Path, *flags: str) -> Iterator[Place]:
+def store_host(kind: str, directory: Path, *flags: str) -> Iterator[StoreHost]:
     """Run what a kind needs."""
     if kind == "embedded":
         with EmbeddedMember(*flags) as member:
-            yield Place(kind, member=member)
+            yield StoreHost(kind, member=member)
         return
     if kind == ON_LOOP:
-        yield Place(kind, member=OnLoopMember(*flags))
+        yield StoreHost(kind, member=OnLoopMember(*flags))
         return
     if kind.endswith("-etcd"):
         old = [each.replace("--watch-progress", "--experimental-watch-progress") for each in flags]
@@ -110,4 +110,4 @@ def place(kind: str, directory: Path, *flags: str) -> Iterator[Place]:
     else:
         server = ours(directory / "ours", extra=list(flags))
     with running(server):
-        yield Place(kind, server=server)
+        yield StoreHost(kind, server=server)

@@ -13,14 +13,14 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _ENTRY = ("manager", "operation", "apiVersion", "subresource")
 
 
-class Place(NamedTuple):
+class TimePath(NamedTuple):
     """Where a time stands."""
 
     owners: tuple[str, ...]  # uid and name of the object, as recorded and as far as it tells them
     path: str  # a JSON pointer below the object; an entry of managedFields by what it is known by
 
 
-class ToldTimes:
+class ObjectTimes:
     """The times that the answers of one scenario have told."""
 
     def __init__(self) -> None:
@@ -28,13 +28,13 @@ class ToldTimes:
 
     def look(self, recorded: Any, got: Any) -> None:
         """Note the times of an answer, but for parts that came otherwise than recorded."""
-        for place, told, own in _pairs(recorded, got, Place((), "")):
+        for place, told, own in _pairs(recorded, got, TimePath((), "")):
             self._own.update(dict.fromkeys(_keys(place, told), own))
 
     def fill(self, body: Any, chosen: Callable[[str], bool]) -> Any:
         """Return a recorded body with own times; those that requests have chosen stay."""
 
-        def filled(value: Any, place: Place) -> Any:
+        def filled(value: Any, place: TimePath) -> Any:
             if isinstance(value, dict):
                 inside = _inside(value, place)
                 return {key: filled(each, _at(inside, key)) for key, each in value.items()}
@@ -44,16 +44,16 @@ class ToldTimes:
                 return value
             return next((self._own[k] for k in _keys(place, value) if k in self._own), value)
 
-        return filled(body, Place((), ""))
+        return filled(body, TimePath((), ""))
 
 
-def _keys(place: Place, recorded: str) -> tuple[tuple[str, ...], ...]:
+def _keys(place: TimePath, recorded: str) -> tuple[tuple[str, ...], ...]:
     """What a time is looked up by, the most exact first."""
     exact = ((recorded, place.path, owner) for owner in place.owners)
     return *exact, (recorded, place.path), (recorded,)
 
 
-def _pairs(recorded: Any, got: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+def _pairs(recorded: Any, got: Any, place: TimePath) -> Iterator[tuple[TimePath, str, str]]:
     if isinstance(recorded, dict) and isinstance(got, dict):
         place = _inside(recorded, place)
         for key in recorded.keys() & got.keys():
@@ -67,21 +67,21 @@ def _pairs(recorded: Any, got: Any, place: Place) -> Iterator[tuple[Place, str, 
         yield place, recorded, got
 
 
-def _inside(value: dict[str, Any], place: Place) -> Place:
+def _inside(value: dict[str, Any], place: TimePath) -> TimePath:
     """Return where the members of an object stand: those of an API object, below itself."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         return place
     named = (metadata.get(key) for key in ("uid", "name"))
     owners = tuple(each for each in named if isinstance(each, str))
-    return Place(owners, "") if owners else place
+    return TimePath(owners, "") if owners else place
 
 
-def _at(place: Place, key: str) -> Place:
-    return Place(place.owners, f"{place.path}/{key}")
+def _at(place: TimePath, key: str) -> TimePath:
+    return TimePath(place.owners, f"{place.path}/{key}")
 
 
-def _item(place: Place, number: int, item: Any) -> Place:
+def _item(place: TimePath, number: int, item: Any) -> TimePath:
     if place.path.endswith("/managedFields") and isinstance(item, dict):
         return _at(place, " ".join(str(item.get(part, "-")) for part in _ENTRY))
     return _at(place, str(number))

@@ -6,7 +6,7 @@ from typing import Final
 from kvstack.apiserver.kinds.pods.deletion import grace_period
 from kvstack.apiserver.kinds.pods.subresources import binding, eviction
 from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.replay import Acts, Reply, Request
+from tests.apiserver.kinds.replay import Operations, Reply, Request
 
 _SUCCESS: Final = {
     "kind": "Status",
@@ -65,7 +65,7 @@ def _ending(pod: Obj, seconds: int | None, now: str) -> Obj:
     return ending
 
 
-POD_ACTS: Final[Acts] = {
+POD_OPERATIONS: Final[Operations] = {
     ("", "pods", "binding"): bind,
     ("", "pods", "eviction"): evict,
 }

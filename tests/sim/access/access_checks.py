@@ -24,7 +24,7 @@ from kvstore.batch import Metadata
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, credentials
-from tests.sim.auth_model import READ, WRITE, AuthModel, AuthState, Credential, hash_of
+from tests.sim.access.auth_model import READ, WRITE, AuthModel, AuthState, Credential, hash_of
 from tests.sim.token_keys import claims_of
 from tests.sim.violation import demand
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
-from tests.apiserver.kinds.replay import TABLE, Acts, Reply, Request, patched
+from tests.apiserver.kinds.replay import TABLE, Operations, Reply, Request, patched
 
 _SCALE: Final = TABLE.types["io.k8s.api.autoscaling.v1.Scale"]
 
@@ -31,7 +31,7 @@ def scale(request: Request) -> Reply | None:
     return Reply(200, normalize(scale_of(owner), _SCALE), [], changed)
 
 
-WORKLOAD_ACTS: Final[Acts] = {
+WORKLOAD_OPERATIONS: Final[Operations] = {
     ("apps", "deployments", "scale"): scale,
     ("apps", "replicasets", "scale"): scale,
     ("apps", "statefulsets", "scale"): scale,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.apiserver.player.told_times import ToldTimes
+from tests.apiserver.player.object_times import ObjectTimes
 
 RECORDED = "2026-11-22T14:02:18Z"
 EARLIER, LATER = "2026-11-23T01:00:00Z", "2026-11-23T01:00:01Z"
@@ -13,7 +13,7 @@ def named(name: str, **times: str) -> dict[str, Any]:
 
 
 def filled(body: Any, *told: tuple[Any, Any], chosen: str = "") -> Any:
-    times = ToldTimes()
+    times = ObjectTimes()
     for recorded, got in told:
         times.look(recorded, got)
     return times.fill(body, lambda time: time == chosen)
@@ -40,7 +40,7 @@ def test_of_one_object_the_latest_answer_counts() -> None:
     assert filled(deleted("a", RECORDED), *told) == deleted("a", LATER)
 
 
-def test_the_place_tells_times_of_one_object_apart() -> None:
+def test_times_of_one_object_are_distinguished_by_their_path() -> None:
     recorded = named("a", creationTimestamp=RECORDED, deletionTimestamp=RECORDED)
     got = named("a", creationTimestamp=EARLIER, deletionTimestamp=LATER)
     assert filled(recorded, (recorded, got)) == got
@@ -57,7 +57,7 @@ def test_items_of_lists_and_objects_of_events_are_objects() -> None:
     assert filled(deleted("c", RECORDED), ([event], [own])) == deleted("c", LATER)
 
 
-def test_entries_of_managed_fields_are_told_apart_by_their_manager() -> None:
+def test_entries_of_managed_fields_are_distinguished_by_their_manager() -> None:
     def managed(*entries: tuple[str, str]) -> dict[str, Any]:
         fields = [{"manager": manager, "time": time} for manager, time in entries]
         return {"metadata": {"name": "a", "managedFields": fields}}
@@ -67,7 +67,7 @@ def test_entries_of_managed_fields_are_told_apart_by_their_manager() -> None:
     assert filled(recorded, (recorded, got)) == managed(("x", LATER), ("y", EARLIER))
 
 
-def test_what_nobody_told_or_a_request_chose_stays() -> None:
+def test_what_no_answer_had_or_a_request_chose_stays() -> None:
     told = (deleted("a", RECORDED), deleted("a", LATER))
     assert filled(deleted("a", EARLIER), told) == deleted("a", EARLIER)
     assert filled(deleted("a", RECORDED), told, chosen=RECORDED) == deleted("a", RECORDED)
