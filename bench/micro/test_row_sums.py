@@ -79,7 +79,7 @@ def counting(parts: Parts) -> Counted:
     backend = parts.state.backend
     assert isinstance(backend, LmdbBackend)
     counted = Counted()
-    backend.use_checksums_of(cast(RowSums, counted))  # has them by its __getattr__
+    backend.use_checksums_of(cast("RowSums", counted))  # has them by its __getattr__
     return counted
 
 
