@@ -78,7 +78,7 @@ class Creation(Change):
 
 def contents(world: Object, directory: Path) -> Contents:
     """Return a world as contents."""
-    items = []
+    items: list[Object] = []
     for name, (api_version, kind) in KINDS.items():
         for each in (*worlds.fixtures().get(name, ()), *world.get(name, ())):
             obj = {"apiVersion": api_version, "kind": kind, **each}
