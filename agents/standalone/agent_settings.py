@@ -51,13 +51,16 @@ def agent_options(
     from kvstack.agents.standalone.local_agents import AgentOptions
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
 
+    name = gethostname().lower()
     ips = node_ips(own, pods, services)
     dns = _dns_options(own, ips, pods, services)
     cluster_dns = own.cluster_dns or (dns.service_ip if dns else "")
-    node = _node_options(own, ips, pods, cluster_dns)
+    # Where nobody needs to know of a node, what one is made of is not loaded.
+    is_needed = NODE not in own.without or bool(pods or server or outside)
+    node = _node_options(own, ips, pods, cluster_dns) if is_needed else None
     controllers = _controller_options(own, pods, services)
     facts = None
-    if server and JOINING not in own.without:
+    if node is not None and server and JOINING not in own.without:
         from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
 
         facts = ClusterFacts(
@@ -75,8 +78,8 @@ def agent_options(
         node=node,
         dns=dns,
         facts=facts,
-        routes=RouteOptions(node.name, pods, own.network) if pods else None,
-        proxy=LocalProxyOptions(node.name, ips, tuple(map(str, pods))),
+        routes=RouteOptions(name, pods, own.network) if pods else None,
+        proxy=LocalProxyOptions(name, ips, tuple(map(str, pods))),
         outside=outside,
     )
 

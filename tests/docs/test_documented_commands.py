@@ -50,7 +50,6 @@ ELSEWHERE: Final = {
     "kvstack envtest ./assets": ENVTEST,
     "kvstack apiserver --etcd-servers=": "tests/apiserver/migration",
     "kvstack farm": FARM,
-    "KVSTACK_FARM=unix:///tmp/farm.sock go test": FARM,
     "kvstack kubelet": KUBELET,
     "kvstack token create": SEVERAL,
     "kvstack up --data-dir": STARTS,

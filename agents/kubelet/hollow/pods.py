@@ -20,6 +20,7 @@ from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.times import parse_time
 
 Object: TypeAlias = dict[str, Any]
@@ -79,6 +80,8 @@ def next_step(
     if pod["metadata"].get("deletionTimestamp"):
         return None if _annotation(pod, _FINISH_DELETION) == "never" else Remove()
     status = pod.get("status") or {}
+    if is_ended(pod):
+        return None  # whoever ended it: no pod begins again
     if not status.get("startTime"):
         return Start()
     if status.get("phase") != "Running" or is_crashing(pod):

@@ -127,9 +127,9 @@ class _Cluster:
         if "settled" in message:
             within_s, timeout_s = message["within"], message["settled"]
             try:
-                return _told(await settle(cluster, within_s=within_s, timeout_s=timeout_s))
+                return _shown(await settle(cluster, within_s=within_s, timeout_s=timeout_s))
             except NotSettledError as error:
-                return _told(error.state)
+                return _shown(error.state)
         if "advance" in message:
             await own_time.advance(message["advance"])
         if "rate" in message:
@@ -137,7 +137,7 @@ class _Cluster:
         return {"now": format_time(own_time.now_s), "rate": own_time.rate}
 
 
-def _told(state: Settled) -> Message:
+def _shown(state: Settled) -> Message:
     moving = [
         {"who": each.who, "what": each.what[:_TEXT_MAX], "why": each.why[:_TEXT_MAX]}
         for each in state.moving[:_SHOWN_MAX]

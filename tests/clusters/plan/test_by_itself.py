@@ -87,14 +87,14 @@ def test_what_comes_by_itself_makes_no_difference(due_soon: Contents) -> None:
     assert report.stuck == []
 
 
-def test_what_gets_stuck_by_itself_is_not_told(tmp_path: Path) -> None:
+def test_what_gets_stuck_by_itself_is_not_reported(tmp_path: Path) -> None:
     report = rollout(with_cron_job(tmp_path, "missing/report:1"))
     assert report.came >= 3
     assert report.stuck == []
     assert not any("soon" in each for each in report.assumed)
 
 
-def test_what_does_not_come_any_more_is_told(due_soon: Contents) -> None:
+def test_what_does_not_come_any_more_is_named(due_soon: Contents) -> None:
     suspended = cron_job().replace("spec:\n", "spec:\n  suspend: true\n", 1)
     report = report_of(plan(due_soon, applied(f"{suspended}---\n{slow_rollout()}"), SLOW))
     assert len(report.prevented) == 1

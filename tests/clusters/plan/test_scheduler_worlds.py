@@ -78,10 +78,12 @@ class Creation(Change):
 
 def contents(world: Object, directory: Path) -> Contents:
     """Return a world as contents."""
-    items = []
+    items: list[Object] = []
     for name, (api_version, kind) in KINDS.items():
         for each in (*worlds.fixtures().get(name, ()), *world.get(name, ())):
             obj = {"apiVersion": api_version, "kind": kind, **each}
+            if kind == "Pod":
+                obj = worlds.stored(obj, f"placed-{len(items)}")
             if kind == "Node":
                 status = obj["status"]
                 obj["status"] = {**status, "conditions": status.get("conditions") or [READY]}

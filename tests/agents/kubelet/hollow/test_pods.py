@@ -208,3 +208,11 @@ def test_readiness_changes_alone() -> None:
         ("Ready", "ContainersReady"), ("False", "ContainersNotReady")
     )
     assert not status["containerStatuses"][0]["ready"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_not_started_although_nobody_said_when_it_began(phase: str) -> None:
+    ended = pod(status={"phase": phase, "reason": "Evicted"})
+    assert pods.next_step(ended, None, told_ready=None) is None
+    gone = pod(status={"phase": phase}, is_deleted=True)
+    assert isinstance(pods.next_step(gone, None, told_ready=None), pods.Remove)
