@@ -30,6 +30,9 @@ from tests.conformance.kubernetes.requirements import (
 )
 from tests.conformance.kubernetes.suite import PASSED, Program, Suite, table
 
+_EVICTION = "memory.available<100Mi,nodefs.available<2%,imagefs.available<2%"
+"""However full the disk of this machine is, the node takes pods, and keeps its images."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code: 0, 1 if tests failed, 2 if something is missing."""
@@ -99,6 +102,7 @@ def _join_containerd(cluster: Several, stack: ExitStack, program: Program, direc
         *(f"--client-ca-file={authority}", f"--root-dir={cluster.directory / 'node'}"),
         *(f"--hostname-override={SECOND}", f"--cluster-cidr={ranges}", "--network=auto"),
         f"--container-runtime-endpoint=unix://{containerd.socket}",
+        *(f"--eviction-hard={_EVICTION}", "--image-gc-high-threshold=100"),
     )
     cluster.kvstack(
         SECOND,
