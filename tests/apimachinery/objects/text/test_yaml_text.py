@@ -107,6 +107,7 @@ def test_keys_that_stand_twice() -> None:
         ("a: .nan", "json: unsupported value: NaN"),
         ("!!int x", "yaml: cannot decode !!str `x` as a !!int"),
         ("!!binary x", "yaml: !!binary value contains invalid base64 data"),
+        ("!!binary é", "yaml: !!binary value contains invalid base64 data"),
         ("\x01", "yaml: control characters are not allowed"),
         ("[" * 241, "yaml: line 1: exceeded max depth of 240"),
     ],
@@ -123,6 +124,20 @@ def test_aliases_cannot_make_a_small_text_large() -> None:
     started = time.process_time()
     with pytest.raises(YamlError, match="yaml: document contains excessive aliasing"):
         yaml_text.parse("\n".join(lines).encode())
+    assert time.process_time() - started < 20
+
+
+def test_aliases_cannot_repeat_a_long_text() -> None:
+    text = b"a: &a " + b"x" * 1_000_000 + b"\nb: [" + b"*a, " * 90_000 + b"]"
+    with pytest.raises(YamlError, match="yaml: document contains excessive aliasing"):
+        yaml_text.parse(text)
+
+
+def test_directives_have_a_limit() -> None:
+    directives = b"".join(b"%%TAG !%d! a\n" % number for number in range(50_000))
+    started = time.process_time()
+    with pytest.raises(YamlError, match="a document may have at most 100 directives"):
+        yaml_text.parse(directives + b"--- a")
     assert time.process_time() - started < 20
 
 
