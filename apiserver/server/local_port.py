@@ -43,10 +43,10 @@ class LocalPort:
             others: list[Answer] = []
             for answer in answers:
                 (mine if answer.transport is self.transport else others).append(answer)
-            return [
-                *self._server.write_all(mine, data, limit),
-                *server.write_all(others, data, limit),
-            ]
+            lagging = self._server.write_all(mine, data, limit) if mine else []
+            if others:  # else the other's thread would be woken for nothing
+                lagging += server.write_all(others, data, limit)
+            return lagging
 
         self._site.watches.write_all = write_all
 
