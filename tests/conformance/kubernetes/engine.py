@@ -23,6 +23,8 @@ from typing import Any, Final
 from tests.support.network.machines import Machines
 from tests.support.waiting import wait_for
 
+LOOPBACK: Final = Path("/usr/lib/cni/loopback")
+"""A plugin that containerd asks for besides, whatever the network is."""
 _IMPORT_S: Final = 300.0
 _PAUSE: Final = "/pause:"
 _CONFIG: Final = """\
@@ -57,6 +59,8 @@ class Containerd:
 
     def connect(self, kubeconfig: Path, cluster_ranges: str) -> None:
         """Make kvstack's network that of the engine's pods; the node has to have a range."""
+        (self.root / "bin").mkdir(exist_ok=True)
+        (self.root / "bin" / LOOPBACK.name).symlink_to(LOOPBACK)
         self._network.output(
             self._machine,
             *(sys.executable, "-m", "kvstack", "cni", "install", f"--kubeconfig={kubeconfig}"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from tests.conformance.kubernetes.engine import LOOPBACK
 from tests.conformance.kubernetes.suite import Program
 
 IMAGES: Final = (
@@ -31,6 +32,8 @@ def missing_programs(program: Program, *, with_engine: bool = False) -> list[str
     """Return what cannot be run here, each with what it is for."""
     needed = {**_PROGRAMS, **(_OF_ENGINE if with_engine else {})}
     found = [f"{name}: for {purpose}" for name, purpose in needed.items() if not shutil.which(name)]
+    if with_engine and not LOOPBACK.exists():
+        found.append(f"{LOOPBACK}: for containers (Debian: containernetworking-plugins)")
     if not program.file.is_file() or not os.access(program.file, os.X_OK):
         found.append(f"{program.file}: the program e2e.test of a release of Kubernetes")
     if os.geteuid() != 0:
