@@ -33,8 +33,8 @@ fn json(value: &Value) -> String {
 fn the_first_document_is_read() {
     assert_eq!(shown(""), "null");
     assert_eq!(
-        shown("---\nb: [1, ~]\na: {x: 1.0, y: 1.5}\n---\n{"),
-        r#"{"a":{"x":1,"y":1.5},"b":[1,null]}"#
+        shown("---\nb: [1, ~]\na: {x: 1.0, z: 1.5}\n---\n{"),
+        r#"{"a":{"x":1,"z":1.5},"b":[1,null]}"#
     );
 }
 
