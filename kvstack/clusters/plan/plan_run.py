@@ -184,7 +184,8 @@ class _Run:
         own_time = ClusterTime(loop, began_ms)
         writes = Writes(own_time.clock.now_s)
         # Others than those of a plan that these contents came from.
-        rng = Random(SEED + contents.revision)  # noqa: S311 - of names and uids, of no secrets
+        seed = SEED + int(contents.time_s) // 10
+        rng = Random(seed)  # noqa: S311 - of names and uids, of no secrets
         virtual = Virtual(own_time, rng)
         self._progress.say(f"starting a fork: {len(contents.rows)} objects")
         fork = ForkCluster(
