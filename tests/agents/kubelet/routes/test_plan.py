@@ -252,7 +252,7 @@ def test_a_hostile_node_of_ipv6_gets_no_route(network: str, ip: str, why: str) -
     assert all(why in each.reason for each in found.refusals)
 
 
-def test_ends_of_a_tunnel_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_of_a_tunnel_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind different routers many addresses end in the same octets."""
     one, two = ip_address("2001:db8:1::2"), ip_address("2001:db8:2::2")
     hardware = {tunnel_hardware(each) for each in (one, two, ip_address("0.0.0.2"))}
