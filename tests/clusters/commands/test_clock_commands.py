@@ -127,7 +127,7 @@ def test_other_clusters_refuse_to_change_their_clocks(user: User) -> None:
     assert errors.startswith("Error: kubernetes-admin@kvstack: this cluster goes by the machine's")
 
 
-def test_it_waits_for_the_current_context_and_names_clients_that_may_act(
+def test_it_waits_for_the_current_context_and_names_who_else_writes(
     user: User, source: BackgroundCluster
 ) -> None:
     watching, is_over = threading.Event(), threading.Event()
