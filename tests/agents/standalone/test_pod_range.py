@@ -50,7 +50,7 @@ def test_addresses_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert node_ips(given, (), (six,)) == ("192.0.2.1", "fd00::9")
     own, _ = split_own([])
     known = {4: "192.0.2.1", 6: "2001:db8::1"}
-    monkeypatch.setattr("kvstack.agents.standalone.agent_settings.own_address", known.__getitem__)
+    monkeypatch.setattr("kvstack.component.net.hosts.own_address", known.__getitem__)
     assert node_ips(own, (), ()) == ("192.0.2.1",)
     assert node_ips(own, (), (six, four)) == ("2001:db8::1", "192.0.2.1")
     assert node_ips(own, (six,), (four,)) == ("192.0.2.1", "2001:db8::1")

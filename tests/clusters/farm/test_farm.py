@@ -377,7 +377,7 @@ func TestOfMine(t *testing.T) {
 def test_the_go_client(farm: Farm, tmp_path: Path) -> None:
     go = shutil.which("go")
     if go is None:
-        pytest.skip("no Go: the client of a farm is built and run")
+        pytest.skip("there is no Go")
     shutil.copy(DOCS / "kvtest.go", tmp_path)
     (tmp_path / "go.mod").write_text("module example.com/kvtest\n\ngo 1.21\n")
     (tmp_path / "kvtest_test.go").write_text(GO_TEST)

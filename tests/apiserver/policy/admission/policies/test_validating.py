@@ -200,4 +200,4 @@ def test_checks_are_counted(given: Obj, action: str, error: str) -> None:
     labels = f'enforcement_action="{action}",error_type="{error}",policy="p",policy_binding="p-b"'
     assert counts == {labels: 1}
     assert isinstance(durations, Mapping)
-    assert list(durations) == [refusal_of]
+    assert list(durations) == [labels]
