@@ -77,6 +77,8 @@ def check(data: bytes) -> None:
 @example("a: >-\n  x\n")
 @example("[!!str, a]")
 @example("a: 'b\n  c > d")
+@example("k: v\n0x1F!!int |\n b\n c")
+@example("a: b\nc: d |\n  e\nf")
 def test_texts(text: str) -> None:
     check(text.encode())
 

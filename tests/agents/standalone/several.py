@@ -52,6 +52,7 @@ class Several:
         self._stack = stack
         self._file = directory / "data" / "kubernetes" / "admin.conf"
         self.up: subprocess.Popen[str] | None = None
+        self._failure = ""
 
     def start(self, *flags: str) -> "subprocess.Popen[str]":
         """Run `kvstack up` on the first machine, until it is ready."""
@@ -141,15 +142,22 @@ class Several:
 
     def ask(self, pod: str, url: str) -> str:
         """Return whom a server sees that a pod asks; empty: nobody answers."""
-        with contextlib.suppress(AssertionError):
+        try:
             seen, is_long = self.kubectl("exec", pod, "--", "python3", "-c", ASK, url).split()
             assert (is_long == "True") == url.endswith("/long")
-            return seen
-        return ""
+        except AssertionError as error:
+            self._failure = str(error)
+            return ""
+        self._failure = f"it was seen as {seen}"
+        return seen
 
     def asked(self, pod: str, url: str, seen: str) -> None:
         """Wait until a server is reached from a pod, which it sees at an address."""
-        wait_for(lambda: self.ask(pod, url) == seen, f"{pod} reaches {url} as {seen}", READY_S)
+        try:
+            wait_for(lambda: self.ask(pod, url) == seen, f"{pod} reaches {url} as {seen}", READY_S)
+        except AssertionError as error:
+            logs = [f"{name}:\n{self.logged(name)[-3000:]}" for name in (FIRST, SECOND)]
+            raise AssertionError("\n".join((str(error), self._failure, *logs))) from None
 
     def addresses(self, pod: str) -> list[str]:
         """Return the addresses of a pod, one of each family that it has."""

@@ -22,6 +22,9 @@ from tests.agents.standalone.test_pytest_plugin import call
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("apiserver-libraries"),
+    # kopf's server of webhooks leaves the connections that it has to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 WAIT_S = 30.0

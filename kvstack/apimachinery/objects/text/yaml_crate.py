@@ -1,7 +1,9 @@
 """YAML read by the crate: values and errors of `yaml_reader`, mostly without Python's lock.
 
 The crate is an argument here, so that it is loaded where a text is read first. There are texts that
-its parser cannot read (kvstore/native/src/yaml says which); `yaml_reader` reads them.
+its parser cannot read (kvstore/native/src/yaml says which); `yaml_reader` reads them. What is wrong
+with a text of up to REREAD_BYTES_MAX is told by `yaml_reader`, too: where several things are wrong at
+the end of one, the crate may find another first. Longer ones are not read twice.
 """
 
 from collections.abc import Callable
@@ -25,6 +27,7 @@ ReadYaml = Callable[
     tuple[Json, list[tuple[int, Scalar]], Refusal | None],
 ]
 
+REREAD_BYTES_MAX: Final = 64 << 10
 _LIMITS: Final = (DEPTH_MAX, VALUES_MAX, REPEATED_BYTES_MAX, DIRECTIVES_MAX)
 
 
@@ -33,11 +36,11 @@ def reader(read_yaml: ReadYaml) -> Callable[[bytes], Read]:
 
     def read(data: bytes) -> Read:
         value, repeated, refusal = read_yaml(data, _LIMITS)
-        if refusal is not None and refusal[0] == "unread":
+        if refusal is None:
+            return Read(value, repeated)
+        if refusal[0] == "unread" or len(data) <= REREAD_BYTES_MAX:
             return yaml_reader.read(data)
-        if refusal is not None:
-            raise _refused(*refusal)
-        return Read(value, repeated)
+        raise _refused(*refusal)
 
     return read
 
