@@ -2,8 +2,8 @@
 
 The crate is an argument here, so that it is loaded where a text is read first. There are texts that
 its parser cannot read (kvstore/native/src/yaml says which); `yaml_reader` reads them. What is wrong
-with a text of up to REREAD_BYTES_MAX is told by `yaml_reader`, too: where several things are wrong at
-the end of one, the crate may find another first. Longer ones are not read twice.
+with a text of up to REREAD_BYTES_MAX is said by `yaml_reader`, too: where several things are wrong
+at the end of one, the crate may find another first. Longer ones are not read twice.
 """
 
 from collections.abc import Callable
