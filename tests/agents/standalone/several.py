@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
+from tests.agents.support.full_disks import EVICTION_HARD
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.network.machines import Machines, machines
 from tests.support.waiting import wait_for
@@ -97,7 +98,7 @@ class Several:
             SECOND,
             *command,
             *(f"--node-name={SECOND}", f"--root-dir={root}", "--host-image=true", "--port=0"),
-            *("--log-level=info", *flags),
+            *("--log-level=info", EVICTION_HARD, *flags),
         )
         assert process.stdout is not None
         assert process.stdout.readline() == f"this machine is the node {SECOND}\n"
@@ -157,7 +158,8 @@ class Several:
             wait_for(lambda: self.ask(pod, url) == seen, f"{pod} reaches {url} as {seen}", READY_S)
         except AssertionError as error:
             logs = [f"{name}:\n{self.logged(name)[-3000:]}" for name in (FIRST, SECOND)]
-            raise AssertionError("\n".join((str(error), self._failure, *logs))) from None
+            pods = self.kubectl("get", "pods", "-o", "yaml")
+            raise AssertionError("\n".join((str(error), self._failure, pods, *logs))) from None
 
     def addresses(self, pod: str) -> list[str]:
         """Return the addresses of a pod, one of each family that it has."""

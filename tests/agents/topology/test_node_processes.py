@@ -17,6 +17,7 @@ import pytest
 from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstore.transport import native
+from tests.agents.support.full_disks import EVICTION_HARD
 from tests.agents.support.namespaces import has_namespaces
 from tests.agents.topology.trouble import (
     ALIASES,
@@ -68,6 +69,7 @@ def kubelet(name: str, directory: Path) -> Service:
             "--healthz-port=0",
             "--pod-network=host",
             "--host-image",
+            EVICTION_HARD,
         ],
         "restart": "unless-stopped",
         "volumes": ["certs:/certs:ro"],

@@ -93,6 +93,9 @@ ATTACKS: Final = {
         "POST", MAPS, PROTOBUF, _protobuf(b"c", _VALUES), (201, 409)
     ),
     "many lines of YAML": Attack("POST", MAPS, YAML, _yaml(b"d", _VALUES), (201, 409)),
+    "many lines of YAML that the crate does not read": Attack(
+        "POST", MAPS, YAML, _yaml(b"f", _VALUES) + b"x: [!!str, a]\n", (201, 409)
+    ),
     "many lines of a configuration": Attack(
         "PATCH", f"{MAPS}/e?fieldManager=m", APPLY, _yaml(b"e", _VALUES), (200, 201)
     ),

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.agents.standalone.several import FIRST, SECOND, Several, several
+from tests.agents.support.full_disks import EVICTION_HARD
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.conformance.kubernetes.engine import engine
 from tests.conformance.kubernetes.requirements import (
@@ -29,9 +30,6 @@ from tests.conformance.kubernetes.requirements import (
     path_of,
 )
 from tests.conformance.kubernetes.suite import PASSED, Program, Suite, table
-
-_EVICTION = "memory.available<100Mi,nodefs.available<2%,imagefs.available<2%"
-"""However full the disk of this machine is, the node takes pods, and keeps its images."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,7 +100,7 @@ def _join_containerd(cluster: Several, stack: ExitStack, program: Program, direc
         *(f"--client-ca-file={authority}", f"--root-dir={cluster.directory / 'node'}"),
         *(f"--hostname-override={SECOND}", f"--cluster-cidr={ranges}", "--network=auto"),
         f"--container-runtime-endpoint=unix://{containerd.socket}",
-        *(f"--eviction-hard={_EVICTION}", "--image-gc-high-threshold=100"),
+        *(EVICTION_HARD, "--image-gc-high-threshold=100"),
     )
     cluster.kvstack(
         SECOND,
