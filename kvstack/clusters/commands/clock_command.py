@@ -11,12 +11,13 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects import durations
-from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands import flag_rows
 from kvstack.clusters.commands.naming import NamedServer
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.server_page import ask
 from kvstack.clusters.commands.terminal import Terminal
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack clock"
@@ -50,20 +51,14 @@ _RATES: Final = {"pause": 0.0, "resume": 1.0}
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         action, *values = line.arguments or ["show"]
         if action not in ACTIONS:
             raise UsageError(f"{COMMAND} {action}: one of {', '.join(ACTIONS)}")
         line.at_most(2 if action in _WITH_VALUE else 1)
         if action in _WITH_VALUE and not values:
             raise UsageError(f"{COMMAND} {action}: {_MISSING[action]}")
-        output = line.reader.text("output")
-        if output not in ("text", "json"):
-            raise UsageError(f"--output {output}: text or json")
+        output = line.output("text", "json")
         steps = _steps(action, values[0] if values else "")
         server = line.server()
         state = asyncio.run(_do(server, steps, shown))
@@ -73,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
             shown.print(_line(state, server.shown))
         return 0
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
 _MISSING: Final = {"advance": "how long, such as 24h", "rate": "how fast, such as 100"}

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands import flag_rows
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.clusters.forks.registry import ForkError, ForkRegistry
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack delete"
@@ -33,11 +34,7 @@ _POLL_S: Final = 0.02
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         kind, *names = line.arguments or [""]
         if kind not in KINDS:
             raise UsageError(
@@ -56,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             shown.print(f'fork "{name}" deleted')
         return 0
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
 def end_fork(registry: ForkRegistry, name: str, pid: int) -> None:

@@ -6,12 +6,13 @@ from typing import Final
 
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.clusters.comparison.comparison import compare
 from kvstack.clusters.comparison.printing import as_json, as_text
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.sources.source import ReadOptions
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack diff"
@@ -41,17 +42,11 @@ FAILED: Final = 2
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         line.at_most(2)
         if len(line.arguments) != 2:
             raise UsageError(f"{COMMAND}: A and B are required")
-        output = line.reader.text("output")
-        if output not in ("table", "json"):
-            raise UsageError(f"--output {output}: table or json")
+        output = line.output("table", "json")
         has_all = line.reader.flag("all")
         options = line.read_options(since_s=0.0, has_events=has_all)
         before, after = asyncio.run(_read(line, options, shown))
@@ -62,7 +57,9 @@ def main(arguments: Sequence[str]) -> int:
             shown.note(f"not compared: {each}")
         return DIFFERENT if found.differences else 0
 
-    return terminal.run(body, failed=FAILED)
+    return run_command(
+        CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body, failed=FAILED
+    )
 
 
 async def _read(

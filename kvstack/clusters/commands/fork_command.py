@@ -11,8 +11,9 @@ from kvstack.agents.standalone.in_memory.cluster_time import MACHINE
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.naming import NamedSource, kubeconfig_to_write
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 if TYPE_CHECKING:
@@ -39,11 +40,7 @@ TABLE: Final = FlagTable(
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         line.at_most(1)
         names, context = line.names(), line.reader.text("context")
         if line.arguments and context:
@@ -53,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         source = names.find(line.arguments[0]) if line.arguments else names.context(context)
         return start_fork(line, shown, source, is_read_only=False)
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
 def start_fork(

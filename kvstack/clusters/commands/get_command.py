@@ -12,11 +12,12 @@ from kvstack.agents.standalone.in_memory.cluster_time import MACHINE, PAUSED, VI
 from kvstack.apimachinery.objects.times import format_time, human_duration
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.clusters.forks.fork_page import fork_state
 from kvstack.clusters.forks.registry import ForkRecord, ForkRegistry
 from kvstack.component.clock import SystemClock
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack get"
@@ -37,11 +38,7 @@ _HEADS: Final = (
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         kind, *names = line.arguments or [""]
         if kind not in KINDS:
             raise UsageError(
@@ -49,9 +46,7 @@ def main(arguments: Sequence[str]) -> int:
                 if kind
                 else f"{COMMAND}: forks is required"
             )
-        output = line.reader.text("output")
-        if output not in ("table", "json"):
-            raise UsageError(f"--output {output}: table or json")
+        output = line.output("table", "json")
         forks = line.registry.forks()
         for name in names:
             if name not in {each.name for each in forks}:
@@ -66,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
             shown.print(terminal.table([_HEADS, *map(_row, chosen, states)]))
         return 0
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
 async def _states(

@@ -7,11 +7,12 @@ kvstack open prod.kvs --live
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands import flag_rows
 from kvstack.clusters.commands.fork_command import start_fork
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack open"
@@ -39,11 +40,7 @@ TABLE: Final = FlagTable(
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         line.at_most(1)
         if not line.arguments:
             raise UsageError(
@@ -52,4 +49,4 @@ def main(arguments: Sequence[str]) -> int:
         source = line.names().find(line.arguments[0])
         return start_fork(line, shown, source, is_read_only=not line.reader.flag("live"))
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)

@@ -40,6 +40,13 @@ class CommandLine:
         if len(self.arguments) > number:
             raise UsageError(f"{self._command} does not take {self.arguments[number]!r}")
 
+    def output(self, *forms: str) -> str:
+        """Return the form of the output, one of those that a command has; raises UsageError."""
+        form = self.reader.text("output")
+        if form not in forms:
+            raise UsageError(f"--output {form}: {' or '.join(forms)}")
+        return form
+
     @property
     def kubeconfigs(self) -> list[Path]:
         """The files that have contexts."""

@@ -7,11 +7,12 @@ from typing import Final
 
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.clusters.kinds import Kinds
 from kvstack.clusters.pack.packed_file import write_pack
 from kvstack.clusters.pack.redaction import Redaction
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack pack"
@@ -38,11 +39,7 @@ TABLE: Final = FlagTable(
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         line.at_most(1)
         reader = line.reader
         if not reader.text("output"):
@@ -84,4 +81,4 @@ def main(arguments: Sequence[str]) -> int:
             shown.note(f"left out: {each}")
         return 0
 
-    return terminal.run(body)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)

@@ -16,9 +16,10 @@ from kvstack.apimachinery.objects import labels
 from kvstack.clusters.commands import flag_rows, terminal
 from kvstack.clusters.commands.naming import NamedSource
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.component.errors import ConfigError
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import FlagTable
 from kvstack.component.line_log.line_logger import open_logger
@@ -73,16 +74,12 @@ _HORIZON_S_MAX: Final = 86_400.0
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
+    own, command = _split(arguments)
 
-    def body(shown: Terminal) -> int:
-        own, command = _split(arguments)
-        line = CommandLine(own, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         return _plan(line, command, shown)
 
-    return terminal.run(body, failed=FAILED)
+    return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), own, body, failed=FAILED)
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:

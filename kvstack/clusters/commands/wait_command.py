@@ -12,12 +12,13 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects.times import human_duration
-from kvstack.clusters.commands import flag_rows, terminal
+from kvstack.clusters.commands import flag_rows
 from kvstack.clusters.commands.naming import NamedServer
 from kvstack.clusters.commands.options import CommandLine
+from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.server_page import ask
 from kvstack.clusters.commands.terminal import Terminal
-from kvstack.component.flags.command_line import UsageError, help_text
+from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
 
 COMMAND: Final = "kvstack wait"
@@ -49,11 +50,7 @@ _SHOWN_MAX: Final = 10
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
 
-    def body(shown: Terminal) -> int:
-        line = CommandLine(arguments, COMMAND, TABLE)
-        if line.asks_for_help:
-            shown.print(help_text(COMMAND, ABOUT, TABLE, ARGUMENTS))
-            return 0
+    def body(line: CommandLine, shown: Terminal) -> int:
         line.at_most(0)
         reader = line.reader
         if not reader.flag("settled"):
@@ -63,9 +60,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UsageError("--timeout is negative")
         if not 0 <= quiet_s <= QUIET_S_MAX:
             raise UsageError(f"--quiet {quiet_s:g}s: 0s to {QUIET_S_MAX:g}s")
-        output = reader.text("output")
-        if output not in ("text", "json"):
-            raise UsageError(f"--output {output}: text or json")
+        output = line.output("text", "json")
         server = line.server()
         shown.say(f"waiting until {server.shown} is settled")
         state = asyncio.run(_wait(server, timeout_s, quiet_s, shown))
@@ -75,7 +70,9 @@ def main(arguments: Sequence[str]) -> int:
             _show(state, server.shown, shown)
         return 0 if state["settled"] else NOT_SETTLED
 
-    return terminal.run(body, failed=FAILED)
+    return run_command(
+        CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body, failed=FAILED
+    )
 
 
 async def _wait(
