@@ -136,7 +136,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "farm": Command(
         "kvstack.clusters.commands.farm_command",
-        "Serve clusters to test suites in any language, each within milliseconds.",
+        "Serve clusters to test suites in any language, each forked from one that is warm.",
         "[flags]",
     ),
     "pack": Command(

@@ -1,6 +1,6 @@
 """Clusters for test suites in any language, each a process of its own, made from a warmed one.
 
-    farm ──starts──► template ──fork()──► cluster c1       answers within milliseconds
+    farm ──starts──► template ──fork()──► cluster c1       answers
      │ HTTP          rests, does          cluster c2
      │               not listen
     test suite
