@@ -3,6 +3,7 @@
     10 streams x 100 watchers of one key      a put is 1,000 events
     1,000 streams x 1 watcher of one key      a put is 1,000 events
     100 streams x 100 watchers of 10,000 keys a put is 1 event
+    10 streams x 10 watchers of a range       a put is 100 events; its 1,000 keys are put in turn
 
 At the maximum a put is made when the events of the put so many before it have come: what is
 measured is delivered, not queued. "1 put ahead" is one put after the other. How many are ahead
@@ -28,7 +29,7 @@ class Shape(NamedTuple):
     name: str
     streams: int
     watchers: int
-    distinct: int
+    distinct: int  # 0: one key, 1: a key each, 2: one range
     window: int
     put_rate: int  # a second; 0: not measured at a fixed rate
     rate_target: float | None
@@ -40,6 +41,7 @@ _SHAPES: Final = (
     Shape("10 streams x 100 watchers, one key, 1 put ahead", 10, 100, 0, 1, 50, 1.5, 0.3),
     Shape("1,000 streams x 1 watcher, one key, 64 puts ahead", 1_000, 1, 0, 64, 50, None, None),
     Shape("10,000 watchers, a key each, 1,024 puts ahead", 100, 100, 1, 1_024, 2_000, None, None),
+    Shape("a range watched by 100, 64 puts ahead", 10, 10, 2, 64, 500, None, None),
 )
 
 

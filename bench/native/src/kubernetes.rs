@@ -159,7 +159,7 @@ async fn watch(target: &Target, load: &Rc<Load>) -> Result<(), Fault> {
     for (number, kind) in KINDS.iter().enumerate() {
         let prefix = format!("{REGISTRY}{kind}/");
         let (response, mut send) = connections[number % 2].begin(WATCH).await?;
-        let request = proto::watch_range(prefix.as_bytes(), &end_of(&prefix));
+        let request = proto::watch_range(prefix.as_bytes(), &end_of(&prefix), true);
         send.send_data(request.framed(), false)?;
         let load = load.clone();
         spawn_local(async move {

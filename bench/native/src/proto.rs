@@ -156,9 +156,11 @@ pub fn watch(key: &[u8]) -> Message {
     Message::default().message(1, Message::default().bytes(1, key))
 }
 
-/// Watch [key, end), each event with what was there before.
-pub fn watch_range(key: &[u8], end: &[u8]) -> Message {
-    Message::default().message(1, Message::default().bytes(1, key).bytes(2, end).number(6, 1))
+/// Watch [key, end); with_previous: each event with what was there before.
+pub fn watch_range(key: &[u8], end: &[u8], with_previous: bool) -> Message {
+    let request = Message::default().bytes(1, key).bytes(2, end);
+    let request = if with_previous { request.number(6, 1) } else { request };
+    Message::default().message(1, request)
 }
 
 pub fn keep_alive(lease: u64) -> Message {

@@ -1,4 +1,5 @@
-//! Watches: S streams of W watchers each, on one key or a key each, and puts that they tell of.
+//! Watches: S streams of W watchers each, and puts that they tell of. The watchers have one key
+//! (`--distinct 0`), a key each (1) or one range of 1,000 keys (2), which are put in turn.
 //!
 //! A value begins with the moment its put was due; whoever gets the event subtracts. As fast as it
 //! goes means: so many puts ahead of their events, so that no backlog grows and what is measured is
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CREATED: u64 = 3;
 const CANCELED: u64 = 4;
 const EVENTS: u64 = 11;
+const RANGE_KEYS: usize = 1_000;
 
 struct Load {
     tally: Rc<Tally>,
@@ -34,7 +36,13 @@ struct Load {
 
 pub async fn play(options: &Options) -> Result<String, Fault> {
     let (streams, watchers) = (options.count("streams")?, options.count("watchers")?);
-    let keys = if options.count("distinct")? == 1 { streams * watchers } else { 1 };
+    let all = streams * watchers;
+    let (keys, fan_out) = match options.count("distinct")? {
+        0 => (1, all),
+        1 => (all, 1),
+        2 => (RANGE_KEYS, all),
+        other => return Err(format!("--distinct {other}: 0, 1 or 2").into()),
+    };
     let target = Target::of(options)?;
     let writer = options.optional("puts-to").map_or(target.clone(), |other| target.at(other));
     let load = Rc::new(Load {
@@ -49,8 +57,11 @@ pub async fn play(options: &Options) -> Result<String, Fault> {
         let connection = &connections[stream % connections.len()];
         let (response, mut send) = connection.begin(WATCH).await?;
         for watcher in 0..watchers {
-            let key = key((stream * watchers + watcher) % keys);
-            send.send_data(proto::watch(&key).framed(), false)?;
+            let watch = match fan_out == all && keys > 1 {
+                true => proto::watch_range(&key(0), &key(keys), false),
+                false => proto::watch(&key((stream * watchers + watcher) % keys)),
+            };
+            send.send_data(watch.framed(), false)?;
         }
         let load = load.clone();
         spawn_local(async move {
@@ -59,9 +70,9 @@ pub async fn play(options: &Options) -> Result<String, Fault> {
             load.tally.fail(&ended.err().unwrap_or_else(|| "a watch stream ended".into()));
         });
     }
-    load.until(|| load.created.get() == streams * watchers, "all watches").await?;
+    load.until(|| load.created.get() == all, "all watches").await?;
     started(&load.tally)?;
-    let fan_out = (streams * watchers / keys) as u64;
+    let fan_out = fan_out as u64;
     let seconds = options.number("seconds")?;
     match options.number("rate")? {
         0.0 => race(&load, fan_out, options.count("window")? as u64, seconds).await?,

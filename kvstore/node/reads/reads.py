@@ -7,6 +7,10 @@ What would make a turn long is cut into slices at one pinned revision: a range o
 gathered over several turns (long_range), a range stream sends a chunk whenever its client has room
 (range_stream). A compaction that passes the pinned revision meanwhile ends a stream, as in etcd.
 
+Clients that ask for the same range in one turn get the same answer, which is made once: nothing is
+written between the answers of a turn. They come together where it matters, when all clients of a
+member that was away list again what they watch.
+
 Every read comes with the CallContext of its call; its permission is checked when it is answered.
 One that was admitted while auth was disabled has no check: it is refused if auth is enabled before
 it is answered, and the client tries again with a credential.
@@ -30,6 +34,8 @@ from kvstore.node.reads.status import status_response
 from kvstore.wire import splice
 from kvstore.wire.gen import rpc_pb2 as pb
 
+_Asked = tuple[bytes, bytes, int]  # the key, the end and the limit of a plain range
+
 
 class Reads:
     """All reads under way."""
@@ -44,6 +50,7 @@ class Reads:
         self._long: deque[LongRange] = deque()
         self._streams: dict[int, RangeStream] = {}
         self._counters = parts.counters
+        self._answered: dict[_Asked, bytes] = {}  # in this turn
 
     def check_keys_with(self, check: KeysCheck) -> None:
         """Set what is checked before a client is shown the keys of a lease."""
@@ -230,6 +237,7 @@ class Reads:
         if gets:
             answer_gets(self._parts, gets, out)
         self._rounds.answer(out)
+        self._answered.clear()
         counters.note_reads(counters.clock() - began_ns, ranges, refused)
 
     @property
@@ -272,9 +280,7 @@ class Reads:
                 return
         self._counters.ranges += 1
         if is_plain(request):
-            keys, count = store.range_keys(request.key, request.range_end, request.limit)
-            tail = splice.range_response_tail(len(keys) < count, count)
-            out.replies.append((call_id, Code.OK, store.fields(keys, self._header(), tail)))
+            out.replies.append((call_id, Code.OK, self._plain_range(request)))
             return
         answer = execute_range(store, request)
         if isinstance(answer, Refusal):
@@ -282,6 +288,16 @@ class Reads:
             out.refuse(call_id, answer)
             return
         out.replies.append((call_id, Code.OK, range_response(self._parts, answer)))
+
+    def _plain_range(self, request: pb.RangeRequest) -> bytes:
+        asked = request.key, request.range_end, request.limit
+        response = self._answered.get(asked)
+        if response is None:
+            store = self._parts.state.store
+            keys, count = store.range_keys(*asked)
+            tail = splice.range_response_tail(len(keys) < count, count)
+            response = self._answered[asked] = store.fields(keys, self._header(), tail)
+        return response
 
 
 def _checked(check: ReadCheck, answer: Answer) -> Answer:

@@ -227,6 +227,23 @@ def test_reads_of_one_turn_share_one_read_index_and_see_its_writes(harness: Harn
     assert txn.responses[0].response_range.kvs[0].value == b"1"
 
 
+def test_the_same_range_is_read_once_a_turn(harness: Harness) -> None:
+    whole = pb.RangeRequest(key=b"k00", range_end=b"k01", limit=SLICE_KEYS)
+    stale = pb.RangeRequest(key=b"k00", range_end=b"k01", limit=SLICE_KEYS, serializable=True)
+    part = pb.RangeRequest(key=b"k00", range_end=b"k01", limit=2)
+    put = (rpc.PUT, pb.PutRequest(key=b"k000", value=b"later"))
+    asked = [(rpc.RANGE, each) for each in (whole, stale, part, whole)]
+    before, *same = [harness.wait(each) for each in harness.start(*asked)]
+    assert same[0] is same[2] is before
+    _, *after = [harness.wait(each) for each in harness.start(put, *asked)]
+    assert after[0] is after[3]
+    for old, new, limit in ((before, after[0], SLICE_KEYS), (same[1], after[2], 2)):
+        one, other = pb.RangeResponse.FromString(old), pb.RangeResponse.FromString(new)
+        assert len(one.kvs) == len(other.kvs) == limit
+        assert (one.kvs[0].value, other.kvs[0].value) == (b"v%d" % KEYS, b"later")
+        assert other.header.revision == one.header.revision + 1
+
+
 @pytest.mark.parametrize("is_serializable", [False, True])
 def test_gets_of_a_turn_are_answered_as_ranges_are(
     harness: Harness, *, is_serializable: bool
