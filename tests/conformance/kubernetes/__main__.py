@@ -1,6 +1,7 @@
 """Run Kubernetes' conformance tests on a cluster of two nodes, and say which passed.
 
     make conformance E2E=/path/to/e2e.test IMAGES=/path/to/images
+    make conformance E2E=… IMAGES=… ARGS="--runs 3 --processes 4"             three times in a row
     make conformance E2E=… IMAGES=… ARGS="--containerd --match sig-node"     on containerd
     make conformance E2E=… ARGS="--kubeconfig admin.conf --kubectl kubectl"   on a cluster of yours
 
@@ -116,15 +117,21 @@ def _join_containerd(cluster: Several, stack: ExitStack, program: Program, direc
 
 
 def _run(program: Program, options: argparse.Namespace) -> int:
-    suite = Suite(program, options.reports.absolute())
-    tests = suite.tests(options.match)
+    """Run the tests as often as was asked for, on one cluster; each run has to pass."""
+    reports = options.reports.absolute()
+    tests = Suite(program, reports).tests(options.match)
     if not tests:
         return _refuse([f"tests: none has a name that matches {options.match!r}"])
     sys.stdout.write(f"{len(tests)} tests; reports are in {options.reports}\n")
     sys.stdout.flush()
-    results = suite.run(tests, options.processes)
-    sys.stdout.writelines(f"{line}\n" for line in table(tests, results))
-    return int(any(results[each.name].state != PASSED for each in tests))
+    failed_runs = 0
+    for number in range(1, options.runs + 1):
+        suite = Suite(program, reports / f"run-{number}")
+        results = suite.run(tests, options.processes)
+        sys.stdout.writelines(f"{line}\n" for line in (f"run {number}:", *table(tests, results)))
+        sys.stdout.flush()
+        failed_runs += any(results[each.name].state != PASSED for each in tests)
+    return int(failed_runs > 0)
 
 
 def _refuse(missing: Sequence[str]) -> int:
@@ -143,6 +150,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--match", default="", help="a pattern of names; none: all tests")
     parser.add_argument("--processes", type=int, default=2, help="how many run tests side by side")
+    parser.add_argument("--runs", type=int, default=1, help="how often, on the same cluster")
     parser.add_argument("--reports", type=Path, default=Path("conformance-reports"))
     return parser.parse_args(arguments)
 

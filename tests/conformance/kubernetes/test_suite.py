@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.kubernetes import requirements
+from tests.conformance.kubernetes.__main__ import main
 from tests.conformance.kubernetes.engine import write_archive
 from tests.conformance.kubernetes.suite import LOST, PASSED, Program, Result, Suite, table
 
@@ -77,6 +78,24 @@ def test_only_some_are_run(program: Program, tmp_path: Path) -> None:
     suite = Suite(program, tmp_path / "reports")
     assert [each.name for each in suite.tests(r"\[sig-node\] one is s.o")] == [list(ALL)[5]]
     assert suite.tests("nothing") == []
+
+
+def test_every_run_has_to_pass(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = [str(program.file), "--kubeconfig=admin.conf", "--kubectl=kubectl"]
+    reports = tmp_path / "reports"
+    flags = [*cluster, f"--reports={reports}", "--runs=2"]
+    assert main([*flags, "--match=one passes|one is slow"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [each for each in lines if each.startswith(("run", "all"))] == [
+        "run 1:",
+        "all                      2 of 2 passed",
+        "run 2:",
+        "all                      2 of 2 passed",
+    ]
+    assert {each.name for each in reports.iterdir() if each.is_dir()} == {"run-1", "run-2"}
+    assert main([*flags, "--match=one passes|one fails"]) == 1
 
 
 def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:
