@@ -61,8 +61,11 @@ class Machines:
         return f"fd00:cb:0:{third}::{last}" if third else f"fd00:cb::{last}"
 
     def command(self, name: str, *command: str) -> list[str]:
-        """Return a command as it runs on a machine."""
-        return ["ip", "netns", "exec", self.namespace(name), *command]
+        """Return a command as it runs on a machine.
+
+        It is not `ip netns exec`, which mounts /sys anew and hides the control groups.
+        """
+        return ["nsenter", f"--net=/run/netns/{self.namespace(name)}", *command]
 
     def output(self, name: str, *command: str) -> str:
         """Run a command on a machine; return what it says."""
