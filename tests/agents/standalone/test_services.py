@@ -246,12 +246,18 @@ def test_only_pods_and_the_machine_reach_the_api_server(tmp_path: Path) -> None:
             here.network.ask(NEIGHBOUR, here.network.gateway(NEIGHBOUR), 6443)
 
 
-def test_without_the_proxy_nothing_is_written(tmp_path: Path) -> None:
-    with cluster(tmp_path, "--without=proxy") as here:
-        assert b"kvstack-api" not in tables(here.network)
-        assert b"kube-proxy" not in tables(here.network)
+@pytest.mark.parametrize("part", ["proxy", "loadbalancer"])
+def test_without_a_part_nothing_is_written(tmp_path: Path, part: str) -> None:
+    with cluster(tmp_path, f"--without={part},dashboard") as here:
+        has_proxy = part != "proxy"
+        assert (b"kvstack-api" in tables(here.network)) is has_proxy
+        assert (b"kube-proxy" in tables(here.network)) is has_proxy
         here.kubectl("create", "service", "loadbalancer", "web", "--tcp=80:80")
+        state = json.loads(here.kubectl("get", "--raw", "/settled?timeout=60s"))
+        assert state["settled"]  # a controller that gives addresses has had its turn
         assert here.of_service(".status.loadBalancer.ingress") == ""
+        with pytest.raises(AssertionError, match="NotFound"):
+            here.kubectl("get", "--raw", "/ui/")
 
 
 def _check_names(here: Cluster) -> None:
