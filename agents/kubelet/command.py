@@ -54,13 +54,13 @@ from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions
 from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
 from kvstack.agents.kubelet.routes.plan import AUTOMATIC as AUTO_ROUTES
 from kvstack.agents.kubelet.routes.plan import MODES, NONE
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LEVELS, LineLogger
 from kvstack.component.net import resolv_conf
 from kvstack.component.net.hosts import of_families, own_addresses
+from kvstack.component.net.netlink import Network
 from kvstack.component.process.command import Work, run_work
 from kvstack.component.process.program import is_done_before, settle, stop_event
 

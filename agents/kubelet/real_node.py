@@ -38,7 +38,6 @@ from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS
 from kvstack.agents.kubelet.runtime.process import node_lock
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.options import SHARED, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
@@ -54,6 +53,7 @@ from kvstack.component.http.serving.request import Request
 from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
 from kvstack.component.net import resolv_conf
+from kvstack.component.net.netlink import Network
 
 _LIFETIME: Final = dt.timedelta(days=365)
 _RENEWED_BEFORE: Final = dt.timedelta(days=30)

@@ -8,8 +8,8 @@ ABSENT: Final = (
     Absent(
         "the mode `ipvs`",
         "it ends the start; an empty mode (upstream's is `iptables`) is the first that works of"
-        " `nftables`, `iptables` and `userspace`, which serves node ports and addresses of the"
-        " machine, and no cluster IP",
+        " `nftables`, `iptables` and `userspace`, whose connections this process relays (cluster"
+        " IPs only as root)",
     ),
     Absent(
         "settings of conntrack (`conntrack-max-per-core` and others), `oom-score-adj`",

@@ -29,6 +29,7 @@ from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving.listeners import Listener
 from kvstack.component.http.serving.server import HttpServer
@@ -46,6 +47,10 @@ _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 
 def clean_up() -> None:
     """Take the rules away that a proxy has left, of all modes; raises ConfigError."""
+    try:
+        remove_local_ranges()
+    except OSError as error:
+        raise ConfigError(f"local ranges of cluster IPs: {error}") from error
     installed = [
         (mode, family)
         for mode in modes.WITH_RULES
@@ -202,12 +207,15 @@ class Serving:
         if mode == USERSPACE:
             self._remove_all_rules()
             self._logger.warning(
-                "no cluster IP is served, but node ports are: no rules are written",
-                reason=problem or "it was asked for",
+                "no rules are written: this process passes connections to Services on",
+                reason=problem or "mode userspace was asked for",
             )
             where = {e: tuple(dict.fromkeys((ip, _LOOPBACK[e]))) for e, ip in ips.items()}
             self._node_port_ips.update(where)
-            return {family: UserspaceBackend(own, self._logger) for family, own in where.items()}
+            return {
+                family: UserspaceBackend(own, LocalRanges(family, self._logger), self._logger)
+                for family, own in where.items()
+            }
         if problem:
             self._logger.warning("a better mode cannot be had", mode=mode, reason=problem)
         for section in modes.WITH_RULES:

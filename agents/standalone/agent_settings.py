@@ -40,12 +40,14 @@ def agent_options(
     services: Sequence[Network] = (),
     server: str = "",
     outside: "Outside | None" = None,
+    api: tuple[str, int] | None = None,
 ) -> "AgentOptions":
     """Return the settings of the agents, once the certificates are there.
 
     pods: the ranges of their addresses, one of a family at most; none: they share their node's.
     services: of theirs; none: names are left to others. server: URL for joining machines; empty:
     none may join. outside: of the user namespace that this process is in; None: it is in none.
+    api: where the API server listens, if pods have no address of it; None: they have.
     """
     from kvstack.agents.kubelet.routes.node_routes import RouteOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
@@ -79,7 +81,7 @@ def agent_options(
         dns=dns,
         facts=facts,
         routes=RouteOptions(name, pods, own.network) if pods else None,
-        proxy=LocalProxyOptions(name, ips, tuple(map(str, pods))),
+        proxy=LocalProxyOptions(name, ips, tuple(map(str, pods)), api),
         outside=outside,
     )
 

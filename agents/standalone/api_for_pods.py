@@ -33,8 +33,8 @@ def address_for_pods(directory: Path, port: int, logger: Logger, family: int = 4
 
     family: of the Service `kubernetes`.
     """
-    from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
     from kvstack.component.net.iptables import IptablesError
+    from kvstack.component.net.netlink import Netlink
     from kvstack.component.net.nft import NftError
 
     if os.geteuid() != 0:
@@ -115,7 +115,7 @@ def _iptables_rules(chain: str, port: int) -> str:
 
 
 def _remove_address(own: str) -> None:
-    from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
+    from kvstack.component.net.netlink import Netlink
 
     with Netlink() as links, contextlib.suppress(OSError):  # somebody else took it away
         links.delete_address(_LOOPBACK, ip_interface(own))

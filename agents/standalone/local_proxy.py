@@ -1,8 +1,8 @@
 """The proxy of `kvstack up`, on the informers that the process has anyway.
 
 By nftables or iptables where this process may write them and no other proxy of the machine does;
-else by listeners of this process, which serve node ports alone. Its rules go when the cluster
-stops, unless pods go on.
+else by listeners of this process. Those serve cluster IPs, too, unless rules of another proxy are
+in the way. Its rules go when the cluster stops, unless pods go on.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from kvstack.component.net.hosts import LOOPBACK
 if TYPE_CHECKING:
     from kvstack.agents.proxy.backend import Backend
     from kvstack.agents.proxy.services import Family
+    from kvstack.agents.proxy.userspace.backend import OwnEndpoint
 
 _MIN_GAP_S: Final = 0.05
 
@@ -34,6 +35,8 @@ class LocalProxyOptions:
     """One of a family; node ports are served there."""
     pod_ranges: tuple[str, ...] = ()
     """Of the cluster's pods; none: they share the node's address."""
+    api: tuple[str, int] | None = None
+    """Where the API server listens, if that is loopback and it has no address that pods reach."""
     leaves_rules: bool = False
     """Whether traffic goes on while no proxy runs, as pods do that outlive their node."""
 
@@ -87,6 +90,7 @@ class LocalProxy:
         """Return what serves each family that pods or the node have, the first one first."""
         from kvstack.agents.proxy import modes
         from kvstack.agents.proxy.userspace.backend import UserspaceBackend
+        from kvstack.agents.proxy.userspace.local_ranges import LocalRanges
 
         families = self._families()
         mode, problem = modes.available("", next(iter(families)))
@@ -96,12 +100,30 @@ class LocalProxy:
             except (ConfigError, OSError) as error:
                 problem = str(error)
         self._logger.warning(
-            "no cluster IP is served, but node ports are: no rules can be written", reason=problem
+            "no rules can be written: this process passes connections to Services on",
+            reason=problem,
+            cluster_ips="served" if mode == modes.USERSPACE else "not served",
         )
         return {
-            family: UserspaceBackend(tuple(dict.fromkeys((*ips, LOOPBACK[family]))), self._logger)
+            family: UserspaceBackend(
+                tuple(dict.fromkeys((*ips, LOOPBACK[family]))),
+                LocalRanges(family, self._logger) if mode == modes.USERSPACE else None,
+                self._logger,
+                self._own_api(),
+            )
             for family, ips in families.items()
         }
+
+    def _own_api(self) -> "OwnEndpoint | None":
+        """Return what the Service `kubernetes` leads to: only pods and this machine reach it."""
+        from kvstack.agents.proxy.endpoints import Endpoint
+        from kvstack.agents.proxy.services import PortName
+        from kvstack.agents.proxy.userspace.backend import OwnEndpoint
+
+        if self._options.api is None:
+            return None
+        name = PortName("default", "kubernetes", "https", "TCP")
+        return OwnEndpoint(name, Endpoint(*self._options.api), self._options.pod_ranges)
 
     def _families(self) -> "dict[Family, tuple[str, ...]]":
         """Return the families, each with the node's address of it, if it has one."""

@@ -147,8 +147,7 @@ async def _serve_pods_too(
 ) -> None:
     """Serve, and be reached by pods, unless the flags say where else they reach the server."""
     serving = options.serving
-    is_hidden = ip_address(serving.bind_address).is_loopback and not serving.advertise_address
-    if not is_hidden or not own.without.isdisjoint((NODE, PROXY)):
+    if _hidden_api(options) is None or not own.without.isdisjoint((NODE, PROXY)):
         await _serve(own, options, log, outside)
         return
     family = service_ranges(options)[0].version
@@ -158,6 +157,13 @@ async def _serve_pods_too(
                 serving, also_bind_addresses=(address,), advertise_address=address
             )
         await _serve(own, dataclasses.replace(options, serving=serving), log, outside)
+
+
+def _hidden_api(options: Options) -> tuple[str, int] | None:
+    """Return where the API server listens, if no pod reaches that."""
+    serving = options.serving
+    is_hidden = ip_address(serving.bind_address).is_loopback and not serving.advertise_address
+    return (serving.bind_address, serving.port) if is_hidden else None
 
 
 def service_ranges(options: Options) -> tuple[Network, ...]:
@@ -196,7 +202,8 @@ async def _serve(
     from kvstack.agents.standalone.local_agents import LocalAgents
 
     def agents_of(server: "ApiServer") -> "LocalAgents":
-        settings = agent_options(own, pods, services, announced_url(options), outside)
+        url, hidden = announced_url(options), _hidden_api(options)
+        settings = agent_options(own, pods, services, url, outside, hidden)
         agents = LocalAgents(server, settings, log)
         _add_clock_pages(server, agents)
         return agents

@@ -18,13 +18,13 @@ from socket import gethostname
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.cni.plugin import TYPE, VERSIONS, CniError, answer
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, is_part
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.net.hosts import of_families
+from kvstack.component.net.netlink import Network
 
 Object: TypeAlias = dict[str, Any]
 

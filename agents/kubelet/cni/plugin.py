@@ -15,8 +15,6 @@ from typing import Any, Final, TypeAlias
 
 from kvstack.agents.kubelet.cni.attachments import NAME, Attachment, Attachments
 from kvstack.agents.kubelet.runtime.process.network import translator
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network as IpNetwork
 from kvstack.agents.kubelet.runtime.process.network.pod_network import (
     INTERFACE,
     PodNetwork,
@@ -27,6 +25,8 @@ from kvstack.agents.kubelet.runtime.process.network.pod_network import (
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Port, StartError
 from kvstack.component.net.hosts import of_families
+from kvstack.component.net.netlink import Netlink
+from kvstack.component.net.netlink import Network as IpNetwork
 
 Object: TypeAlias = dict[str, Any]
 

@@ -26,7 +26,7 @@ from kvstack.agents.kubelet.routes.plan import (
     tunnel_hardware,
 )
 from kvstack.agents.kubelet.runtime.process.network import kernel_settings
-from kvstack.agents.kubelet.runtime.process.network.netlink import (
+from kvstack.component.net.netlink import (
     NODE_ROUTE,
     Address,
     Link,

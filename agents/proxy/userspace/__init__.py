@@ -1,5 +1,5 @@
-"""The proxy without root or nftables: listeners of this process, which pass connections on.
+"""The proxy without nftables and iptables: listeners of this process, which pass connections on.
 
-It serves node ports, and external addresses that are this machine's own. Cluster IPs belong to no
-interface, so no listener can have them: they are not served, and the log says so.
+It serves node ports, external addresses that are this machine's own and, with the right to make
+their range local, cluster IPs.
 """

@@ -15,11 +15,11 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.standalone.rootless import facts
 from kvstack.agents.standalone.rootless.ids import Subordinates, maps
 from kvstack.agents.standalone.rootless.outside import RESOLVERS, Outside, OutsideError
+from kvstack.component.net.netlink import Netlink
 
 _RUN: Final = "/run"
 _OWN: Final = frozenset(("kvstack", "netns", "xtables.lock"))

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.endpoints import Endpoint
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.balancer import CLIENTS_MAX, Balancer
+from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
 from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.net.netlink import Netlink
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 from tests.support.network.ports import free_ports
+from tests.support.network.routed import routed
 
 LOOPBACK = "127.0.0.1"
 ENDS = ("127.0.0.2", "127.0.0.3")
@@ -24,9 +28,9 @@ ENDS = ("127.0.0.2", "127.0.0.3")
 class Node:
     """A backend, and the objects that it serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: LocalRanges | None = None) -> None:
         self.view = ClusterView(4, Here("here"))
-        self.backend = UserspaceBackend((LOOPBACK,), LineLogger([], "fatal"))
+        self.backend = UserspaceBackend((LOOPBACK,), ranges, LineLogger([], "fatal"))
         self._known: dict[str, dict[str, Any]] = {}
 
     async def serve(self, *objects: dict[str, Any]) -> None:
@@ -207,3 +211,64 @@ def test_clients_are_remembered_up_to_a_limit_and_for_a_time() -> None:
         balancer.took(f"c{at}", one, 30.0)
     balancer.use((one, two), 10)
     assert [balancer.next("client", 31.0)[0] for _ in range(2)] == [one, two]
+
+
+def test_cluster_ips_are_served_while_their_range_is_local() -> None:
+    async def story() -> None:
+        (end,) = free_ports(1)
+        silent = LineLogger([], "fatal")
+        node = Node(LocalRanges(4, silent))
+        async with answering(ENDS[0], port=end):
+            await node.serve(service(), ends(end, ENDS[0]))
+            assert node.backend.use_service_ranges(("10.96.0.0/12", "fd00::/112"))
+            assert not node.backend.use_service_ranges(("10.96.0.0/12", "fd00::/112"))
+            await node.backend.write_all(node.view)
+            assert await ask(80, "10.96.0.10") == f"{ENDS[0]} who?"
+            with pytest.raises(ConnectionRefusedError):
+                await ask(80, "10.96.200.200")
+
+            # One that was killed leaves its range; the next takes it over.
+            after = Node(LocalRanges(4, silent))
+            assert after.backend.use_service_ranges(("10.96.0.0/16",))
+            assert local_ranges() == ["10.96.0.0/16"]
+            await after.backend.close()
+            assert local_ranges() == []
+        await node.backend.close()
+        assert not LocalRanges(4, silent).use(("0.0.0.0/0",))
+        with Netlink() as links:
+            links.add_local_range(ip_network("10.96.0.0/12"))
+        remove_local_ranges()
+        assert local_ranges() == []
+
+    with routed(("other",)) as network:
+        network.run("", lambda: asyncio.run(story()))
+
+
+def test_cluster_ips_go_to_endpoints_of_this_node_if_the_policy_says_so() -> None:
+    async def story() -> None:
+        (end,) = free_ports(1)
+        node = Node(LocalRanges(4, LineLogger([], "fatal")))
+        node.backend.use_service_ranges(("10.96.0.0/12",))
+        elsewhere = endpoint_slice(endpoint(ENDS[1], nodeName="there"), port=end)
+        own = endpoint_slice(
+            endpoint(ENDS[1], nodeName="there"), endpoint(ENDS[0], nodeName="here"), port=end
+        )
+        given = service(type="NodePort", internalTrafficPolicy="Local")
+        given["spec"]["ports"][0]["nodePort"] = 30080
+        async with answering(*ENDS, port=end):
+            await node.serve(given, elsewhere)
+            with pytest.raises(ConnectionRefusedError):
+                await ask(80, "10.96.0.10")
+            assert await ask(30080) == f"{ENDS[1]} who?"
+            await node.serve(own)
+            assert {await ask(80, "10.96.0.10") for _ in range(4)} == {f"{ENDS[0]} who?"}
+            assert {await ask(30080) for _ in range(4)} == {f"{each} who?" for each in ENDS}
+        await node.backend.close()
+
+    with routed(("other",)) as network:
+        network.run("", lambda: asyncio.run(story()))
+
+
+def local_ranges() -> list[str]:
+    with Netlink() as links:
+        return list(map(str, links.local_ranges()))

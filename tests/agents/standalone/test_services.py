@@ -233,6 +233,25 @@ def test_a_deployment_is_reached_by_name(tmp_path: Path) -> None:
         eventually(lambda: "%" in here.output("top", "nodes"))
 
 
+def test_without_rules_connections_to_services_are_passed_on(tmp_path: Path) -> None:
+    with cluster(tmp_path, path=path_of(tmp_path, "ip", "unshare", "mount", "umount")) as here:
+        here.run("web", "python3", "-m", "http.server", "8000")
+        here.run("client", "sleep", "1000")
+        here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000")
+        web = here.of_service(".spec.clusterIP")
+        eventually(lambda: here.status(f"http://{web}/") == 200)
+        assert here.python("client", GET, f"http://{web}/") == "200"
+        assert here.python("client", GET, "http://web.default/") == "200"
+        api = "https://kubernetes.default.svc"
+        assert here.python("client", SCRIPT, f"{api}/apis/apps/v1") == "200"
+        _check_names(here)
+        # The neighbour has this machine as its way to everywhere.
+        with pytest.raises(ConnectionResetError):
+            _neighbours_request(here.network, "10.96.0.1", 443)
+        here.kubectl("delete", "service", "web")
+        eventually(lambda: here.python("client", CONNECT, web, "80") == "ConnectionRefusedError")
+
+
 def test_only_pods_and_the_machine_reach_the_api_server(tmp_path: Path) -> None:
     with cluster(tmp_path) as here:
         here.run("client", "sleep", "1000")

@@ -27,6 +27,7 @@ LOOPBACK: Final = Path("/usr/lib/cni/loopback")
 """A plugin that containerd asks for besides, whatever the network is."""
 _IMPORT_S: Final = 300.0
 _PAUSE: Final = "/pause:"
+# Machines may not let even root lower its score, as containers with few capabilities.
 _CONFIG: Final = """\
 version = 2
 root = "{root}/root"
@@ -37,6 +38,7 @@ state = "{root}/state"
   path = "{root}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
+  restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{root}/bin"
     conf_dir = "{root}/net.d"

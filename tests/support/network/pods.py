@@ -19,10 +19,10 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Port
+from kvstack.component.net.netlink import Netlink
 from tests.support.network.routed import (
     TIMEOUT_S,
     Answer,

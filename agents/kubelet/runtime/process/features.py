@@ -89,8 +89,8 @@ CONSEQUENCES: Final = {
     "device_limits": "containers have no CAP_MKNOD, so that they cannot make device files",
     "openat2": "paths in containers are resolved part by part, which takes longer",
     "nft": "no NetworkPolicies, and no tunnels to other nodes",
-    "iptables": "pods reach nothing outside of this machine unless it routes theirs, and a hostPort"
-    " is served by a listener, which hides clients",
+    "iptables": "pods reach nothing outside of this machine unless it routes theirs, and listeners"
+    " serve Services and hostPorts, which hides clients",
 }
 """What follows for pods where a feature is missing, by its name."""
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.runtime import Limits
+from kvstack.component.net.netlink import Network
 
 SHARED: Final = "host"
 BRIDGE: Final = "bridge"

@@ -25,7 +25,6 @@ from typing import Final, TypeVar
 
 from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.runtime.process.network import translator
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.network.translation import (
     Translation,
@@ -36,6 +35,7 @@ from kvstack.agents.kubelet.runtime.process.node_lock import shm_of
 from kvstack.agents.kubelet.runtime.process.shim import syscalls, user_namespaces
 from kvstack.agents.kubelet.runtime.process.user_ids import NoIdsError, UserIds
 from kvstack.agents.kubelet.runtime.runtime import ConnectError, Port, Sandbox, StartError
+from kvstack.component.net.netlink import Netlink
 
 _T = TypeVar("_T")
 

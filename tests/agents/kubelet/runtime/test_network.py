@@ -15,7 +15,6 @@ from kvstack.agents.kubelet.runtime.process.network import (
     pod_network,
     translator,
 )
-from kvstack.agents.kubelet.runtime.process.network.netlink import Link, Netlink, Route
 from kvstack.agents.kubelet.runtime.process.network.pod_network import (
     PodNetwork,
     in_the_way,
@@ -27,6 +26,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Port, StartError
 from kvstack.component.errors import ConfigError
 from kvstack.component.net.hosts import has_ipv6
+from kvstack.component.net.netlink import Link, Netlink, Route
 from tests.agents.support.namespaces import has_namespaces
 
 RANGE = IPv4Network("10.244.0.0/24")

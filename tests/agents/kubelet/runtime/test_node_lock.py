@@ -11,13 +11,13 @@ import pytest
 from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process import node_lock
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.node_lock import NodeLock, Record
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.network_policy.nftables.program import table_of
 from kvstack.component.net import nft
+from kvstack.component.net.netlink import Netlink
 from tests.agents.support.namespaces import has_namespaces
 
 needs_root = pytest.mark.skipif(not has_namespaces(), reason="it needs root")

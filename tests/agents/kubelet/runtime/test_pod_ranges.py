@@ -17,7 +17,6 @@ from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.runtime.process.images import Images
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.options import (
     AUTOMATIC,
     BRIDGE,
@@ -28,6 +27,7 @@ from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntim
 from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network
 from kvstack.agents.kubelet.runtime.runtime import StartError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.net.netlink import Netlink
 from tests.agents.kubelet.runtime.conformance.runtimes import own_range
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces

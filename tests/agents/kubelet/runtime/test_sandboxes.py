@@ -10,10 +10,10 @@ import pytest
 from typing_extensions import override
 
 from kvstack.agents.kubelet.cancellation import until_done
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import PodNetwork
 from kvstack.agents.kubelet.runtime.process.sandboxes import RECORD, HeldSandbox, Sandboxes
 from kvstack.agents.kubelet.runtime.runtime import Sandbox
+from kvstack.component.net.netlink import Netlink
 from tests.agents.support.namespaces import has_namespaces
 
 needs_root = pytest.mark.skipif(not has_namespaces(), reason="sandboxes need root and namespaces")

@@ -11,13 +11,13 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.network.netlink import Netlink
 from kvstack.agents.kubelet.runtime.process.network.pod_network import (
     PREFIX,
     STATE,
     is_used,
 )
 from kvstack.component.errors import ConfigError
+from kvstack.component.net.netlink import Netlink
 
 _RANGES: Final = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(244, 255))
 _FILE: Final = "pod-range"

@@ -24,7 +24,14 @@ from typing import Final, NamedTuple
 
 from kvstack.agents.kubelet.runtime.pod_addresses import NoAddressError, PodAddresses
 from kvstack.agents.kubelet.runtime.process.network import kernel_settings, translator
-from kvstack.agents.kubelet.runtime.process.network.netlink import (
+from kvstack.agents.kubelet.runtime.process.network.translation import (
+    Translation,
+    TranslationError,
+    host_ports,
+)
+from kvstack.agents.kubelet.runtime.runtime import Port, StartError
+from kvstack.component.net.hosts import has_ipv6
+from kvstack.component.net.netlink import (
     NODE_ROUTE,
     Address,
     Interface,
@@ -34,13 +41,6 @@ from kvstack.agents.kubelet.runtime.process.network.netlink import (
     Route,
     Route6,
 )
-from kvstack.agents.kubelet.runtime.process.network.translation import (
-    Translation,
-    TranslationError,
-    host_ports,
-)
-from kvstack.agents.kubelet.runtime.runtime import Port, StartError
-from kvstack.component.net.hosts import has_ipv6
 
 STATE: Final = Path("/run/kvstack")
 """Of all nodes of this machine: locks, and what is mounted for pods."""

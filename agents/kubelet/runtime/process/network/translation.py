@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.runtime import Port
+from kvstack.component.net.netlink import Network
 
 ANYWHERE: Final = {4: "0.0.0.0", 6: "::"}
 LINKS: Final = "fe80::/10"

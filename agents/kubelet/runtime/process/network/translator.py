@@ -16,7 +16,6 @@ from typing import Final
 
 from kvstack.agents.kubelet.runtime.process.network import iptables_rules, nft_rules
 from kvstack.agents.kubelet.runtime.process.network.iptables_rules import Jump
-from kvstack.agents.kubelet.runtime.process.network.netlink import Network
 from kvstack.agents.kubelet.runtime.process.network.translation import (
     Translation,
     TranslationError,
@@ -24,6 +23,7 @@ from kvstack.agents.kubelet.runtime.process.network.translation import (
 from kvstack.component.net import iptables, nft
 from kvstack.component.net.hosts import has_ipv6
 from kvstack.component.net.iptables import IptablesError
+from kvstack.component.net.netlink import Network
 from kvstack.component.net.nft import NftError
 
 NFT: Final = "nft"

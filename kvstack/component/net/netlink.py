@@ -30,13 +30,14 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Interface: TypeAlias = IPv4Interface | IPv6Interface
 Network: TypeAlias = IPv4Network | IPv6Network
 
-_NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 16, 17, 18, 20, 24, 26
-_DELETE_ADDRESS: Final = 21
+_NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _DELETE_ADDRESS = 16, 17, 18, 20, 21
+_NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE = 24, 25, 26
 _REQUEST, _ACK, _DUMP, _REPLACE, _EXCLUSIVE, _CREATE = 1, 4, 0x300, 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _UP: Final = 1
-_MAIN_TABLE: Final = 254
-_BOOT, _UNIVERSE, _LINK, _UNICAST = 3, 0, 253, 1
+_MAIN_TABLE, _LOCAL_TABLE = 254, 255
+_BOOT, _UNIVERSE, _LINK, _HOST, _UNICAST, _LOCAL = 3, 0, 253, 254, 1, 2
+_LOOPBACK: Final = "lo"
 _BUFFER: Final = 1 << 16
 _KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NO_DETECTION: Final = 2
@@ -45,6 +46,8 @@ _NO_ROUTE: Final = 0x200
 """Flag of an address that makes no route."""
 NODE_ROUTE: Final = 75
 """The protocol of routes to pods of other nodes, by which they are told from all others."""
+SERVICE_ROUTE: Final = 76
+"""The protocol of local routes for ranges of cluster IPs."""
 
 _HEAD: Final = struct.Struct("=IHHII")
 _LINK_HEAD: Final = struct.Struct("=BBHiII")
@@ -132,11 +135,38 @@ class Netlink:
             found.append(Route6(network, _number(given.get(4)), gateway, protocol))
         return found
 
-    def _routes(self, kind: int) -> Iterator[tuple[int, int, dict[int, bytes]]]:
-        """Give the length, the protocol and the attributes of each route of the main table."""
+    def local_ranges(self) -> list[Network]:
+        """Return the ranges that were made local by `add_local_range`, of both families."""
+        ranges: list[Network] = []
+        for length, protocol, given in self._routes(socket.AF_INET, _LOCAL_TABLE):
+            if protocol == SERVICE_ROUTE:
+                ranges.append(IPv4Network((given.get(1, bytes(4)), length)))
+        for length, protocol, given in self._routes(socket.AF_INET6, _LOCAL_TABLE):
+            if protocol == SERVICE_ROUTE:
+                ranges.append(IPv6Network((given.get(1, bytes(16)), length)))
+        return ranges
+
+    def add_local_range(self, network: Network) -> None:
+        """Make every address of a range one of this machine, so that sockets can listen there."""
+        self.ask(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, self._local_range(network))
+
+    def remove_local_range(self, network: Network) -> None:
+        """Undo `add_local_range`."""
+        self.ask(_DELETE_ROUTE, _ACK, self._local_range(network))
+
+    def _local_range(self, network: Network) -> bytes:
+        head = (_KINDS[network.version], network.prefixlen, 0, 0)
+        body = _ROUTE_HEAD.pack(*head, _LOCAL_TABLE, SERVICE_ROUTE, _HOST, _LOCAL, 0)
+        body += attribute(1, network.network_address.packed)
+        return body + attribute(4, struct.pack("=I", self.index(_LOOPBACK)))
+
+    def _routes(
+        self, kind: int, table: int = _MAIN_TABLE
+    ) -> Iterator[tuple[int, int, dict[int, bytes]]]:
+        """Give the length, the protocol and the attributes of each route of a table."""
         for payload in self.ask(_GET_ROUTE, _DUMP, _ROUTE_HEAD.pack(kind, *bytes(8))):
             head = _ROUTE_HEAD.unpack_from(payload)
-            if head[0] == kind and head[4] == _MAIN_TABLE:
+            if head[0] == kind and head[4] == table:
                 yield head[1], head[5], dict(attributes(payload[_ROUTE_HEAD.size :]))
 
     def add_bridge(self, name: str, mac: bytes) -> None:
