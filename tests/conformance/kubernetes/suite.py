@@ -70,6 +70,8 @@ class Suite:
         self._program = program
         self._reports = reports
         self._batches = 0
+        self._is_over = False
+        self._running: set[subprocess.Popen[bytes]] = set()
         reports.mkdir(parents=True, exist_ok=True)
 
     def tests(self, match: str = "") -> list[ConformanceTest]:
@@ -92,8 +94,15 @@ class Suite:
         found: dict[str, Result] = {}
         parallel = [each for each in tests if not each.is_serial]
         with ThreadPoolExecutor(processes) as pool:
-            for results in pool.map(self._run_whole, _batches(parallel)):
-                found |= results
+            try:
+                for results in pool.map(self._run_whole, _batches(parallel)):
+                    found |= results
+            except BaseException:  # also Ctrl-C: nothing more is begun
+                self._is_over = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(self._running):
+                    process.kill()
+                raise
         for batch in _batches([each for each in tests if each.is_serial]):
             found |= self._run_whole(batch)
         return found
@@ -102,6 +111,8 @@ class Suite:
         """Run a batch until each of its tests has a result, in the end each alone."""
         log, found = self._run(batch)
         left = [each for each in batch if each.name not in found]
+        if self._is_over:
+            return found
         if len(batch) == 1:
             return found or {batch[0].name: Result(LOST, 0.0, "the program gave no result", log)}
         parts = [left] if 1 < len(left) < len(batch) else [[each] for each in left]
@@ -139,11 +150,13 @@ class Suite:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._reports
             )
+            self._running.add(process)
             try:
                 return process.wait(limit_s)
             except subprocess.TimeoutExpired:  # its own limit did not end it
                 return -1
             finally:
+                self._running.discard(process)
                 process.kill()
                 process.wait()
 

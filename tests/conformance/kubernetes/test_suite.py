@@ -3,6 +3,8 @@
 import hashlib
 import io
 import json
+import signal
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -13,6 +15,7 @@ from tests.conformance.kubernetes import requirements
 from tests.conformance.kubernetes.__main__ import main
 from tests.conformance.kubernetes.engine import write_archive
 from tests.conformance.kubernetes.suite import LOST, PASSED, Program, Result, Suite, table
+from tests.support.waiting import wait_for
 
 ALL = {
     "[sig-apps] one passes [Conformance]": "passed",
@@ -96,6 +99,30 @@ def test_every_run_has_to_pass(
     ]
     assert {each.name for each in reports.iterdir() if each.is_dir()} == {"run-1", "run-2"}
     assert main([*flags, "--match=one passes|one fails"]) == 1
+
+
+def test_an_interrupt_ends_the_program_of_the_tests(program: Program, tmp_path: Path) -> None:
+    script = program.file.read_text()
+    pid_file = tmp_path / "pid"
+    block = f"""if "ginkgo.dry-run" not in one:
+    import os, pathlib, signal
+    pathlib.Path({str(pid_file)!r} + ".new").write_text(str(os.getpid()))
+    os.rename({str(pid_file)!r} + ".new", {str(pid_file)!r})
+    signal.pause()
+wanted ="""
+    program.file.write_text(script.replace("wanted =", block, 1))
+    command = [sys.executable, "-m", "tests.conformance.kubernetes", str(program.file)]
+    flags = ["--kubeconfig=admin.conf", "--kubectl=kubectl", f"--reports={tmp_path / 'reports'}"]
+    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_for(pid_file.exists, timeout_s=60)
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert b"KeyboardInterrupt" in log
+    assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
 def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:
