@@ -135,7 +135,7 @@ wheel:  ## an installable wheel in dist/, with the native transport inside (need
 	KVSTORE_NATIVE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-wheels: $(VENV)/.runtime  ## wheels in dist/ for WHEEL_TARGETS, and one without the native transport (needs cargo, rustup)
+wheels: $(VENV)/.packages  ## wheels in dist/ for WHEEL_TARGETS, and one without the native transport (needs cargo, rustup)
 	test -x $(VENV)-wheels/bin/python || $(BIN)/python -m venv $(VENV)-wheels
 	$(VENV)-wheels/bin/pip install --quiet --disable-pip-version-check --require-hashes -r packaging/wheels.lock
 	rm -rf build dist/wheels
