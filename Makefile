@@ -43,7 +43,8 @@ $(VENV)/.runtime: $(VENV)/.packages $(CRATE)
 	touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.packages
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@# Without compiling: of thousands of modules the tests import few.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	touch $@
 
 run: $(VENV)/.runtime  ## a cluster: Kubernetes API on 127.0.0.1:6443, the store on a unix socket; flags: make run ARGS="--log-level debug"
