@@ -6,6 +6,7 @@ DATA ?= default.etcd
 ARGS ?=
 SEED ?= 1
 SEEDS ?= 1
+WORKERS ?= 6 # of make test: tests wait more than they compute
 WORLD ?= # of make sim and make swarm: empty: the store; api: API servers on it; whole: everything
 HOURS ?= 1
 FUZZ_S ?= 60
@@ -19,6 +20,7 @@ NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
+TEST_FILES := $(shell find tests bench/micro -name "*.py")
 export KVSTORE_NATIVE := $(strip $(NATIVE))
 # Where it is set, every process that tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,7 +43,8 @@ $(VENV)/.runtime: $(VENV)/.packages $(CRATE)
 	touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.packages
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@# Without compiling: of thousands of modules the tests import few.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	touch $@
 
 run: $(VENV)/.runtime  ## a cluster: Kubernetes API on 127.0.0.1:6443, the store on a unix socket; flags: make run ARGS="--log-level debug"
@@ -51,7 +54,15 @@ test: $(VENV)/.packages  ## all checks and tests; with cargo those of the crate,
 	@echo "the checks of Python and the crate's build and tests run side by side; their output follows"
 	@$(MAKE) --no-print-directory -j 2 --output-sync=recurse check crate-tests
 	@$(BIN)/python -m compileall -q kvstore kvstack agents apiserver  # what changed since
-	$(BIN)/pytest -n 4 --dist loadgroup $(ARGS)
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.rewritten-apiserver $(VENV)/.rewritten-others
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+# pytest rewrites the assertions of files that changed, for seconds, and keeps what it wrote. Done
+# here once, or every worker does it. What is wrong with a file the run itself says.
+$(VENV)/.rewritten-apiserver $(VENV)/.rewritten-others: $(TEST_FILES) $(VENV)/.dev
+	@$(BIN)/pytest --collect-only -q --no-header >/dev/null 2>&1 \
+	  $(if $(filter %-apiserver,$@),tests/apiserver,--ignore tests/apiserver) || true
+	@touch $@
 
 .PHONY: crate-tests
 crate-tests: $(VENV)/.runtime
@@ -125,7 +136,7 @@ wheel:  ## an installable wheel in dist/, with the native transport inside (need
 	KVSTORE_NATIVE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-wheels: $(VENV)/.runtime  ## wheels in dist/ for WHEEL_TARGETS, and one without the native transport (needs cargo, rustup)
+wheels: $(VENV)/.packages  ## wheels in dist/ for WHEEL_TARGETS, and one without the native transport (needs cargo, rustup)
 	test -x $(VENV)-wheels/bin/python || $(BIN)/python -m venv $(VENV)-wheels
 	$(VENV)-wheels/bin/pip install --quiet --disable-pip-version-check --require-hashes -r packaging/wheels.lock
 	rm -rf build dist/wheels

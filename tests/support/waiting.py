@@ -4,6 +4,8 @@
     await eventually(lambda: stream.events)                      the same on an event loop
 
 A condition is asked again and again, so it may not change anything. One that raises ends the wait.
+One that takes long (a program that is run, say) is asked the less often: a wait takes a third of a
+processor at most, and what is waited for has the rest.
 """
 
 import asyncio
@@ -16,6 +18,10 @@ T = TypeVar("T")
 WAIT_S: Final = 90.0
 """Long enough for a busy machine; a test that fails waits so long."""
 POLL_S: Final = 0.02
+PAUSES: Final = 2
+"""So many times what the condition took passes before it is asked again…"""
+PAUSE_MAX_S: Final = 1.0
+"""…but no longer than this."""
 
 
 def wait_for(
@@ -26,10 +32,13 @@ def wait_for(
     every_s: float = POLL_S,
 ) -> T:
     """Return the condition's result once it is true; AssertionError: not within timeout_s."""
-    deadline_s = time.monotonic() + timeout_s
+    begin_s = time.monotonic()
+    deadline_s = begin_s + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s:g} s"
-        time.sleep(every_s)
+        now_s = time.monotonic()
+        assert now_s < deadline_s, f"{what}: not within {timeout_s:g} s"
+        time.sleep(_pause_s(every_s, now_s - begin_s))
+        begin_s = time.monotonic()
     return found
 
 
@@ -41,8 +50,15 @@ async def eventually(
     Time is that of the running loop, which may be virtual.
     """
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
+    begin_s = loop.time()
+    deadline_s = begin_s + within_s
     while not (found := condition()):
-        assert loop.time() <= deadline_s, f"not within {within_s:g} s"
-        await asyncio.sleep(every_s)
+        now_s = loop.time()
+        assert now_s <= deadline_s, f"not within {within_s:g} s"
+        await asyncio.sleep(_pause_s(every_s, now_s - begin_s))
+        begin_s = loop.time()
     return found
+
+
+def _pause_s(every_s: float, took_s: float) -> float:
+    return max(every_s, min(took_s * PAUSES, PAUSE_MAX_S))

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.agents.standalone.test_stack import lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -45,13 +45,19 @@ def kubectl(file: Path, *arguments: str) -> tuple[int, str]:
 
 
 def shown(read: Callable[[], tuple[int, str]], pattern: str) -> str:
-    deadline = time.monotonic() + WAIT_S
-    while True:
+    text = ""
+
+    def is_shown() -> bool:
+        nonlocal text
         _, text = read()
-        if re.search(pattern, text, re.MULTILINE):
-            return text
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
+        return bool(re.search(pattern, text, re.MULTILINE))
+
+    try:
+        wait_for(is_shown, pattern, WAIT_S, every_s=0.2)
+    except AssertionError as error:
+        error.add_note(text)
+        raise
+    return text
 
 
 def delay_s(file: Path) -> float:

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from tests.agents.standalone.test_stack import kubectl, lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.agents.support.plans import drive, refusal, view_of
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 Object = dict[str, Any]
 
@@ -335,10 +335,7 @@ class User:
 
 
 def settled(found: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not found():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+    wait_for(found, what, WAIT_S)
 
 
 @pytest.mark.e2e

@@ -23,7 +23,13 @@ pytestmark = [
 REACHED = "--bind-address=0.0.0.0"
 
 
-@pytest.mark.parametrize("is_routed", [False, True], ids=["host-gw", "vxlan"])
+@pytest.mark.parametrize(  # the first with IPv6 beside it below
+    "is_routed",
+    [
+        pytest.param(False, id="host-gw", marks=() if not has_ipv6() else pytest.mark.long),
+        pytest.param(True, id="vxlan"),
+    ],
+)
 def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
     with several(tmp_path, is_routed=is_routed) as here:
         up = here.start(REACHED)

@@ -1,5 +1,9 @@
-"""Requests that are as much work as the limits allow: bodies of 3 MiB, and of 100,000 values."""
+"""Requests that are as much work as the limits allow: bodies of 3 MiB, and of 100,000 values.
 
+They are made when they are sent: each worker that collects tests reads this module.
+"""
+
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"
@@ -21,7 +25,7 @@ class Attack(NamedTuple):
     path: str
     content_type: str
     """Of a GET: what is accepted."""
-    body: bytes
+    body: Callable[[], bytes]
     codes: tuple[int, ...]
 
 
@@ -62,51 +66,59 @@ def _containers(count: int) -> bytes:
     return b'{"metadata":{"name":"a"},"spec":{"containers":[%b]}}' % items
 
 
-MAKE_LARGE: Final = Attack("POST", MAPS, JSON, _map(_members(_VALUES), b"large"), (201,))
+MAKE_LARGE: Final = Attack("POST", MAPS, JSON, lambda: _map(_members(_VALUES), b"large"), (201,))
 """What the reads and small changes below are about."""
 
 ATTACKS: Final = {
     "3 MB of lists": Attack(
-        "POST", MAPS, JSON, _map(b"[" + b",".join([b"[]"] * (_BYTES // 3)) + b"]"), (413,)
+        "POST", MAPS, JSON, lambda: _map(b"[" + b",".join([b"[]"] * (_BYTES // 3)) + b"]"), (413,)
     ),
-    "3 MB of members": Attack("POST", MAPS, JSON, _map(_members(_BYTES // 11)), (413,)),
+    "3 MB of members": Attack("POST", MAPS, JSON, lambda: _map(_members(_BYTES // 11)), (413,)),
     "3 MB of escapes": Attack(
-        "POST", MAPS, JSON, _map(b'{"a":"' + b"\\n" * (_BYTES // 2) + b'"}'), (422,)
+        "POST", MAPS, JSON, lambda: _map(b'{"a":"' + b"\\n" * (_BYTES // 2) + b'"}'), (422,)
     ),
-    "3 MB of containers": Attack("POST", PODS, JSON, _containers(_BYTES // 30), (413,)),
-    "3 MB of protobuf": Attack("POST", MAPS, PROTOBUF, _protobuf(b"a", _BYTES // 12), (413,)),
-    "3 MB of YAML": Attack("POST", MAPS, YAML, _yaml(b"a", _BYTES // 11), (413,)),
-    "3 MB of a YAML list": Attack("POST", MAPS, YAML, b"[" + b"a," * (_BYTES // 2) + b"]", (413,)),
+    "3 MB of containers": Attack("POST", PODS, JSON, lambda: _containers(_BYTES // 30), (413,)),
+    "3 MB of protobuf": Attack(
+        "POST", MAPS, PROTOBUF, lambda: _protobuf(b"a", _BYTES // 12), (413,)
+    ),
+    "3 MB of YAML": Attack("POST", MAPS, YAML, lambda: _yaml(b"a", _BYTES // 11), (413,)),
+    "3 MB of a YAML list": Attack(
+        "POST", MAPS, YAML, lambda: b"[" + b"a," * (_BYTES // 2) + b"]", (413,)
+    ),
     "3 MB of a configuration": Attack(
-        "PATCH", f"{MAPS}/applied?fieldManager=m", APPLY, _yaml(b"applied", _BYTES // 11), (413,)
+        "PATCH",
+        f"{MAPS}/applied?fieldManager=m",
+        APPLY,
+        lambda: _yaml(b"applied", _BYTES // 11),
+        (413,),
     ),
     "3 MB of a merge patch": Attack(
         "PATCH",
         f"{MAPS}/large",
         "application/merge-patch+json",
-        b'{"data":' + _members(_BYTES // 11) + b"}",
+        lambda: b'{"data":' + _members(_BYTES // 11) + b"}",
         (413,),
     ),
-    "many members": Attack("POST", MAPS, JSON, _map(_members(_VALUES), b"b"), (201, 409)),
-    "many containers": Attack("POST", PODS, JSON, _containers(_VALUES // 3), (403, 422)),
+    "many members": Attack("POST", MAPS, JSON, lambda: _map(_members(_VALUES), b"b"), (201, 409)),
+    "many containers": Attack("POST", PODS, JSON, lambda: _containers(_VALUES // 3), (403, 422)),
     "many entries of protobuf": Attack(
-        "POST", MAPS, PROTOBUF, _protobuf(b"c", _VALUES), (201, 409)
+        "POST", MAPS, PROTOBUF, lambda: _protobuf(b"c", _VALUES), (201, 409)
     ),
-    "many lines of YAML": Attack("POST", MAPS, YAML, _yaml(b"d", _VALUES), (201, 409)),
+    "many lines of YAML": Attack("POST", MAPS, YAML, lambda: _yaml(b"d", _VALUES), (201, 409)),
     "many lines of YAML that the crate does not read": Attack(
-        "POST", MAPS, YAML, _yaml(b"f", _VALUES) + b"x: [!!str, a]\n", (201, 409)
+        "POST", MAPS, YAML, lambda: _yaml(b"f", _VALUES) + b"x: [!!str, a]\n", (201, 409)
     ),
     "many lines of a configuration": Attack(
-        "PATCH", f"{MAPS}/e?fieldManager=m", APPLY, _yaml(b"e", _VALUES), (200, 201)
+        "PATCH", f"{MAPS}/e?fieldManager=m", APPLY, lambda: _yaml(b"e", _VALUES), (200, 201)
     ),
     "a small change of a large object": Attack(
         "PATCH",
         f"{MAPS}/large",
         "application/merge-patch+json",
-        b'{"metadata":{"labels":{"a":"b"}}}',
+        lambda: b'{"metadata":{"labels":{"a":"b"}}}',
         (200,),
     ),
-    "a large object as YAML": Attack("GET", f"{MAPS}/large", YAML, b"", (200,)),
-    "large objects as protobuf": Attack("GET", MAPS, PROTOBUF, b"", (200,)),
-    "large objects as a Table": Attack("GET", MAPS, TABLE, b"", (200,)),
+    "a large object as YAML": Attack("GET", f"{MAPS}/large", YAML, bytes, (200,)),
+    "large objects as protobuf": Attack("GET", MAPS, PROTOBUF, bytes, (200,)),
+    "large objects as a Table": Attack("GET", MAPS, TABLE, bytes, (200,)),
 }

@@ -169,7 +169,7 @@ def test_one_of_two_candidates_leads_and_the_other_follows(
     class OverError(Exception):
         """The test has ended."""
 
-    class EndingLock(LeaseLock):  # the package has no types
+    class EndingLock(LeaseLock):  # type: ignore[misc] # its package is not read for types
         """A lock whose candidate ends with the test: an election itself never does."""
 
         @override

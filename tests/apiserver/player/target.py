@@ -20,6 +20,8 @@ from tests.apiserver.support.client_certificates import ClientCa
 from tests.apiserver.support.hook_server import HookServer
 
 TIMEOUT_S = 60.0
+NO_END_S = 5.0
+"""How long an answer is read that has no end: the recorder gave it up, too."""
 ADMIN_TOKEN = "admin-token"
 http.client._MAXHEADERS = 5000  # type: ignore[attr-defined]  # some answers have as many warnings
 
@@ -89,8 +91,12 @@ class Target:
         *,
         token: str | None = ADMIN_TOKEN,
         certificate: Mapping[str, Any] | None = None,
+        is_endless: bool = False,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request; return status, headers, body. Status 0: closed without an answer."""
+        """Send a request; return status, headers, body. Status 0: no whole answer.
+
+        is_endless: no whole answer is expected, so it is not waited for long.
+        """
         self.before()
         sent = dict(headers)
         if certificate is None and token is not None:
@@ -99,6 +105,9 @@ class Target:
             return self._certified_request(method, path, body, sent, certificate)
         kept = self._kept
         connection = kept or self.connect()
+        if is_endless:
+            connection.close()  # it is opened again with this limit
+            connection.timeout = NO_END_S
         try:
             answer = _asked(connection, method, path, body, sent)
         except ConnectionRefusedError as error:

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -176,10 +175,7 @@ def _with_files(home: Path, uid: int) -> list[str]:
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + READY_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.1)
+    wait_for(is_so, timeout_s=READY_S)
 
 
 def status_of(url: str) -> int:
