@@ -13,6 +13,7 @@ cleans up after its pods.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -168,6 +169,8 @@ class Kubelet:
         self._shutdown = NodeShutdown(self, self._recorder, clock, logger, options.shutdown)
         self.port = options.port
         self.started_s = clock.now_s()
+        self.evictions: Counter[str] = Counter()
+        """Pods that were evicted, by the signal that was the cause."""
 
     def _tools(
         self,
