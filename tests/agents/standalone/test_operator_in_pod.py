@@ -179,7 +179,9 @@ def apply(here: Cluster, *objects: dict[str, Any]) -> None:
 def test_an_operator_in_a_pod_reaches_the_api_server(tmp_path: Path) -> None:
     with cluster(tmp_path) as here:
         apply(here, definition(), *permissions())
-        here.kubectl("wait", f"crd/greetings.{GROUP}", "--for=condition=Established")
+        here.kubectl(
+            "wait", f"crd/greetings.{GROUP}", "--for=condition=Established", "--timeout=60s"
+        )
         handlers = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "handlers"}}
         apply(here, {**handlers, "data": {"handlers.py": HANDLERS}}, deployment())
         apply(here, greeting("you"))
