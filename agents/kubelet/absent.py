@@ -81,10 +81,10 @@ ABSENT: Final = (
     Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not told"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),
     Absent(
-        "of metrics: `kubelet_pleg_relist_duration_seconds`,"
-        " `kubelet_pod_start_sli_duration_seconds`, `rest_client_requests_total`,"
-        " `container_swap_limit_bytes`, pressure (PSI)",
-        "they are not served",
+        "of metrics: `kubelet_pleg_relist_duration_seconds`, `rest_client_requests_total`,"
+        " `container_swap_limit_bytes`, pressure (PSI); pods with init containers in"
+        " `kubelet_pod_start_sli_duration_seconds`",
+        "they are not told",
     ),
     Absent(
         "with a container engine: what only control groups count in `/metrics/cadvisor`"

@@ -52,11 +52,12 @@ class _Page:
     def add_histogram(self, name: str, found: Histogram, labels: Mapping[str, str]) -> None:
         lines = self._families.setdefault(name, [f"# TYPE {name} histogram"])
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        own, first = (f"{{{shown}}}", f"{shown},") if shown else ("", "")
         counts = list(accumulate(found.counts))
         for bound, count in zip((*found.bounds, "+Inf"), counts, strict=True):
-            lines.append(f'{name}_bucket{{{shown},le="{bound}"}} {count}')
-        lines.append(f"{name}_sum{{{shown}}} {found.total}")
-        lines.append(f"{name}_count{{{shown}}} {counts[-1]}")
+            lines.append(f'{name}_bucket{{{first}le="{bound}"}} {count}')
+        lines.append(f"{name}_sum{own} {found.total}")
+        lines.append(f"{name}_count{own} {counts[-1]}")
 
     def text(self) -> str:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
@@ -268,6 +269,8 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
     active = sum(1 for each in kubelet.pods() if not is_ended(each))
     page.add("kubelet_active_pods", "gauge", active, {"static": ""})
     page.add("process_start_time_seconds", "gauge", kubelet.started_s)
+    started = kubelet.start_times.histogram
+    page.add_histogram("kubelet_pod_start_sli_duration_seconds", started, {})
     for signal, count in sorted(kubelet.evictions.items()):
         page.add("kubelet_evictions", "counter", count, {"eviction_signal": signal})
     _add_claims(page, kubelet)

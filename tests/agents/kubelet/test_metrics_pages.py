@@ -18,6 +18,7 @@ from kvstack.agents.kubelet.runtime.cri import answers
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import metrics, stats
+from kvstack.agents.kubelet.sync.start_times import StartTimes
 from tests.agents.kubelet import test_kubelet, test_kubelet_alone
 from tests.agents.support.cluster import TestCluster
 from tests.agents.support.namespaces import has_namespaces
@@ -86,6 +87,7 @@ KUBELET: Final[Table] = {
     "kubelet_running_containers": ("gauge", ("container_state",)),
     "kubelet_active_pods": ("gauge", ("static",)),
     "kubelet_evictions": ("counter", ("eviction_signal",)),
+    "kubelet_pod_start_sli_duration_seconds": ("histogram", ()),
     "process_start_time_seconds": ("gauge", ()),
 }
 OF_PROBE: Final = ("probe_type", "container", "pod", "namespace")
@@ -177,6 +179,7 @@ def check_all(pages: Pages) -> None:
     assert all(timed)
     pages.cadvisor.check(CADVISOR)
     pages.kubelet.check({k: v for k, v in KUBELET.items() if k != "kubelet_evictions"})
+    assert pages.kubelet.value("kubelet_pod_start_sli_duration_seconds_count") == 1
     web = {"pod": "web", "container": "c"}
     assert pages.cadvisor.value("container_spec_memory_limit_bytes", **web) == 64 << 20
     assert pages.cadvisor.value("container_spec_cpu_quota", **web) == 50_000
@@ -291,6 +294,28 @@ def test_what_an_engine_runs(engine: str, tmp_path: Path, monkeypatch: pytest.Mo
             assert pages.resource.value("pod_swap_usage_bytes", pod="web") == 512
 
     on_hollow(tmp_path, story)
+
+
+def test_which_starts_count() -> None:
+    times = StartTimes(since_s=1_767_225_600.5)  # 2026-01-01T00:00:00.5Z
+    made = {"metadata": {"creationTimestamp": "2026-01-01T00:00:10Z"}, "spec": {}}
+    now_s, running, pending = 1_767_225_614.0, {"phase": "Running"}, {"phase": "Pending"}
+
+    def counted(obj: Object, before: Object | None, status: Object) -> list[float]:
+        count, total = sum(times.histogram.counts), times.histogram.total
+        times.observe(obj, before, status, 3.0, now_s)
+        found = sum(times.histogram.counts) - count
+        return [times.histogram.total - total] if found else []
+
+    assert counted(made, None, running) == [1.0]  # 4 s, of which 3 for images
+    assert counted(made, pending, running) == [1.0]
+    assert counted(made, pending, pending) == []
+    assert counted(made, running, running) == []
+    assert counted(made, pending, {"phase": "Succeeded"}) == []
+    assert counted({**made, "status": running}, None, running) == []  # of the kubelet before
+    assert counted({**made, "spec": {"initContainers": [{}]}}, None, running) == []
+    older = {**made, "metadata": {"creationTimestamp": "2025-12-31T23:59:59Z"}}
+    assert counted(older, pending, running) == []
 
 
 @pytest.mark.slow
