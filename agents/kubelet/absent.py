@@ -80,4 +80,19 @@ ABSENT: Final = (
     ),
     Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not told"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),
+    Absent(
+        "of metrics: `kubelet_pleg_relist_duration_seconds`, `rest_client_requests_total`,"
+        " `container_swap_limit_bytes`, pressure (PSI); pods with init containers in"
+        " `kubelet_pod_start_sli_duration_seconds`",
+        "they are not told",
+    ),
+    Absent(
+        "with a container engine: what only control groups count in `/metrics/cadvisor`"
+        " (throttling, cache, the most memory, kills for memory, bytes read and written)",
+        "it is left out; what the engine says is there",
+    ),
+    Absent(
+        "hollow nodes: the port of a kubelet, with its metrics",
+        "what their pods use is in metrics.k8s.io alone",
+    ),
 )

@@ -13,6 +13,7 @@ cleans up after its pods.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -52,6 +53,7 @@ from kvstack.agents.kubelet.sync.pod_admission import PodAdmission
 from kvstack.agents.kubelet.sync.pod_sync import PodRecord, PodSync, Tools
 from kvstack.agents.kubelet.sync.preparation import Preparation
 from kvstack.agents.kubelet.sync.runtime_classes import RuntimeClasses
+from kvstack.agents.kubelet.sync.start_times import StartTimes
 from kvstack.agents.kubelet.sync.status_writer import StatusWriter
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
@@ -168,6 +170,9 @@ class Kubelet:
         self._shutdown = NodeShutdown(self, self._recorder, clock, logger, options.shutdown)
         self.port = options.port
         self.started_s = clock.now_s()
+        self.start_times = StartTimes(self.started_s)
+        self.evictions: Counter[str] = Counter()
+        """Pods that were evicted, by the signal that was the cause."""
 
     def _tools(
         self,
@@ -488,8 +493,10 @@ class Kubelet:
     async def _tell(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
         if shown is None:
             return
-        status = self._sync.status(pod, record)
-        record.told = await self._writer.write(shown, record.told, status)
+        status, before = self._sync.status(pod, record), record.told
+        record.told = await self._writer.write(shown, before, status)
+        now_s = self._clock.now_s()
+        self.start_times.observe(shown, before, record.told, record.pulling_s, now_s)
 
     async def _admit(self, pod: Object) -> PodRecord:
         uid = pod["metadata"]["uid"]

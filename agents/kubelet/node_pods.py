@@ -1,5 +1,6 @@
 """The pods of a node, as the parts of its kubelet see them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -40,6 +41,11 @@ class NodePods(Protocol):
     @property
     def logs(self) -> PodLogs:
         """Whose logs are this node's."""
+        ...
+
+    @property
+    def evictions(self) -> Counter[str]:
+        """Pods that were evicted, by the signal that was the cause."""
         ...
 
     @property

@@ -22,12 +22,31 @@ def points_below(directory: Path, table: str | None = None) -> list[str]:
     place = os.path.realpath(directory)
     found = []
     for line in (_TABLE.read_text() if table is None else table).splitlines():
-        point = line.split(" ", 5)[4]
-        for text, character in _ESCAPES:
-            point = point.replace(text, character)
+        point = _plain(line.split(" ", 5)[4])
         if point == place or point.startswith(f"{place}/"):
             found.append(point)
     return found[::-1]
+
+
+def source_of(path: Path, table: str | None = None) -> str:
+    """Return what is mounted where a path is, as the device of a disk; OSError.
+
+    table: as the kernel writes it; None: of this process.
+    """
+    place = os.path.realpath(path)
+    longest, found = -1, ""
+    for line in (_TABLE.read_text() if table is None else table).splitlines():
+        own, _, of_disk = line.partition(" - ")
+        point = _plain(own.split(" ", 5)[4])
+        if len(point) >= longest and (place == point or place.startswith(f"{point.rstrip('/')}/")):
+            longest, found = len(point), _plain(of_disk.split(" ")[1])
+    return found
+
+
+def _plain(text: str) -> str:
+    for escape, character in _ESCAPES:
+        text = text.replace(escape, character)
+    return text
 
 
 def take_away(directory: Path, *, spares: str = "") -> None:

@@ -121,6 +121,7 @@ class EvictionManager:
         text = evictions.message(shortage, victim, by_name)
         about = evictions.offenders(shortage, victim, by_name)
         self._recorder.record(victim, "Warning", "Evicted", text, annotations=about)
+        self._kubelet.evictions[shortage.signal] += 1
         if resource == _DISK:
             self._leaving = uid
             self._leaving_until_s = self._clock.monotonic_s() + _LEAVING_MAX_S

@@ -15,6 +15,8 @@ class Memory(NamedTuple):
     working_set: int
     """What is used, but for files that were not read lately."""
     rss: int
+    swap_total: int = 0
+    swap_used: int = 0
 
 
 def memory_of(text: str) -> Memory:
@@ -26,7 +28,9 @@ def memory_of(text: str) -> Memory:
     files = found["Cached"] + found["Buffers"]
     used = found["AnonPages"] + files
     working_set = max(used - found.get("Inactive(file)", 0), 0)
-    return Memory(found["MemTotal"], used, working_set, found["AnonPages"])
+    swap = found.get("SwapTotal", 0)
+    swapped = swap - found.get("SwapFree", swap)
+    return Memory(found["MemTotal"], used, working_set, found["AnonPages"], swap, swapped)
 
 
 def measures(pods: Path, images: Path) -> dict[str, Measure]:

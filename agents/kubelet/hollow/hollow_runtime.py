@@ -24,6 +24,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     ConnectError,
     Container,
     ContainerConfig,
+    Counts,
     Image,
     ImageMissingError,
     Limits,
@@ -39,6 +40,7 @@ MISSING: Final = "missing/"
 """How names of images begin that are nowhere."""
 _KILLED: Final = 137
 _ABILITIES: Final = Abilities({}, None)
+_COUNTS: Final = Counts(*(0,) * len(Counts._fields))
 
 
 def container_of(uid: str, name: str, attempt: int, image: str, now_s: float) -> Container:
@@ -302,7 +304,8 @@ class HollowRuntime:
                 counted_s = now_s
             pod.meters[each.id] = (counted_s, cpu_ns)
             memory = max(int(pod.load.memory.at(end_s)) // len(running), 1)
-            found.append(Usage(each, cpu_ns, memory, memory, memory, processes=1))
+            counts = _COUNTS._replace(memory_max_bytes=memory)
+            found.append(Usage(each, cpu_ns, memory, memory, memory, processes=1, counts=counts))
         return found
 
     async def reopen_log(self, container_id: str) -> None:

@@ -8,15 +8,16 @@ A machine that lets none be made (`is_usable`) runs containers without limits.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kvstack.agents.kubelet.runtime.runtime import Limits
+from kvstack.agents.kubelet.runtime.runtime import NO_COUNTS, Counts, Limits
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "cpu", "pids")
-_WANTED: Final = ("memory", "cpu", "cpuacct", "pids")
+_WANTED: Final = ("memory", "cpu", "cpuacct", "pids", "blkio")
+_IO: Final = "io"
 _PERIOD_US: Final = 100_000
 _BURSTABLE, _BEST_EFFORT = "burstable", "besteffort"
 _SHARES_MIN: Final = 2
@@ -34,6 +35,7 @@ class GroupUsage(NamedTuple):
     page_faults: int
     major_page_faults: int
     processes: int
+    counts: Counts = NO_COUNTS
 
 
 class Cgroups:
@@ -153,10 +155,14 @@ class Cgroups:
         for directory in self._directories(path):
             directory.mkdir(parents=True, exist_ok=True)
         if self.version == 2:
+            counts_io = _IO in (self.root / "cgroup.controllers").read_text().split()
             at = self.root
             for part in Path(path).parts:
                 wanted = " ".join(f"+{each}" for each in _NEEDED)
                 (at / "cgroup.subtree_control").write_text(wanted)
+                if counts_io:
+                    with contextlib.suppress(OSError):  # what is read and written is not counted
+                        (at / "cgroup.subtree_control").write_text(f"+{_IO}")
                 at /= part
 
     def _has(self, path: str, controller: str) -> bool:
@@ -212,7 +218,37 @@ class Cgroups:
             stat.get("total_pgfault", 0),
             stat.get("total_pgmajfault", 0),
             len(self.processes(path)),
+            self._counts_1(path, stat),
         )
+
+    def _counts_1(self, path: str, stat: Mapping[str, int]) -> Counts:
+        cpu = _numbers(self._file(path, "cpu", "cpu.stat"))
+        kills = _numbers(self._file(path, "memory", "memory.oom_control"))
+        read, written = self._io_1(path)
+        return Counts(
+            cpu.get("nr_periods"),
+            cpu.get("nr_throttled"),
+            cpu.get("throttled_time"),
+            _number(self._file(path, "memory", "memory.max_usage_in_bytes")),
+            stat.get("total_cache"),
+            _number(self._file(path, "memory", "memory.failcnt")),
+            kills.get("oom_kill"),
+            stat.get("total_swap"),
+            read,
+            written,
+        )
+
+    def _io_1(self, path: str) -> tuple[int | None, int | None]:
+        """Return what was read and written; None: it is not counted."""
+        try:
+            text = self._file(path, "blkio", "blkio.throttle.io_service_bytes").read_text()
+        except OSError:
+            return None, None
+        rows = [line.split() for line in text.splitlines()]
+        read, written = (
+            sum(int(row[2]) for row in rows if row[1:2] == [what]) for what in ("Read", "Write")
+        )
+        return read, written
 
     def _usage_2(self, path: str) -> GroupUsage:
         stat = _numbers(self._file(path, "memory", "memory.stat"))
@@ -224,7 +260,47 @@ class Cgroups:
             stat.get("pgfault", 0),
             stat.get("pgmajfault", 0),
             len(self.processes(path)),
+            self._counts_2(path, stat),
         )
+
+    def _counts_2(self, path: str, stat: Mapping[str, int]) -> Counts:
+        cpu = _numbers(self._file(path, "cpu", "cpu.stat"))
+        events = _numbers(self._file(path, "memory", "memory.events"))
+        throttled_us = cpu.get("throttled_usec")
+        read, written = self._io_2(path)
+        return Counts(
+            cpu.get("nr_periods"),
+            cpu.get("nr_throttled"),
+            None if throttled_us is None else throttled_us * 1000,
+            _number(self._file(path, "memory", "memory.peak")),
+            stat.get("file"),
+            events.get("max"),
+            events.get("oom_kill"),
+            _number(self._file(path, "memory", "memory.swap.current")),
+            read,
+            written,
+        )
+
+    def _io_2(self, path: str) -> tuple[int | None, int | None]:
+        """Return what was read and written; None: it is not counted."""
+        try:
+            text = self._file(path, "io", "io.stat").read_text()
+        except OSError:
+            return None, None
+        pairs = [field.partition("=") for field in text.split()]
+        read, written = (
+            sum(int(value) for name, _, value in pairs if name == what)
+            for what in ("rbytes", "wbytes")
+        )
+        return read, written
+
+
+def _number(file: Path) -> int | None:
+    """Return the number that is a file; None: this kernel has no such file, or it went."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _numbers(file: Path) -> dict[str, int]:

@@ -245,6 +245,27 @@ class ContainerConfig:
     devices: DeviceNeeds = NO_DEVICES
 
 
+class Counts(NamedTuple):
+    """What the kernel counts of a container's control group besides; None: it does not."""
+
+    cpu_periods: int | None = None
+    """In which it ran, of those by which the kernel limits processors."""
+    throttled_periods: int | None = None
+    throttled_ns: int | None = None
+    memory_max_bytes: int | None = None
+    """The most that it has used."""
+    cache_bytes: int | None = None
+    limit_hits: int | None = None
+    """How often its memory was at the limit."""
+    oom_kills: int | None = None
+    swap_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+NO_COUNTS: Final = Counts()
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a container uses."""
@@ -261,6 +282,7 @@ class Usage:
     """In its own layer."""
     files_inodes: int = 0
     processes: int = 0
+    counts: Counts = NO_COUNTS
 
 
 class Abilities(NamedTuple):

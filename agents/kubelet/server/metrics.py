@@ -6,11 +6,15 @@
 /metrics/probes     results of probes
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kvstack.agents.kubelet.disk.mount_table import source_of
 from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
+from kvstack.agents.kubelet.runtime.runtime import Counts
 from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.server.stats import Sample
@@ -48,11 +52,12 @@ class _Page:
     def add_histogram(self, name: str, found: Histogram, labels: Mapping[str, str]) -> None:
         lines = self._families.setdefault(name, [f"# TYPE {name} histogram"])
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        own, first = (f"{{{shown}}}", f"{shown},") if shown else ("", "")
         counts = list(accumulate(found.counts))
         for bound, count in zip((*found.bounds, "+Inf"), counts, strict=True):
-            lines.append(f'{name}_bucket{{{shown},le="{bound}"}} {count}')
-        lines.append(f"{name}_sum{{{shown}}} {found.total}")
-        lines.append(f"{name}_count{{{shown}}} {counts[-1]}")
+            lines.append(f'{name}_bucket{{{first}le="{bound}"}} {count}')
+        lines.append(f"{name}_sum{own} {found.total}")
+        lines.append(f"{name}_count{own} {counts[-1]}")
 
     def text(self) -> str:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
@@ -68,8 +73,10 @@ def resource_metrics(sample: Sample) -> str:
     page.add("node_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, None, now)
     memory = sample.machine.working_set_bytes
     page.add("node_memory_working_set_bytes", "gauge", memory, None, now)
+    page.add("node_swap_usage_bytes", "gauge", sample.machine.swap_bytes, None, now)
     names = _names(sample)
     totals: dict[tuple[str, str], tuple[int, int]] = {}
+    swapped: dict[tuple[str, str], int] = {}
     for each in sample.usage:
         pod = names.get(each.container.pod_uid)
         if pod is None:
@@ -80,12 +87,18 @@ def resource_metrics(sample: Sample) -> str:
         page.add("container_memory_working_set_bytes", "gauge", used, labels, now)
         started = each.container.started_s
         page.add("container_start_time_seconds", "gauge", started, labels, now)
+        if (swap := each.counts.swap_bytes) is not None:
+            page.add("container_swap_usage_bytes", "gauge", swap, labels, now)
+            swapped[pod] = swapped.get(pod, 0) + swap
         before = totals.get(pod, (0, 0))
         totals[pod] = (before[0] + cpu, before[1] + used)
     for (namespace, name), (cpu, used) in totals.items():
         labels = {"namespace": namespace, "pod": name}
         page.add("pod_cpu_usage_seconds_total", "counter", cpu / 1e9, labels, now)
         page.add("pod_memory_working_set_bytes", "gauge", used, labels, now)
+        if (namespace, name) in swapped:
+            amount = swapped[namespace, name]
+            page.add("pod_swap_usage_bytes", "gauge", amount, labels, now)
     page.add("resource_scrape_error", "gauge", 0)
     return page.text()
 
@@ -102,6 +115,11 @@ def container_metrics(sample: Sample) -> str:
     page.add("container_cpu_usage_seconds_total", "counter", sample.machine.cpu_ns / 1e9, root)
     memory = sample.machine.working_set_bytes
     page.add("container_memory_working_set_bytes", "gauge", memory, root)
+    page.add("container_memory_usage_bytes", "gauge", sample.machine.memory_bytes, root)
+    page.add("container_memory_rss", "gauge", sample.machine.rss_bytes, root)
+    disk = _Disk.of(sample.kubelet.options.root)
+    page.add("container_fs_usage_bytes", "gauge", disk.used, {**root, "device": disk.device})
+    _add_disk(page, root, disk)
     for one in interfaces.of_node(sample.machine.traffic):
         _add_traffic(page, root, one)
     for uid, (namespace, pod) in names.items():
@@ -125,17 +143,65 @@ def container_metrics(sample: Sample) -> str:
             ("memory_usage_bytes", "gauge", usage.memory_bytes),
             ("memory_working_set_bytes", "gauge", usage.working_set_bytes),
             ("memory_rss", "gauge", usage.rss_bytes),
-            ("fs_usage_bytes", "gauge", usage.files_bytes),
-            ("fs_inodes_total", "gauge", usage.files_inodes),
             ("start_time_seconds", "gauge", container.started_s),
             ("last_seen", "gauge", sample.now_s),
         ):
             page.add(f"container_{measure}", kind, amount, labels)
+        on_disk = {**labels, "device": disk.device}
+        page.add("container_fs_usage_bytes", "gauge", usage.files_bytes, on_disk)
+        _add_disk(page, labels, disk)
         spec = specs.get((container.pod_uid, container.name))
         if spec is not None:
             _add_spec(page, labels, spec)
+        _add_counts(page, labels, on_disk, usage.counts)
     _add_pods(page, root, sample, names)
     return page.text()
+
+
+class _Disk(NamedTuple):
+    """The disk of a node's directory, on which are the layers of containers."""
+
+    device: str
+    capacity: int
+    used: int
+    inodes: int
+    inodes_free: int
+
+    @classmethod
+    def of(cls, path: Path) -> "_Disk":
+        disk = os.statvfs(path)
+        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        capacity = disk.f_blocks * disk.f_frsize
+        return cls(source_of(path), capacity, used, disk.f_files, disk.f_ffree)
+
+
+def _add_disk(page: "_Page", labels: Mapping[str, str], disk: _Disk) -> None:
+    """Tell how much there is: a container may write until the disk is full."""
+    named = {**labels, "device": disk.device}
+    page.add("container_fs_limit_bytes", "gauge", disk.capacity, named)
+    page.add("container_fs_inodes_total", "gauge", disk.inodes, named)
+    page.add("container_fs_inodes_free", "gauge", disk.inodes_free, named)
+
+
+def _add_counts(
+    page: "_Page", labels: Mapping[str, str], on_disk: Mapping[str, str], counts: Counts
+) -> None:
+    """Tell what the kernel counts; what it does not is left out."""
+    throttled_s = None if counts.throttled_ns is None else counts.throttled_ns / 1e9
+    for measure, kind, amount, named in (
+        ("cpu_cfs_periods_total", "counter", counts.cpu_periods, labels),
+        ("cpu_cfs_throttled_periods_total", "counter", counts.throttled_periods, labels),
+        ("cpu_cfs_throttled_seconds_total", "counter", throttled_s, labels),
+        ("memory_max_usage_bytes", "gauge", counts.memory_max_bytes, labels),
+        ("memory_cache", "gauge", counts.cache_bytes, labels),
+        ("memory_swap", "gauge", counts.swap_bytes, labels),
+        ("memory_failcnt", "counter", counts.limit_hits, labels),
+        ("oom_events_total", "counter", counts.oom_kills, labels),
+        ("fs_reads_bytes_total", "counter", counts.read_bytes, on_disk),
+        ("fs_writes_bytes_total", "counter", counts.written_bytes, on_disk),
+    ):
+        if amount is not None:
+            page.add(f"container_{measure}", kind, amount, named)
 
 
 def _add_pods(
@@ -203,6 +269,10 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
     active = sum(1 for each in kubelet.pods() if not is_ended(each))
     page.add("kubelet_active_pods", "gauge", active, {"static": ""})
     page.add("process_start_time_seconds", "gauge", kubelet.started_s)
+    started = kubelet.start_times.histogram
+    page.add_histogram("kubelet_pod_start_sli_duration_seconds", started, {})
+    for signal, count in sorted(kubelet.evictions.items()):
+        page.add("kubelet_evictions", "counter", count, {"eviction_signal": signal})
     _add_claims(page, kubelet)
     return page.text()
 

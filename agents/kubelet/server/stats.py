@@ -9,12 +9,14 @@ What the machine does not tell is left out.
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.kubelet.eviction.measures import memory_of
+from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
 from kvstack.agents.kubelet.runtime.process.layer_sizes import Size, size_of
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import interfaces
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, Any]
 
 _FRESH_S: Final = 1.0
+_OWN: Final = " "
 _OF_DRIVERS: Final = "kubernetes.io~csi"
 _HELD: Final = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
@@ -43,6 +46,18 @@ class Machine(NamedTuple):
     """Of all interfaces."""
     processes: int
     processes_max: int
+    swap_total_bytes: int
+    swap_bytes: int
+    own: "Own"
+
+
+class Own(NamedTuple):
+    """What this process uses."""
+
+    cpu_ns: int
+    memory_bytes: int
+    page_faults: int
+    major_page_faults: int
 
 
 class Sample(NamedTuple):
@@ -52,7 +67,7 @@ class Sample(NamedTuple):
     machine: Machine
     usage: Sequence[Usage]
     rates: Mapping[str, int]
-    """Nanoseconds of cores a second, by id of the container; "" is the machine's."""
+    """Nanoseconds of cores a second, by id of the container; "" is the machine's, " " ours."""
     pods: Sequence[Object]
     kubelet: "Kubelet"
 
@@ -74,10 +89,14 @@ class Sampler:
             return last
         usage = await self._kubelet.runtime.usage()
         machine = await asyncio.to_thread(_machine)
-        cpu = {"": machine.cpu_ns, **{each.container.id: each.cpu_ns for each in usage}}
+        cpu = {
+            "": machine.cpu_ns,
+            _OWN: machine.own.cpu_ns,
+            **{each.container.id: each.cpu_ns for each in usage},
+        }
         rates = {}
         if last is not None:
-            before = {"": last.machine.cpu_ns}
+            before = {"": last.machine.cpu_ns, _OWN: last.machine.own.cpu_ns}
             before |= {each.container.id: each.cpu_ns for each in last.usage}
             span = now - last.now_s
             rates = {
@@ -105,7 +124,18 @@ def _machine() -> Machine:
         interfaces.read(Path("/proc/net/dev").read_text()),
         running,
         int(Path("/proc/sys/kernel/pid_max").read_text()),
+        memory.swap_total,
+        memory.swap_used,
+        _own(),
     )
+
+
+def _own() -> Own:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    cpu_s = used.ru_utime + used.ru_stime
+    size = pages * resource.getpagesize()
+    return Own(int(cpu_s * 1e9), size, used.ru_minflt, used.ru_majflt)
 
 
 def _cpu(sample: Sample, now: str, total_ns: int, keys: Sequence[str]) -> Object:
@@ -138,7 +168,7 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
     root, started = sample.kubelet.options.root, time_text(sample.kubelet.started_s)
     node: Object = {
         "nodeName": sample.kubelet.options.name,
-        "systemContainers": [_all_pods(sample, now)],
+        "systemContainers": [_kubelet(sample, now), _all_pods(sample, now)],
         "startTime": started,
         "cpu": _cpu(sample, now, machine.cpu_ns, [""]),
         "memory": {
@@ -147,6 +177,11 @@ def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
             "usageBytes": machine.memory_bytes,
             "workingSetBytes": machine.working_set_bytes,
             "rssBytes": machine.rss_bytes,
+        },
+        "swap": {
+            "time": now,
+            "swapAvailableBytes": machine.swap_total_bytes - machine.swap_bytes,
+            "swapUsageBytes": machine.swap_bytes,
         },
     }
     if not only_cpu_and_memory:
@@ -178,12 +213,14 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     used = [each for each in sample.usage if each.container.pod_uid == meta["uid"]]
     directory = sample.kubelet.pod_directory(meta["uid"])
     containers = []
+    limits = _memory_limits(pod)
     for each in used:
         shown: Object = {
             "name": each.container.name,
             "startTime": time_text(each.container.started_s),
             "cpu": _cpu(sample, now, each.cpu_ns, [each.container.id]),
-            "memory": _memory(now, [each]),
+            "memory": _memory(now, [each], limits.get(each.container.name, 0)),
+            **_swap(now, [each]),
         }
         if not only_cpu_and_memory and directory.is_dir():
             shown["rootfs"] = _file_system(now, directory, each.files_bytes, each.files_inodes)
@@ -200,6 +237,7 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
         ids = [each.container.id for each in used]
         found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
         found["memory"] = _memory(now, used)
+        found |= _swap(now, used)
         found["process_stats"] = {"process_count": sum(each.processes for each in used)}
     own = interfaces.of_pod(sample.machine.traffic, meta["uid"])
     if not only_cpu_and_memory and own is not None:
@@ -215,9 +253,30 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     return found
 
 
-def _memory(now: str, used: Sequence[Usage]) -> Object:
+def _memory_limits(pod: Object) -> dict[str, int]:
+    """Return the limits of containers that have one, by name."""
+    limits = {
+        each["name"]: ((each.get("resources") or {}).get("limits") or {}).get("memory")
+        for each in containers_of(pod)
+    }
+    return {name: quantity(limit) for name, limit in limits.items() if limit is not None}
+
+
+def _swap(now: str, used: Sequence[Usage]) -> Object:
+    """Return what containers have on disk of their memory; nothing where that is not counted."""
+    amounts = [each.counts.swap_bytes for each in used]
+    known = [each for each in amounts if each is not None]
+    if len(known) < len(amounts):
+        return {}
+    return {"swap": {"time": now, "swapUsageBytes": sum(known)}}
+
+
+def _memory(now: str, used: Sequence[Usage], limit: int = 0) -> Object:
+    """limit: 0: there is none."""
+    free = limit - sum(each.working_set_bytes for each in used)
     return {
         "time": now,
+        **({"availableBytes": max(free, 0)} if limit else {}),
         "usageBytes": sum(each.memory_bytes for each in used),
         "workingSetBytes": sum(each.working_set_bytes for each in used),
         "rssBytes": sum(each.rss_bytes for each in used),
@@ -263,6 +322,24 @@ def _own_size(directory: Path) -> Size:
     return Size(
         taken + sum(each.bytes for each in sizes), len(parts) + sum(each.inodes for each in sizes)
     )
+
+
+def _kubelet(sample: Sample, now: str) -> Object:
+    """Return what this process uses: with `kvstack up`, all of it."""
+    own = sample.machine.own
+    return {
+        "name": "kubelet",
+        "startTime": time_text(sample.kubelet.started_s),
+        "cpu": _cpu(sample, now, own.cpu_ns, [_OWN]),
+        "memory": {
+            "time": now,
+            "usageBytes": own.memory_bytes,
+            "workingSetBytes": own.memory_bytes,
+            "rssBytes": own.memory_bytes,
+            "pageFaults": own.page_faults,
+            "majorPageFaults": own.major_page_faults,
+        },
+    }
 
 
 def _all_pods(sample: Sample, now: str) -> Object:

@@ -103,6 +103,8 @@ class PodRecord:
         self.ending = asyncio.Event()
         """Whether its pod is to end."""
         self.mount_wait_s = 0.0
+        self.pulling_s = 0.0
+        """For so long it has waited for images."""
 
 
 class _EndingError(Exception):
@@ -369,10 +371,13 @@ class PodSync:
         prepared: "_Prepared",
     ) -> None:
         tools, name = self._tools, container["name"]
+        begun_s = tools.clock.now_s()
         try:
             image = await _unless_ending(record, tools.images.ensure(pod, container))
             volumes = await self._volume_images(pod, record, container)
+            record.pulling_s += tools.clock.now_s() - begun_s
         except StartError as error:
+            record.pulling_s += tools.clock.now_s() - begun_s
             not_started(record.memory, name, error.reason, error.message, tools.clock.now_s())
             return
         try:

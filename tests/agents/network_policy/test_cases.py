@@ -14,6 +14,7 @@ from tests.agents.network_policy.naive import Connection, World
 from tests.agents.network_policy.objects import (
     Object,
     allows,
+    do,
     namespace,
     pod,
     policy,
@@ -85,6 +86,9 @@ def port(number: int | str, protocol: str = "TCP", **more: int) -> Object:
 
 NOBODY: frozenset[str] = frozenset()
 ALL = others()
+BOTH = [own("p", policyTypes=["Ingress", "Egress"],
+            ingress=[{"from": [{"podSelector": labelled("b")}]}],
+            egress=[{"to": [{"namespaceSelector": ns("y")}]}])]  # fmt: skip
 CASES = [
     Case("no policy", [], NOBODY),
     Case("default deny of ingress", ingress(), ALL),
@@ -132,6 +136,23 @@ CASES = [
     Case("a port of UDP", ingress({"ports": [port(80, "UDP")]}), NOBODY, protocol="UDP"),
     Case("SCTP is not TCP", ingress({"ports": [port(80, "SCTP")]}), ALL),
     Case("a port of SCTP", ingress({"ports": [port(80, "SCTP")]}), NOBODY, protocol="SCTP"),
+    Case("another port of UDP", ingress({"ports": [port(80, "UDP")]}), ALL, protocol="UDP",
+         port=81),
+    Case("another port of SCTP", ingress({"ports": [port(80, "SCTP")]}), ALL, protocol="SCTP",
+         port=81),
+    Case("default deny of UDP", ingress(), ALL, protocol="UDP"),
+    Case("default deny of SCTP", ingress(), ALL, protocol="SCTP"),
+    Case("a pod of a namespace, by UDP", ingress({"from": [
+        {"namespaceSelector": ns("y"), "podSelector": labelled("a")}],
+        "ports": [port(80, "UDP")]}), others("y/a"), protocol="UDP"),
+    Case("a pod of a namespace, by SCTP", ingress({"from": [
+        {"namespaceSelector": ns("y"), "podSelector": labelled("a")}],
+        "ports": [port(80, "SCTP")]}), others("y/a"), protocol="SCTP"),
+    Case("pods or namespaces by several selectors", ingress({"from": [
+        {"podSelector": labelled("b"), "namespaceSelector": ns("y", "z")},
+        {"podSelector": {"matchExpressions": [
+            {"key": "pod", "operator": "NotIn", "values": ["a", "b"]}]},
+         "namespaceSelector": ns("z")}]}), others("y/b", "z/b", "z/c")),
     Case("all ports of a protocol", ingress({"ports": [{"protocol": "UDP"}]}), NOBODY,
          protocol="UDP", port=4242),
     Case("all ports of the other protocol", ingress({"ports": [{"protocol": "UDP"}]}), ALL),
@@ -157,6 +178,12 @@ CASES = [
          "egress"),
     Case("egress and ingress", [*egress({"to": [{"podSelector": labelled("b")}]}),
          policy("x", "q", podSelector=labelled("b"))], ALL, "egress"),
+    Case("egress to a pod of a namespace", egress({"to": [
+        {"namespaceSelector": ns("y"), "podSelector": labelled("a")}]}), others("y/a"), "egress"),
+    Case("both directions, as a client", BOTH, others(*of("y")), "egress"),
+    Case("both directions, as a server", BOTH, others("x/b")),
+    Case("egress, several policies are a union", [*egress(),
+         own("q", policyTypes=["Egress"], egress=[{}])], NOBODY, "egress"),
     Case("a block", egress({"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}), others("outside"),
          "egress"),
     Case("a block of pods", egress({"to": [{"ipBlock": {"cidr": f"{ADDRESSES['y/a']}/32"}}]}),
@@ -246,6 +273,22 @@ def test_labels_of_pods_and_namespaces_take_effect_without_the_policy() -> None:
     put_pod(cluster, pod("x", "a", "10.0.0.1", labels={"pod": "b"}))
     put_policy(cluster, policy("x", "p", podSelector=labelled("a")))
     assert is_allowed(cluster, "10.0.0.2")  # it is selected no more
+
+
+def test_a_policy_that_changes_or_goes_takes_effect() -> None:
+    cluster = Cluster()
+    put_pod(cluster, pod("x", "a", "10.0.0.1"), pod("x", "b", "10.0.0.2"))
+    put_policy(cluster, policy("x", "p", podSelector=labelled("a")))
+    assert not is_allowed(cluster, "10.0.0.2")
+    from_b = [{"from": [{"podSelector": labelled("b")}]}]
+    put_policy(cluster, policy("x", "p", podSelector=labelled("a"), ingress=from_b))
+    assert is_allowed(cluster, "10.0.0.2")
+    put_policy(cluster, policy("x", "p"), policy("x", "q", policyTypes=["Egress"]))
+    assert not is_allowed(cluster, "10.0.0.2")
+    do(cluster.set_policy("x/p", None))
+    assert not is_allowed(cluster, "10.0.0.2")
+    do(cluster.set_policy("x/q", None))
+    assert is_allowed(cluster, "10.0.0.2")
 
 
 def test_pods_that_ended_and_those_that_share_their_nodes_address_are_no_peers() -> None:

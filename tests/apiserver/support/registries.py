@@ -26,6 +26,7 @@ NAMES = (
     "horizontalpodautoscalers",
     "devicetaintrules",
     "apiservices",
+    "networkpolicies",
     "customresourcedefinitions",
     "controllerrevisions",
 )

@@ -4,6 +4,8 @@
     make conformance E2E=… IMAGES=… ARGS="--runs 3 --processes 4"             three times in a row
     make conformance E2E=… IMAGES=… ARGS="--containerd --match sig-node"     on containerd
     make conformance E2E=… ARGS="--kubeconfig admin.conf --kubectl kubectl"   on a cluster of yours
+    make conformance E2E=… IMAGES=… ARGS="--focus 'sig-network.. Netpol'"    not conformance's, but
+                                                                             those of NetworkPolicy
 
 E2E is the program of the release whose tests are to be run. IMAGES is a directory with the images
 that they run, as `kvstack up --image-dir` takes it. The exit code is 0 if all tests passed that
@@ -28,9 +30,10 @@ from tests.conformance.kubernetes.requirements import (
     images_of,
     missing_images,
     missing_programs,
+    missing_protocols,
     path_of,
 )
-from tests.conformance.kubernetes.suite import PASSED, Program, Suite, table
+from tests.conformance.kubernetes.suite import CONFORMANCE, PASSED, Program, Suite, table
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -119,9 +122,11 @@ def _join_containerd(cluster: Several, stack: ExitStack, program: Program, direc
 def _run(program: Program, options: argparse.Namespace) -> int:
     """Run the tests as often as was asked for, on one cluster; each run has to pass."""
     reports = options.reports.absolute()
-    tests = Suite(program, reports).tests(options.match)
+    tests = Suite(program, reports).tests(options.match, options.focus)
     if not tests:
-        return _refuse([f"tests: none has a name that matches {options.match!r}"])
+        return _refuse([f"tests: {options.focus!r} has none with a name like {options.match!r}"])
+    if options.kubeconfig is None and (missing := missing_protocols(tests)):
+        return _refuse([*missing, "--match '^(?!.*SCTPConnectivity)' leaves them out"])
     sys.stdout.write(f"{len(tests)} tests; reports are in {options.reports}\n")
     sys.stdout.flush()
     failed_runs = 0
@@ -147,6 +152,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kubectl", type=Path, help="the program; none: that of 1.37 is fetched")
     parser.add_argument(
         "--containerd", action="store_true", help="run the tests' pods by containerd of Debian"
+    )
+    parser.add_argument(
+        "--focus", default=CONFORMANCE, help="a pattern of other tests of the program, as ginkgo's"
     )
     parser.add_argument("--match", default="", help="a pattern of names; none: all tests")
     parser.add_argument("--processes", type=int, default=2, help="how many run tests side by side")

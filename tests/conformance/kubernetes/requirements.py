@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import socket
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from tests.conformance.kubernetes.engine import LOOPBACK
-from tests.conformance.kubernetes.suite import Program
+from tests.conformance.kubernetes.suite import ConformanceTest, Program
 
 IMAGES: Final = (
     "agnhost", "busybox", "glibc-dns-testing", "ipc-utils", "kitten", "nautilus", "nginx",
@@ -21,6 +23,7 @@ _PROGRAMS: Final = {
     "nft": "Services (Debian: nftables)",
     "conntrack": "Services of UDP (Debian: conntrack)",
 }
+_SCTP: Final = "[Feature:SCTPConnectivity]"
 _OF_ENGINE: Final = {
     "containerd": "containers (Debian: containerd)",
     "ctr": "images of containers (Debian: containerd)",
@@ -39,6 +42,21 @@ def missing_programs(program: Program, *, with_engine: bool = False) -> list[str
     if os.geteuid() != 0:
         found.append("root: nodes are network namespaces, and pods are processes of this machine")
     return found
+
+
+def missing_protocols(tests: Iterable[ConformanceTest]) -> list[str]:
+    """Return the protocols that tests use and the kernel of this machine lacks."""
+    if not any(_SCTP in each.name for each in tests) or _has_sctp():
+        return []
+    return [f"SCTP in the kernel (`modprobe sctp`): for the tests that are named {_SCTP}"]
+
+
+def _has_sctp() -> bool:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP).close()
+    except OSError:
+        return False
+    return True
 
 
 def images_of(program: Program) -> list[str]:

@@ -2,6 +2,7 @@
 
     suite = Suite(Program(Path("e2e.test"), kubectl, kubeconfig, prefix), reports)
     tests = suite.tests()                       all that conformance asks for, by their names
+    tests = suite.tests(focus="Netpol")         others, by a pattern of ginkgo
     results = suite.run(tests, processes=2)     in batches side by side, then the serial ones alone
 
 Every test that was asked for has a result: one that the program did not come to is run again in a
@@ -18,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 PASSED: Final = "passed"
 LOST: Final = "lost"
-_CONFORMANCE: Final = r"\[Conformance\]"
+CONFORMANCE: Final = r"\[Conformance\]"
+"""Which of the program's tests are run, unless others are asked for."""
 _ALONE: Final = re.compile(r"\[(Serial|Disruptive)\]")
 _BATCH: Final = 6
 _TEST_MIN: Final = 5
@@ -74,10 +76,13 @@ class Suite:
         self._running: set[subprocess.Popen[bytes]] = set()
         reports.mkdir(parents=True, exist_ok=True)
 
-    def tests(self, match: str = "") -> list[ConformanceTest]:
-        """Return the tests of conformance whose names match; raises RuntimeError."""
+    def tests(self, match: str = "", focus: str = CONFORMANCE) -> list[ConformanceTest]:
+        """Return the tests that the program has for a focus and whose names match.
+
+        Raises RuntimeError.
+        """
         report, log = self._reports / "list.json", self._reports / "list.log"
-        flags = (f"--ginkgo.focus={_CONFORMANCE}", "--ginkgo.dry-run", "--provider=skeleton")
+        flags = (f"--ginkgo.focus={focus}", "--ginkgo.dry-run", "--provider=skeleton")
         code = self._call((*flags, f"--ginkgo.json-report={report}"), log, limit_s=300)
         if not report.exists():
             raise RuntimeError(f"{self._program.file} lists no tests (exit code {code}): see {log}")

@@ -14,7 +14,15 @@ import pytest
 from tests.conformance.kubernetes import requirements
 from tests.conformance.kubernetes.__main__ import main
 from tests.conformance.kubernetes.engine import write_archive
-from tests.conformance.kubernetes.suite import LOST, PASSED, Program, Result, Suite, table
+from tests.conformance.kubernetes.suite import (
+    LOST,
+    PASSED,
+    ConformanceTest,
+    Program,
+    Result,
+    Suite,
+    table,
+)
 from tests.support.waiting import wait_for
 
 ALL = {
@@ -25,6 +33,11 @@ ALL = {
     "[sig-node] one is serial [Serial] [Conformance]": "passed",
     "[sig-node] one is slow [Slow] [Conformance]": "passed",
 }
+OTHERS = {
+    "[sig-network] a rule [Feature:NetworkPolicy]": "passed",
+    "[sig-network] a rule [Feature:SCTPConnectivity] [Feature:NetworkPolicy]": "failed",
+}
+"""Tests of the program that conformance does not ask for."""
 STAND_IN = """#!{python}
 import json, re, sys
 flags = [each.lstrip("-").partition("=")[::2] for each in sys.argv[1:]]
@@ -51,7 +64,8 @@ if "ginkgo.dry-run" in one:
     other = dict(LeafNodeType="It", ContainerHierarchyTexts=None, LeafNodeText="x")
     specs.append(other)
     for each in specs:
-        each["State"] = "passed" if "[Conformance]" in each["LeafNodeText"] else "skipped"
+        is_meant = any(re.search(it, each["LeafNodeText"]) for it in wanted)
+        each["State"] = "passed" if is_meant else "skipped"
 json.dump([dict(SpecReports=specs), dict(SpecReports=None)], open(one["ginkgo.json-report"], "w"))
 print("log", one["ginkgo.json-report"], "kubeconfig" in one)
 """
@@ -60,7 +74,9 @@ print("log", one["ginkgo.json-report"], "kubeconfig" in one)
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     file = tmp_path / "e2e.test"
-    file.write_text(STAND_IN.replace("{python}", sys.executable).replace("{all}", repr(ALL)))
+    file.write_text(
+        STAND_IN.replace("{python}", sys.executable).replace("{all}", repr(ALL | OTHERS))
+    )
     file.chmod(0o755)
     return Program(file, Path("kubectl"), Path("admin.conf"))
 
@@ -123,6 +139,25 @@ wanted ="""
         process.wait()
     assert b"KeyboardInterrupt" in log
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
+
+
+def test_others_than_those_of_conformance_are_run(program: Program, tmp_path: Path) -> None:
+    suite = Suite(program, tmp_path / "reports")
+    tests = suite.tests(focus="Feature:NetworkPolicy")
+    assert [each.name for each in tests] == list(OTHERS)
+    results = suite.run(tests, processes=1)
+    assert [results[each.name].state for each in tests] == [PASSED, "failed"]
+    assert suite.tests("^(?!.*SCTP)", "Feature:NetworkPolicy") == tests[:1]
+
+
+@pytest.mark.parametrize("kernel", ["without SCTP", "with SCTP"])
+def test_a_kernel_without_a_protocol_is_named(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    has = kernel == "with SCTP"
+    monkeypatch.setattr(requirements, "_has_sctp", lambda: has)
+    tests = [ConformanceTest(each, is_serial=False) for each in OTHERS]
+    assert requirements.missing_protocols(tests[:1]) == []
+    found = requirements.missing_protocols(tests)
+    assert [each.partition(" ")[0] for each in found] == ([] if has else ["SCTP"])
 
 
 def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:

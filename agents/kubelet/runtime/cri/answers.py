@@ -7,7 +7,15 @@ from pathlib import Path
 
 from kvstack.agents.kubelet.runtime.cri import specs
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
-from kvstack.agents.kubelet.runtime.runtime import Abilities, Container, Image, Usage, User
+from kvstack.agents.kubelet.runtime.runtime import (
+    NO_COUNTS,
+    Abilities,
+    Container,
+    Counts,
+    Image,
+    Usage,
+    User,
+)
 from kvstack.agents.kubelet.runtime.termination_message import termination_message
 
 
@@ -99,4 +107,13 @@ def usage_of(container: Container, used: cri.ContainerStats) -> Usage:
         memory.major_page_faults.value,
         layer.used_bytes.value,
         layer.inodes_used.value,
+        counts=_counts_of(used),
     )
+
+
+def _counts_of(used: cri.ContainerStats) -> Counts:
+    """Return what an engine says besides: of swap alone, and not every one does."""
+    swap = used.swap
+    if not swap.HasField("swap_usage_bytes"):
+        return NO_COUNTS
+    return Counts(swap_bytes=swap.swap_usage_bytes.value)

@@ -28,4 +28,5 @@ def usage_of(container: Container, spec: LaunchSpec, cgroups: Cgroups) -> Usage 
         size.bytes,
         size.inodes,
         used.processes,
+        used.counts,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.runtime import Limits
+from kvstack.agents.kubelet.runtime.runtime import Counts, Limits
 
 GROUP = "kubepods/burstable/podu/c-0"
 LIMITS = Limits(512, 50_000, 64 << 20, processes=100, kills_all=True)
@@ -38,7 +38,7 @@ def test_version_2(tmp_path: Path) -> None:
     assert groups.make(GROUP, LIMITS) == [str(tmp_path / GROUP / "cgroup.procs")]
     for above in (".", "kubepods", "kubepods/burstable", "kubepods/burstable/podu"):
         control = tmp_path / above / "cgroup.subtree_control"
-        assert control.read_text() == "+memory +cpu +pids"
+        assert control.read_text() == "+io"  # written last, and for itself
     # A group with processes gives nothing on to groups below it.
     assert not (tmp_path / GROUP / "cgroup.subtree_control").exists()
     names = ("cpu.weight", "cpu.max", "memory.max", "memory.oom.group", "pids.max")
@@ -68,7 +68,20 @@ def test_what_a_group_of_version_2_uses(tmp_path: Path) -> None:
     stat = "anon 1024\nfile 3072\ninactive_file 2048\npgfault 7\npgmajfault 1\n"
     (place / "memory.stat").write_text(stat)
     (place / "cgroup.procs").write_text("11\n12\n")
-    assert groups.usage(GROUP) == (1_500_000, 4096, 2048, 1024, 7, 1, 2)
+    unknown = Counts(cache_bytes=3072)
+    assert groups.usage(GROUP) == (1_500_000, 4096, 2048, 1024, 7, 1, 2, unknown)
+    cpu = "usage_usec 1500\nnr_periods 9\nnr_throttled 4\nthrottled_usec 250\n"
+    for name, text in (
+        ("cpu.stat", cpu),
+        ("memory.peak", "8192\n"),
+        ("memory.events", "low 0\nhigh 0\nmax 3\noom 1\noom_kill 0\n"),
+        ("memory.swap.current", "512\n"),
+        ("io.stat", "8:0 rbytes=10 wbytes=20 rios=1\n8:16 rbytes=1 wbytes=2 rios=1\n"),
+    ):
+        (place / name).write_text(text)
+    used = groups.usage(GROUP)
+    assert used is not None
+    assert used.counts == Counts(9, 4, 250_000, 8192, 3072, 3, 0, 512, 11, 22)
     assert groups.usage("kubepods/other") is None
     assert not groups.out_of_memory(GROUP)
     (place / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
@@ -87,6 +100,40 @@ def test_version_1(tmp_path: Path) -> None:
     assert contents(cpu, "cpu.shares", "cpu.cfs_quota_us") == ["512", "50000"]
     assert contents(memory, "memory.limit_in_bytes") == [str(64 << 20)]
     assert contents(tmp_path / "pids" / GROUP, "pids.max") == ["100"]
+
+
+def test_what_a_group_of_version_1_uses(tmp_path: Path) -> None:
+    groups = tree_1(tmp_path)
+    groups.make(GROUP, Limits())
+    for name, text in (
+        ("cpuacct/cpuacct.usage", "1500\n"),
+        ("memory/memory.usage_in_bytes", "4096\n"),
+        (
+            "memory/memory.stat",
+            "total_cache 3072\ntotal_rss 1024\ntotal_swap 512\n"
+            "total_inactive_file 2048\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
+        ),
+        ("cpu/cgroup.procs", ""),
+        ("memory/cgroup.procs", "11\n12\n"),
+    ):
+        controller, _, file = name.partition("/")
+        (tmp_path / controller / GROUP / file).write_text(text)
+    unknown = Counts(cache_bytes=3072, swap_bytes=512)
+    assert groups.usage(GROUP) == (1500, 4096, 2048, 1024, 7, 1, 2, unknown)
+    (tmp_path / "blkio" / GROUP).mkdir(parents=True)
+    io = "8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\n8:16 Read 1\n8:16 Write 2\nTotal 33\n"
+    for name, text in (
+        ("cpu/cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 250\n"),
+        ("memory/memory.max_usage_in_bytes", "8192\n"),
+        ("memory/memory.failcnt", "3\n"),
+        ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+        ("blkio/blkio.throttle.io_service_bytes", io),
+    ):
+        controller, _, file = name.partition("/")
+        (tmp_path / controller / GROUP / file).write_text(text)
+    used = groups.usage(GROUP)
+    assert used is not None
+    assert used.counts == Counts(9, 4, 250, 8192, 3072, 3, 2, 512, 11, 22)
 
 
 @pytest.mark.parametrize("make", [tree_1, tree_2])
