@@ -9,6 +9,7 @@ may write the table of a network namespace: `machine_lock` says who.
 import asyncio
 import contextlib
 from collections.abc import Callable
+from random import SystemRandom
 from typing import Final
 
 from typing_extensions import override
@@ -18,6 +19,7 @@ from kvstack.agents.proxy.cluster_view import Changes, ClusterView
 from kvstack.agents.proxy.connections import forget_flows
 from kvstack.agents.proxy.nftables import program
 from kvstack.agents.proxy.nftables.layout import CANARY, Layout
+from kvstack.agents.proxy.nftables.numbers import NUMBERS_MAX, OutOfNumbersError
 from kvstack.agents.proxy.nftables.port_rules import rules_of
 from kvstack.agents.proxy.nftables.program import NftError
 from kvstack.agents.proxy.nftables.ruleset import Ruleset
@@ -40,6 +42,7 @@ class NftBackend(Backend):
     ) -> None:
         """Write nothing yet; on_written: called in a thread when all was written."""
         self._ruleset = Ruleset(Layout(settings))
+        self._random = SystemRandom()
         self._logger = logger
         self._leaves_rules = leaves_rules
         self._on_written = on_written
@@ -52,17 +55,20 @@ class NftBackend(Backend):
     @override
     async def write(self, changes: Changes, view: ClusterView) -> None:
         layout = self._ruleset.layout
-        text = self._ruleset.change(
-            {name: rules_of(each, layout) if each else None for name, each in changes.items()}
-        )
-        if text:
-            await self._apply(text)
+        try:
+            transaction = self._ruleset.change(
+                {name: rules_of(each, layout) if each else None for name, each in changes.items()}
+            )
+            await asyncio.to_thread(program.change, transaction, layout.family)
+        except (NftError, OutOfNumbersError) as error:
+            raise BackendError(str(error)) from error
         await forget_flows((each for each in changes.values() if each), view, self._logger)
 
     @override
     async def write_all(self, view: ClusterView) -> None:
         family = self._ruleset.layout.family
-        ruleset = Ruleset(self._ruleset.layout)
+        # Others than the last ones, which packets on their way may still look for.
+        ruleset = Ruleset(self._ruleset.layout, self._random.randrange(NUMBERS_MAX // 2))
         ruleset.change({each.port.name: rules_of(each, ruleset.layout) for each in view.served()})
         self._ruleset = ruleset
         try:
@@ -91,9 +97,10 @@ class NftBackend(Backend):
 
     @override
     async def tidy(self) -> None:
-        for statement in self._ruleset.take_stale():
+        family = self._ruleset.layout.family
+        for transaction in self._ruleset.take_stale():
             with contextlib.suppress(NftError):  # the next whole table finds it
-                await asyncio.to_thread(program.apply, statement)
+                await asyncio.to_thread(program.change, transaction, family)
 
     @override
     async def close(self) -> None:

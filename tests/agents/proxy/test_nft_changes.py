@@ -1,0 +1,206 @@
+"""Changes over netlink: what the program `nft` would have made of the same transactions as text."""
+
+import functools
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from kvstack.agents.proxy.choice import Here
+from kvstack.agents.proxy.cluster_view import ClusterView
+from kvstack.agents.proxy.nftables import program
+from kvstack.agents.proxy.nftables.layout import CANARY, Layout
+from kvstack.agents.proxy.nftables.names import TABLE
+from kvstack.agents.proxy.nftables.port_rules import rules_of
+from kvstack.agents.proxy.nftables.program import NOTHING
+from kvstack.agents.proxy.nftables.ruleset import Ruleset
+from kvstack.agents.proxy.nftables.transaction import (
+    Transaction,
+)
+from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
+from kvstack.agents.proxy.services import FAMILIES, Family
+from kvstack.component.net.nft import run
+from tests.agents.proxy.objects import Object, balanced, endpoint, endpoint_slice, service
+from tests.support.network.routed import Routed, routed
+
+pytestmark = pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-")
+
+NAMES: Final = tuple(f"s{each}" for each in range(6))
+STEPS: Final = 30
+
+
+class Prefixes(NamedTuple):
+    """Addresses of a family begin with them."""
+
+    cluster: str
+    pods: str
+    outside: str
+    ranges: tuple[str, ...]
+    local: tuple[str, ...]
+
+
+PREFIXES: Final[dict[Family, Prefixes]] = {
+    4: Prefixes(
+        "10.96.0.",
+        "10.244.0.",
+        "203.0.113.",
+        ("192.0.2.0/24", "192.0.3.0/24", "10.0.0.0/9", "10.32.0.0/19", "0.0.0.0/1", "240.0.0.0/4"),
+        ("10.244.0.0/17", "10.245.0.0/16"),
+    ),
+    6: Prefixes(
+        "fd00:96::",
+        "fd00:10::",
+        "2001:db8::",
+        ("2001:db8:1::/48", "2001:db8:2::/47", "fd00::/9", "::/1", "ff00::/8"),
+        ("fd00:10::/49", "fd00:11::/64"),
+    ),
+}
+
+
+def node_settings(family: Family, kind: str) -> RuleSettings:
+    prefixes = PREFIXES[family]
+    local = {
+        "range": LocalTraffic(prefixes.local[:1]),
+        "ranges": LocalTraffic(prefixes.local),
+        "bridge": LocalTraffic(bridge="cni0"),
+        "interfaces": LocalTraffic(interface_prefix="veth"),
+        "unknown": LocalTraffic(),
+    }[kind]
+    return RuleSettings(
+        family,
+        masquerade_bit=31 if kind == "bridge" else 14,
+        local=local,
+        node_ips=None if kind == "interfaces" else (f"{prefixes.outside}1",),
+        node_ip=f"{prefixes.outside}1",
+    )
+
+
+class Story:
+    """A random history of a few Services and their endpoints."""
+
+    def __init__(self, settings: RuleSettings, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._prefixes = PREFIXES[settings.family]
+        self._family: Family = settings.family
+        self._layout = Layout(settings)
+        self._known: dict[str, Object] = {}
+        self.view = ClusterView(settings.family, Here("here"))
+        self.ruleset = Ruleset(self._layout)
+
+    def steps(self) -> Iterator[Transaction]:
+        for at in range(STEPS):
+            for _ in range(self._random.randrange(1, 4)):
+                name = self._random.choice(NAMES)
+                self._set(name, self._service(name))
+                self._set(f"{name}-1", self._slice(name))
+            yield self.ruleset.change(
+                {
+                    name: rules_of(served, self._layout) if served else None
+                    for name, served in self.view.take_changes().items()
+                }
+            )
+            if at % 5 == 4:
+                yield from self.ruleset.take_stale()
+
+    def _set(self, name: str, new: Object | None) -> None:
+        old = self._known.pop(name, None)
+        if new is not None:
+            self._known[name] = new
+        change = self.view.set_slice if name.endswith("-1") else self.view.set_service
+        if old is not None or new is not None:
+            change(old, new)
+
+    def _service(self, name: str) -> Object | None:
+        rng, prefixes, at = self._random, self._prefixes, NAMES.index(name)
+        if rng.random() < 0.15:
+            return None
+        spec: Object = {"clusterIP": f"{prefixes.cluster}{at + 10}"}
+        spec["type"] = rng.choice(("ClusterIP", "NodePort", "LoadBalancer"))
+        if rng.random() < 0.4:
+            client = {"timeoutSeconds": rng.choice((1, 90, 86_400))}
+            spec |= {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": client}}
+        if rng.random() < 0.3:
+            spec["externalIPs"] = [f"{prefixes.outside}{rng.randrange(30, 33)}"]
+        if rng.random() < 0.3:
+            spec["internalTrafficPolicy"] = "Local"
+        if spec["type"] != "ClusterIP" and rng.random() < 0.5:
+            spec["externalTrafficPolicy"] = "Local"
+        protocol = rng.choice(("TCP", "UDP", "SCTP"))
+        port: Object = {"port": rng.randrange(80, 82), "protocol": protocol}
+        if spec["type"] != "ClusterIP":
+            port["nodePort"] = 30_000 + at
+        if spec["type"] != "LoadBalancer":
+            return service(name, port, **spec)
+        count = rng.randrange(len(prefixes.ranges))
+        spec["loadBalancerSourceRanges"] = rng.sample(prefixes.ranges, count)
+        found = balanced(f"{prefixes.outside}{at + 50}", **spec)
+        found["metadata"]["name"] = name
+        found["spec"]["ports"] = [port]
+        return found
+
+    def _slice(self, name: str) -> Object | None:
+        rng = self._random
+        old = self._known.get(name)
+        if rng.random() < 0.1 or old is None:
+            return None
+        ends = [
+            endpoint(
+                f"{self._prefixes.pods}{last}",
+                rng.choice(("here", "there")),
+                rng.choice(("", "", "", "draining", "not ready")),
+            )
+            for last in rng.sample(range(1, 9), rng.randrange(0, 6))
+        ]
+        of_service: Any = {"name": f"{name}-1", "of": name, "family": FAMILIES[self._family]}
+        return endpoint_slice(*ends, protocol=old["spec"]["ports"][0]["protocol"], **of_service)
+
+
+def inside(network: Routed, work: Callable[..., Any], *arguments: Any) -> Any:
+    return network.run("", functools.partial(work, *arguments))
+
+
+def contents(family: Family) -> list[str]:
+    """Return the table in two ways: as nft reads it, and what the kernel has of its rules."""
+    table = ("ip" if family == 4 else "ip6", TABLE)
+    objects = json.loads(run("-j", "list", "table", *table))["nftables"]
+    for at, each in enumerate(objects):
+        for kind, body in each.items():
+            body.pop("handle", None)
+            if "elem" in body:
+                body["elem"] = sorted(map(json.dumps, body["elem"]))
+            if kind == "rule":
+                body["at"] = at  # their order counts
+    lines = run("--debug=netlink", "list", "table", *table).splitlines()
+    rules = [
+        re.sub(r"^(ip6? \S+ \S+) \d+$", r"\1", each) for each in lines if "element" not in each
+    ]
+    return [*sorted(json.dumps(each, sort_keys=True) for each in objects), *_by_chain(rules)]
+
+
+def _by_chain(lines: list[str]) -> list[str]:
+    text = "\n".join(lines)
+    return re.split(r"\n\n", text)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(4, "range"), (6, "ranges"), (4, "bridge"), (6, "interfaces"), (4, "unknown")],
+)
+def test_the_kernel_gets_what_nft_would_have_made(family: Family, kind: str) -> None:
+    story = Story(node_settings(family, kind), seed=family)
+    with routed((), family) as one, routed((), family) as other:
+        whole = story.ruleset.whole(NOTHING)
+        for each in (one, other):
+            inside(each, program.apply, whole)
+        kinds: set[type] = set()
+        for transaction in story.steps():
+            kinds |= {type(each) for each in transaction.statements}
+            inside(one, program.change, transaction, family)
+            inside(other, program.apply, transaction.text(family))
+        assert len(kinds) == 8, "a kind of statement was not tried"
+        assert story.view.refused == []
+        assert inside(one, contents, family) == inside(other, contents, family)
+        assert inside(one, program.has_rules, family, CANARY)
