@@ -19,6 +19,7 @@ from kvstack.agents.proxy.cluster_view import Changes, ClusterView
 from kvstack.agents.proxy.connections import forget_flows
 from kvstack.agents.proxy.nftables import program
 from kvstack.agents.proxy.nftables.layout import CANARY, Layout
+from kvstack.agents.proxy.nftables.messages import KernelTable
 from kvstack.agents.proxy.nftables.numbers import NUMBERS_MAX, OutOfNumbersError
 from kvstack.agents.proxy.nftables.port_rules import rules_of
 from kvstack.agents.proxy.nftables.program import NftError
@@ -42,6 +43,7 @@ class NftBackend(Backend):
     ) -> None:
         """Write nothing yet; on_written: called in a thread when all was written."""
         self._ruleset = Ruleset(Layout(settings))
+        self._kernel = KernelTable(settings.family)
         self._random = SystemRandom()
         self._logger = logger
         self._leaves_rules = leaves_rules
@@ -59,7 +61,7 @@ class NftBackend(Backend):
             transaction = self._ruleset.change(
                 {name: rules_of(each, layout) if each else None for name, each in changes.items()}
             )
-            await asyncio.to_thread(program.change, transaction, layout.family)
+            await asyncio.to_thread(self._kernel.change, transaction)
         except (NftError, OutOfNumbersError) as error:
             raise BackendError(str(error)) from error
         await forget_flows((each for each in changes.values() if each), view, self._logger)
@@ -97,13 +99,13 @@ class NftBackend(Backend):
 
     @override
     async def tidy(self) -> None:
-        family = self._ruleset.layout.family
         for transaction in self._ruleset.take_stale():
             with contextlib.suppress(NftError):  # the next whole table finds it
-                await asyncio.to_thread(program.change, transaction, family)
+                await asyncio.to_thread(self._kernel.change, transaction)
 
     @override
     async def close(self) -> None:
+        await asyncio.to_thread(self._kernel.close)
         if not self._leaves_rules:
             with contextlib.suppress(BackendError):
                 await self._apply(self._ruleset.delete)

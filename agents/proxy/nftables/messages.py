@@ -1,6 +1,7 @@
 """A transaction as the kernel reads it: one message, or a few, for each statement.
 
-    change(transaction, 4)       all of it or nothing; raises NftError
+    table = KernelTable(4)
+    table.change(transaction)    all of it or nothing; raises NftError
     messages_of(statement, …)    pure
 
 An attribute has less than 64 KiB, so elements are split over several messages.
@@ -40,7 +41,7 @@ from kvstack.agents.proxy.services import Family
 from kvstack.component.net import nft_batch
 from kvstack.component.net.netlink_attributes import NESTED, attribute, text_attribute
 from kvstack.component.net.nft import NftError
-from kvstack.component.net.nft_batch import APPEND, CREATE, BatchError, Message, send_batch
+from kvstack.component.net.nft_batch import APPEND, CREATE, BatchError, Batches, Message
 
 _TABLE: Final = text_attribute(1, TABLE)
 _ELEMENTS_BYTES_MAX: Final = 32 << 10
@@ -59,21 +60,34 @@ _COMMENT: Final = 0
 _INTERVAL_END: Final = 1
 
 
-def change(transaction: Transaction, family: Family) -> None:
-    """Carry a transaction out; raises NftError."""
-    statements = transaction.statements
-    messages: list[Message] = []
-    origins: list[Statement] = []
-    numbers = iter(range(1, 1 << 32))
-    for statement in statements:
-        own = list(messages_of(statement, family, numbers))
-        messages += own
-        origins += [statement] * len(own)
-    try:
-        send_batch(FAMILIES[family], messages)
-    except BatchError as error:
-        text = "netlink" if error.at is None else statement_text(origins[error.at], family)
-        raise NftError(f"{text[:_STATEMENT_CHARACTERS_MAX]}: {error.reason}") from error
+class KernelTable:
+    """The table of a family, as the kernel has it."""
+
+    def __init__(self, family: Family) -> None:
+        """Ask the kernel nothing yet."""
+        self._family: Family = family
+        self._batches = Batches(FAMILIES[family])
+
+    def change(self, transaction: Transaction) -> None:
+        """Carry a transaction out on the table, which is there; raises NftError."""
+        messages: list[Message] = []
+        origins: list[Statement] = []
+        numbers = iter(range(1, 1 << 32))
+        for statement in transaction.statements:
+            own = list(messages_of(statement, self._family, numbers))
+            messages += own
+            origins += [statement] * len(own)
+        try:
+            self._batches.send(messages)
+        except BatchError as error:
+            text = "netlink"
+            if error.at is not None:
+                text = statement_text(origins[error.at], self._family)
+            raise NftError(f"{text[:_STATEMENT_CHARACTERS_MAX]}: {error.reason}") from error
+
+    def close(self) -> None:
+        """Let go of the kernel."""
+        self._batches.close()
 
 
 def messages_of(statement: Statement, family: Family, numbers: Iterator[int]) -> Iterator[Message]:

@@ -1,19 +1,18 @@
-"""How tables are changed and read: by the program `nft` as a whole, over netlink in between.
+"""The program `nft`: whole tables in, names of chains and sets out.
 
-    apply(text)              by nft: all of it or nothing; raises NftError
-    change(transaction, 4)   over netlink: all of it or nothing; raises NftError
+    apply(text)              all of it or nothing; raises NftError
     found(4)                 what the table has
     problem()                why it cannot be used here; empty: it can
 
-`nft` reads all chains and sets before it carries anything out, which takes longer than a change of
-one Service is worth. Calls wait for the program or the kernel, and are made in threads.
+It reads all chains and sets before it carries anything out, which takes longer than a change of
+one Service is worth: those go straight to the kernel (`messages`). Calls wait for the program, and
+are made in threads.
 """
 
 import json
 from typing import Final
 
 from kvstack.agents.proxy.nftables.expressions import FAMILIES
-from kvstack.agents.proxy.nftables.messages import change
 from kvstack.agents.proxy.nftables.names import TABLE
 from kvstack.agents.proxy.nftables.rules import Rule, Target, ToOneOf, endpoint_maps, ip, text_of
 from kvstack.agents.proxy.nftables.ruleset import TableContents
@@ -26,7 +25,6 @@ __all__ = [
     "NOTHING",
     "NftError",
     "apply",
-    "change",
     "found",
     "has_rules",
     "is_installed",

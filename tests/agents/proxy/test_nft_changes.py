@@ -1,32 +1,49 @@
 """Changes over netlink: what the program `nft` would have made of the same transactions as text."""
 
+import errno
 import functools
 import json
 import random
 import re
+import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import pytest
+from typing_extensions import override
 
 from kvstack.agents.proxy.choice import Here
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.nftables import program
-from kvstack.agents.proxy.nftables.layout import CANARY, Layout
+from kvstack.agents.proxy.nftables.layout import CANARY, NO_ENDPOINTS, Layout
+from kvstack.agents.proxy.nftables.messages import KernelTable
 from kvstack.agents.proxy.nftables.names import TABLE
+from kvstack.agents.proxy.nftables.numbers import Numbers, OutOfNumbersError
 from kvstack.agents.proxy.nftables.port_rules import rules_of
-from kvstack.agents.proxy.nftables.program import NOTHING
+from kvstack.agents.proxy.nftables.program import NOTHING, NftError
+from kvstack.agents.proxy.nftables.rules import Drop
 from kvstack.agents.proxy.nftables.ruleset import Ruleset
 from kvstack.agents.proxy.nftables.transaction import (
+    AddChain,
+    Element,
+    FlushChain,
+    Statement,
     Transaction,
+    Value,
 )
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import FAMILIES, Family
+from kvstack.component.net import nft_batch
 from kvstack.component.net.nft import run
+from kvstack.component.net.nft_batch import BatchError, Batches, Message
+from tests.agents.proxy.many_services import many
 from tests.agents.proxy.objects import Object, balanced, endpoint, endpoint_slice, service
 from tests.support.network.routed import Routed, routed
 
-pytestmark = pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-")
+needs_nft = pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-")
 
 NAMES: Final = tuple(f"s{each}" for each in range(6))
 STEPS: Final = 30
@@ -162,6 +179,16 @@ def inside(network: Routed, work: Callable[..., Any], *arguments: Any) -> Any:
     return network.run("", functools.partial(work, *arguments))
 
 
+@contextmanager
+def kernel_table(network: Routed) -> Iterator[KernelTable]:
+    """Give the table in the node's namespace: that is where the first change is made."""
+    table = KernelTable(6 if network.family == 6 else 4)
+    try:
+        yield table
+    finally:
+        table.close()
+
+
 def contents(family: Family) -> list[str]:
     """Return the table in two ways: as nft reads it, and what the kernel has of its rules."""
     table = ("ip" if family == 4 else "ip6", TABLE)
@@ -185,22 +212,172 @@ def _by_chain(lines: list[str]) -> list[str]:
     return re.split(r"\n\n", text)
 
 
+@needs_nft
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kind"),
     [(4, "range"), (6, "ranges"), (4, "bridge"), (6, "interfaces"), (4, "unknown")],
 )
 def test_the_kernel_gets_what_nft_would_have_made(family: Family, kind: str) -> None:
     story = Story(node_settings(family, kind), seed=family)
-    with routed((), family) as one, routed((), family) as other:
+    with routed((), family) as one, routed((), family) as other, kernel_table(one) as table:
         whole = story.ruleset.whole(NOTHING)
         for each in (one, other):
             inside(each, program.apply, whole)
         kinds: set[type] = set()
         for transaction in story.steps():
             kinds |= {type(each) for each in transaction.statements}
-            inside(one, program.change, transaction, family)
+            inside(one, table.change, transaction)
             inside(other, program.apply, transaction.text(family))
         assert len(kinds) == 8, "a kind of statement was not tried"
         assert story.view.refused == []
         assert inside(one, contents, family) == inside(other, contents, family)
         assert inside(one, program.has_rules, family, CANARY)
+
+
+def transaction_of(*statements: Statement) -> Transaction:
+    found = Transaction()
+    for each in statements:
+        found.add(each)
+    return found
+
+
+@needs_nft
+def test_a_statement_that_is_refused_undoes_all() -> None:
+    with routed(()) as network, kernel_table(network) as table:
+        with pytest.raises(NftError, match="add chain ip kube-proxy new: No such file"):
+            inside(network, table.change, transaction_of(AddChain("new")))
+        inside(network, program.apply, Ruleset(Layout(RuleSettings(4))).whole(NOTHING))
+        before = inside(network, contents, 4)
+        refused = transaction_of(AddChain("new"), FlushChain("missing"))
+        with pytest.raises(NftError, match=r"^flush chain ip kube-proxy missing: No such file"):
+            inside(network, table.change, refused)
+        assert inside(network, contents, 4) == before
+        inside(network, table.change, Transaction())
+        assert not inside(network, program.has_rules, 4, "new")
+        assert not inside(network, program.has_rules, 6, CANARY)
+
+
+@needs_nft
+@pytest.mark.slow
+def test_elements_of_any_number_fit_into_messages() -> None:
+    """An attribute of netlink has less than 64 KiB."""
+    ruleset = Ruleset(Layout(RuleSettings(6)))
+    keys = [(f"fd00::{at:x}", "tcp", 80) for at in range(1, 3_000)]
+    value = Value(Drop(), "x" * 128)
+    with routed((), 6) as network, kernel_table(network) as table:
+        inside(network, program.apply, ruleset.whole(NOTHING))
+        empty = inside(network, contents, 6)
+        transaction = Transaction()
+        for key in keys:
+            transaction.add_element(Element(NO_ENDPOINTS, key), value)
+        inside(network, table.change, transaction)
+        texts = inside(network, contents, 6)
+        assert sum(each.count("fd00::") for each in texts if each[0] == "{") == len(keys)
+        transaction = Transaction()
+        for key in keys:
+            transaction.delete_element(Element(NO_ENDPOINTS, key))
+        inside(network, table.change, transaction)
+        assert inside(network, contents, 6) == empty
+
+
+def test_silence_of_the_kernel_is_no_success() -> None:
+    def answer(number: int, code: int) -> bytes:
+        body = struct.pack("=i", -code)
+        return struct.pack("=IHHII", 16 + len(body), 2, 0, number, 0) + body
+
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, its:
+        ours.setblocking(False)
+        with pytest.raises(BatchError, match=r"^the kernel did not answer"):
+            nft_batch._read_answers(ours, 2)
+        its.send(answer(2, 0))
+        nft_batch._read_answers(ours, 2)
+        its.send(answer(2, errno.EBUSY) + answer(2, 0))
+        with pytest.raises(BatchError, match=r"^message 1: Device or resource busy") as caught:
+            nft_batch._read_answers(ours, 2)
+        assert caught.value.at == 1
+        its.send(answer(0, errno.EMLINK))  # of all of it: the rules lead too deep
+        with pytest.raises(BatchError, match=r"^Too many links") as caught:
+            nft_batch._read_answers(ours, 2)
+        assert caught.value.at is None
+
+
+def test_a_batch_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nft_batch, "BATCH_BYTES_MAX", 100)
+    with pytest.raises(BatchError, match="160 bytes: above 100"):
+        Batches(2).send([Message(nft_batch.NEW_CHAIN, 0, bytes(100))])
+
+
+def test_numbers_of_endpoints_do_not_overlap_and_are_used_again() -> None:
+    rng, numbers = random.Random(7), Numbers(1000, limit=2000)
+    rows: list[tuple[int, int]] = []
+    for _ in range(2_000):
+        if len(rows) < 20 and rng.random() < 0.6:
+            length = rng.randrange(2, 6)
+            rows.append((numbers.take(length), length))
+            used = [at for first, length in rows for at in range(first, first + length)]
+            assert len(set(used)) == len(used)
+            assert min(used) >= 1000
+        elif rows:
+            numbers.give_back(*rows.pop(rng.randrange(len(rows))))
+    with pytest.raises(OutOfNumbersError, match="above 2000"):
+        numbers.take(1000)
+
+
+class Counted(socket.socket):
+    """Counts what goes through all sockets of netlink."""
+
+    sent = received = calls = 0
+
+    @override
+    def send(self, data: Any, *flags: int) -> int:
+        Counted.calls += 1
+        Counted.sent += len(data)
+        return super().send(data, *flags)
+
+    @override
+    def recv(self, size: int, *flags: int) -> bytes:
+        Counted.calls += 1
+        found = super().recv(size, *flags)
+        Counted.received += len(found)
+        return found
+
+
+def fastest_s(network: Routed, table: KernelTable, changes: list[Transaction]) -> float:
+    def change(transaction: Transaction) -> float:
+        began = time.perf_counter()
+        table.change(transaction)
+        return time.perf_counter() - began
+
+    return min(inside(network, change, each) for each in changes)
+
+
+@needs_nft
+@pytest.mark.slow
+def test_a_change_reads_and_writes_no_more_where_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs = []
+    for count in (200, 1_000):
+        ruleset, change_one = many(count)
+        with routed(()) as network, monkeypatch.context() as here, kernel_table(network) as table:
+            here.setattr(socket, "socket", Counted)
+            inside(network, program.apply, ruleset.whole(NOTHING))
+            assert fastest_s(network, table, [change_one(at) for at in range(5)]) < 0.25
+            here.setenv("PATH", "")  # nothing is run
+            Counted.sent = Counted.received = Counted.calls = 0
+            inside(network, table.change, change_one(100))
+            costs.append((Counted.sent, Counted.received, Counted.calls))
+    assert costs[0] == costs[1]
+    assert costs[0][0] < 2_000
+    assert 0 < costs[0][1] < 200
+
+
+@needs_nft
+@pytest.mark.long
+def test_a_change_among_ten_thousand_services() -> None:
+    ruleset, change_one = many(10_000)
+    with routed(()) as network, kernel_table(network) as table:
+        inside(network, program.apply, ruleset.whole(NOTHING))
+        assert fastest_s(network, table, [change_one(at) for at in range(20)]) < 0.25
