@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from kvstack.agents.proxy.backend import Backend, BackendError
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
-from kvstack.agents.proxy.connections import forget_flows
+from kvstack.agents.proxy.connections import FlowCleaner
 from kvstack.agents.proxy.nftables import program
 from kvstack.agents.proxy.nftables.layout import CANARY, Layout
 from kvstack.agents.proxy.nftables.messages import KernelTable
@@ -43,16 +43,28 @@ class NftBackend(Backend):
     ) -> None:
         """Write nothing yet; on_written: called in a thread when all was written."""
         self._ruleset = Ruleset(Layout(settings))
+        self._cleanup_failures = 0
         self._kernel = KernelTable(settings.family)
         self._random = SystemRandom()
         self._logger = logger
         self._leaves_rules = leaves_rules
         self._on_written = on_written
+        self._flows = FlowCleaner(logger)
 
     @property
     @override
     def mode(self) -> str:
         return MODE
+
+    @property
+    @override
+    def flows(self) -> FlowCleaner:
+        return self._flows
+
+    @property
+    @override
+    def cleanup_failures(self) -> int:
+        return self._cleanup_failures
 
     @override
     async def write(self, changes: Changes, view: ClusterView) -> None:
@@ -64,7 +76,7 @@ class NftBackend(Backend):
             await asyncio.to_thread(self._kernel.change, transaction)
         except (NftError, OutOfNumbersError) as error:
             raise BackendError(str(error)) from error
-        await forget_flows((each for each in changes.values() if each), view, self._logger)
+        await self._flows.clean((each for each in changes.values() if each), view)
 
     @override
     async def write_all(self, view: ClusterView) -> None:
@@ -81,7 +93,7 @@ class NftBackend(Backend):
             self._logger.warning("the table is made anew", reason=str(error))
             await self._apply(ruleset.whole(program.NOTHING, anew=True))
         await asyncio.to_thread(self._on_written)
-        await forget_flows(view.served(), view, self._logger)
+        await self._flows.clean(view.served(), view)
 
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:
@@ -100,8 +112,12 @@ class NftBackend(Backend):
     @override
     async def tidy(self) -> None:
         for transaction in self._ruleset.take_stale():
-            with contextlib.suppress(NftError):  # the next whole table finds it
+            try:
                 await asyncio.to_thread(self._kernel.change, transaction)
+            except NftError as error:
+                # The next whole table finds what was left.
+                self._cleanup_failures += 1
+                self._logger.debug("what is used no more was left", reason=str(error))
 
     @override
     async def close(self) -> None:

@@ -7,6 +7,8 @@ import asyncio
 import functools
 import os
 import shutil
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from kvstack.component.net.nft import run as run_nft
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 from tests.support.network.routed import (
     SILENCE_S,
+    TIMEOUT_S,
     Answer,
     RefusedError,
     Routed,
@@ -227,6 +230,45 @@ def test_udp(node: Node) -> None:
     dns = node.service("web", {"port": 53, "protocol": "UDP"})
     node.serve(dns, only(node, "two", protocol="UDP"))
     assert node.network.ask("one", node.cluster_ip, 53, "UDP").name == "two"
+
+
+@only_with(Variant(NFTABLES, 4), Variant(IPTABLES, 4))
+def test_sctp(node: Node) -> None:
+    """Without sockets of SCTP, which kernels may lack: a first packet, and where it arrives."""
+    protocol: dict[str, Any] = {"port": 53, "protocol": "SCTP"}
+    node.serve(node.service("web", protocol), only(node, "two", protocol="SCTP"))
+    sent, came = (
+        node.network.run(
+            each, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+        )
+        for each in ("client", "two")
+    )
+    with sent, came:
+        came.settimeout(TIMEOUT_S)
+        sent.sendto(sctp_init(4000, 53), (node.cluster_ip, 0))
+        packet, (client, _) = came.recvfrom(1024)
+    head = 4 * (packet[0] & 15)
+    assert struct.unpack_from(">H", packet, head + 2) == (PORT,)
+    assert client == node.network.gateway("two")
+
+
+def sctp_init(source: int, target: int) -> bytes:
+    """Return the packet that asks for an association; conntrack reads its checksum, too."""
+    chunk = struct.pack(">BBHIIHHI", 1, 0, 20, 7, 65_536, 1, 1, 1)
+    return (
+        struct.pack(">HHI", source, target, 0)
+        + _crc32c(struct.pack(">HHII", source, target, 0, 0) + chunk)
+        + chunk
+    )
+
+
+def _crc32c(data: bytes) -> bytes:
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ 0x82F63B78 * (value & 1)
+    return struct.pack("<I", value ^ 0xFFFFFFFF)
 
 
 def test_without_endpoints_it_is_refused(node: Node) -> None:
