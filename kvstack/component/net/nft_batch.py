@@ -75,7 +75,7 @@ class Batches:
             raise BatchError(None, f"{len(data)} bytes: above {BATCH_BYTES_MAX}")
         try:
             it = self._opened()
-            it.setsockopt(socket.SOL_SOCKET, _SEND_BUFFER_FORCE, 2 * len(data))
+            _make_room(it, 2 * len(data))
             it.send(data)
             _read_answers(it, len(messages))
         except OSError as error:
@@ -122,6 +122,14 @@ def _opened() -> socket.socket:
     it = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
     it.settimeout(_TIMEOUT_S)
     return it
+
+
+def _make_room(it: socket.socket, size: int) -> None:
+    """Let a socket send so many bytes at once; in a user namespace up to the kernel's limit."""
+    try:
+        it.setsockopt(socket.SOL_SOCKET, _SEND_BUFFER_FORCE, size)
+    except PermissionError:
+        it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
 def _batch(family: int, messages: Sequence[Message]) -> bytes:

@@ -7,6 +7,8 @@ import random
 import re
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +43,7 @@ from kvstack.component.net.nft import run
 from kvstack.component.net.nft_batch import BatchError, Batches, Message
 from tests.agents.proxy.many_services import many
 from tests.agents.proxy.objects import Object, balanced, endpoint, endpoint_slice, service
+from tests.agents.support.namespaces import has_namespaces
 from tests.support.network.routed import Routed, routed
 
 needs_nft = pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-")
@@ -279,6 +282,31 @@ def test_elements_of_any_number_fit_into_messages() -> None:
             transaction.delete_element(Element(NO_ENDPOINTS, key))
         inside(network, table.change, transaction)
         assert inside(network, contents, 6) == empty
+
+
+IN_USER_NAMESPACE: Final = """
+from kvstack.agents.proxy.nftables import program
+from kvstack.agents.proxy.nftables.messages import KernelTable
+from tests.agents.proxy.many_services import many
+ruleset, change_one = many(3)
+program.apply(ruleset.whole(program.NOTHING))
+table = KernelTable(4)
+table.change(change_one(1))
+table.close()
+print("changed")
+"""
+
+
+@needs_nft
+@pytest.mark.slow
+@pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
+def test_changes_in_a_user_namespace() -> None:
+    """There the kernel's limit of a socket's buffer holds."""
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, IN_USER_NAMESPACE], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("changed\n", "")
 
 
 def test_silence_of_the_kernel_is_no_success() -> None:
