@@ -10,6 +10,7 @@ An attribute has less than 64 KiB, so elements are split over several messages.
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_address, ip_network
+from threading import Lock
 from typing import Any, Final
 
 from kvstack.agents.proxy.nftables.expressions import (
@@ -61,10 +62,11 @@ _INTERVAL_END: Final = 1
 
 
 class KernelTable:
-    """The table of a family, as the kernel has it."""
+    """The table of a family, as the kernel has it; threads may change and close it."""
 
     def __init__(self, family: Family) -> None:
         """Ask the kernel nothing yet."""
+        self._lock = Lock()  # who is cancelled closes it while a change may be under way
         self._family: Family = family
         self._batches = Batches(FAMILIES[family])
 
@@ -78,7 +80,8 @@ class KernelTable:
             messages += own
             origins += [statement] * len(own)
         try:
-            self._batches.send(messages)
+            with self._lock:
+                self._batches.send(messages)
         except BatchError as error:
             text = "netlink"
             if error.at is not None:
@@ -87,7 +90,8 @@ class KernelTable:
 
     def close(self) -> None:
         """Let go of the kernel."""
-        self._batches.close()
+        with self._lock:
+            self._batches.close()
 
 
 def messages_of(statement: Statement, family: Family, numbers: Iterator[int]) -> Iterator[Message]:
