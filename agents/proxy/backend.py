@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
+from kvstack.agents.proxy.connections import FlowCleaner
 
 
 class BackendError(Exception):
@@ -22,6 +23,21 @@ class Backend(Protocol):
     def rule_counts(self) -> Mapping[str, int]:
         """How many rules each table has of the proxy's, where that is counted."""
         return {}
+
+    @property
+    def last_rule_counts(self) -> Mapping[str, int]:
+        """How many rules the last sync wrote to each table, where that is counted."""
+        return {}
+
+    @property
+    def cleanup_failures(self) -> int:
+        """How often what was used no more could not be taken away."""
+        return 0
+
+    @property
+    def flows(self) -> FlowCleaner | None:
+        """What deletes flows of UDP that lead astray, in modes of rules."""
+        return None
 
     async def write(self, changes: Changes, view: ClusterView) -> None:
         """Make changes true, after all was written once; raises BackendError."""

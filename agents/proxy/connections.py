@@ -2,7 +2,7 @@
 
     stale(flows, frontends)     pure: which of them
     delete_stale(4, frontends)  asks the kernel, and deletes them; returns how many; raises OSError
-    await forget_flows(served, view, logger)     of ports that have changed, in all modes of rules
+    await FlowCleaner(logger).clean(served, view)     of ports that have changed
 
 A UDP flow goes on as its first packet went: to an endpoint that is gone, or untranslated because
 there was none yet. It is deleted, so that its next packet is looked at again. TCP ends by itself.
@@ -12,6 +12,7 @@ import asyncio
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from kvstack.agents.proxy.choice import Served
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.services import Family
 from kvstack.component.logger import Logger
+from kvstack.component.metrics.histograms import Histogram, exponential
 from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
 
 _NETFILTER: Final = 12
@@ -29,6 +31,7 @@ _ERROR, _DONE = 2, 3
 _ORIGINAL, _REPLY, _ADDRESSES, _PROTOCOL = 1, 2, 1, 2
 _BUFFER: Final = 1 << 18
 _TIMEOUT_S: Final = 10.0
+_BOUNDS: Final = exponential(0.001, 2, 15)
 _HEAD: Final = struct.Struct("=IHHII")
 
 
@@ -101,16 +104,29 @@ def delete_stale(family: Family, where: Frontends) -> int:
     return count
 
 
-async def forget_flows(served: Iterable[Served], view: ClusterView, logger: Logger) -> None:
-    """Delete the flows that lead astray to ports that have changed."""
-    where = frontends(served, view)
-    try:
-        count = await asyncio.to_thread(delete_stale, view.family, where)
-    except OSError as error:
-        logger.warning("flows of UDP to old endpoints were kept", reason=str(error))
-        return
-    if count:
-        logger.debug("flows of UDP to old endpoints were deleted", count=count)
+class FlowCleaner:
+    """Deletes the flows of one family that lead astray, and counts them."""
+
+    def __init__(self, logger: Logger) -> None:
+        """Nothing is deleted yet."""
+        self.seconds: Final = Histogram(_BOUNDS)
+        """Of each look for such flows."""
+        self.deleted = 0
+        self._logger = logger
+
+    async def clean(self, served: Iterable[Served], view: ClusterView) -> None:
+        """Delete the flows that lead astray to ports that have changed."""
+        where = frontends(served, view)
+        began_s = time.perf_counter()
+        try:
+            count = await asyncio.to_thread(delete_stale, view.family, where)
+        except OSError as error:
+            self._logger.warning("flows of UDP to old endpoints were kept", reason=str(error))
+            return
+        self.seconds.add(time.perf_counter() - began_s)
+        self.deleted += count
+        if count:
+            self._logger.debug("flows of UDP to old endpoints were deleted", count=count)
 
 
 def _flows(it: socket.socket, kind: int) -> Iterator[Flow]:

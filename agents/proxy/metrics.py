@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from kvstack.agents.proxy.modes import IPTABLES, NFTABLES
 from kvstack.agents.proxy.proxier import Proxier
-from kvstack.agents.proxy.services import FAMILIES
+from kvstack.agents.proxy.services import FAMILIES, Family
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstack.component.metrics.histograms import Histogram
 
@@ -31,13 +31,42 @@ def readings(proxier: Proxier, answers: Mapping[str, Mapping[int, int]]) -> list
              {"": counts.service_changes}),
         _row("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes",
              {"": counts.endpoint_changes}),
+        _row("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes",
+             {"": counts.service_changes_pending}),
+        _row("sync_proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes",
+             {"": counts.endpoint_changes_pending}),
+        _without_local_endpoints(proxier),
     ]  # fmt: skip
     rows += _of_mode(proxier)
+    rows += _of_flows(proxier)
     for path, codes in answers.items():
         name = path[1:]
         told = {labels(code=str(code)): count for code, count in sorted(codes.items())}
         rows.append(_row(f"proxy_{name}_total", f"Cumulative proxy {name} HTTP status", told))
     return rows
+
+
+def _without_local_endpoints(proxier: Proxier) -> FamilySamples:
+    values = {
+        labels(ip_family=FAMILIES[family], traffic_policy=policy): count
+        for family, both in proxier.without_local_endpoints().items()
+        for policy, count in zip(("internal", "external"), both, strict=True)
+    }
+    name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total"
+    text = "Number of services with a Local traffic policy and no endpoints"
+    return name, FamilyKind.GAUGE, text, values
+
+
+def _of_flows(proxier: Proxier) -> Iterator[FamilySamples]:
+    """Give what is counted of flows of UDP, in modes that write rules."""
+    of_families = {_family(f): b.flows for f, b in proxier.backends.items() if b.flows is not None}
+    if of_families:
+        name = "conntrack_reconciler_sync_duration_seconds"
+        text = "ReconcileConntrackFlowsLatency latency in seconds"
+        yield _row(name, text, {family: each.seconds for family, each in of_families.items()})
+        name = "conntrack_reconciler_deleted_entries_total"
+        text = "Cumulative conntrack flows deleted by conntrack reconciler"
+        yield _row(name, text, {family: each.deleted for family, each in of_families.items()})
 
 
 def _of_mode(proxier: Proxier) -> Iterator[FamilySamples]:
@@ -51,18 +80,30 @@ def _of_mode(proxier: Proxier) -> Iterator[FamilySamples]:
         every = {f: all_.get(f, 0) + partial.get(f, 0) for f in {**all_, **partial}}
         name = "sync_proxy_rules_nftables_sync_failures_total"
         yield _row(name, "Cumulative proxy nftables sync failures", every)
+        left = {_family(f): backend.cleanup_failures for f, backend in proxier.backends.items()}
+        name = "sync_proxy_rules_nftables_cleanup_failures_total"
+        yield _row(name, "Cumulative proxy nftables cleanup failures", left)
     if proxier.mode == IPTABLES:
         name = "sync_proxy_rules_iptables_restore_failures_total"
         yield _row(name, "Cumulative proxy iptables restore failures", all_)
         name = "sync_proxy_rules_iptables_partial_restore_failures_total"
         yield _row(name, "Cumulative proxy iptables partial restore failures", partial)
-        rules = {
-            labels(ip_family=FAMILIES[family], table=table): count
-            for family, backend in proxier.backends.items()
-            for table, count in backend.rule_counts.items()
-        }
+        totals = {f: backend.rule_counts for f, backend in proxier.backends.items()}
         name = "kubeproxy_sync_proxy_rules_iptables_total"
-        yield name, FamilyKind.GAUGE, "Total number of iptables rules owned by kube-proxy", rules
+        text = "Total number of iptables rules owned by kube-proxy"
+        yield name, FamilyKind.GAUGE, text, _by_table(totals)
+        last = {f: backend.last_rule_counts for f, backend in proxier.backends.items()}
+        name = "kubeproxy_sync_proxy_rules_iptables_last"
+        text = "Number of iptables rules written by kube-proxy in last sync"
+        yield name, FamilyKind.GAUGE, text, _by_table(last)
+
+
+def _by_table(counts: Mapping[Family, Mapping[str, int]]) -> dict[str, int]:
+    return {
+        labels(ip_family=FAMILIES[family], table=table): count
+        for family, tables in counts.items()
+        for table, count in tables.items()
+    }
 
 
 def _row(

@@ -17,7 +17,7 @@ from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.proxy.backend import Backend, BackendError
-from kvstack.agents.proxy.choice import Here
+from kvstack.agents.proxy.choice import Here, Verdict
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.health import Health
 from kvstack.agents.proxy.health_checks import HealthChecks
@@ -79,6 +79,9 @@ class Counts:
     """To write what had changed."""
     service_changes: int = 0
     endpoint_changes: int = 0
+    service_changes_pending: int = 0
+    """Since what had changed was last taken."""
+    endpoint_changes_pending: int = 0
 
 
 class Proxier:
@@ -123,6 +126,13 @@ class Proxier:
     def mode(self) -> str:
         """How traffic is led."""
         return next(iter(self.backends.values())).mode
+
+    def without_local_endpoints(self) -> dict[Family, tuple[int, int]]:
+        """Return of how many Services traffic is dropped, from inside and from outside.
+
+        Their policy is Local, and the node has none of their endpoints.
+        """
+        return {family: _dropped(view) for family, view in self._views.items()}
 
     async def start(self) -> None:
         """Serve all there is; what cannot be written yet is tried again by `run`."""
@@ -196,6 +206,7 @@ class Proxier:
 
     async def _sync(self) -> None:
         """Make true what is served now."""
+        self.counts.service_changes_pending = self.counts.endpoint_changes_pending = 0
         for family, backend in self.backends.items():
             view = self._views[family]
             changes = view.take_changes()
@@ -233,12 +244,14 @@ class Proxier:
 
     def _on_service(self, old: Object | None, new: Object | None) -> None:
         self.counts.service_changes += 1
+        self.counts.service_changes_pending += 1
         for view in self._views.values():
             view.set_service(old, new)
         self._wake()
 
     def _on_slice(self, old: Object | None, new: Object | None) -> None:
         self.counts.endpoint_changes += 1
+        self.counts.endpoint_changes_pending += 1
         for view in self._views.values():
             view.set_slice(old, new)
         self._wake()
@@ -274,3 +287,14 @@ class Proxier:
         if any(view.has_changes for view in self._views.values()) or self._needs_all:
             self.health.queued()
             self._wakes.set()
+
+
+def _dropped(view: ClusterView) -> tuple[int, int]:
+    internal, external = set(), set()
+    for served in view.served():
+        name = served.port.name[:2]
+        if served.internal is Verdict.DROP:
+            internal.add(name)
+        if served.external is Verdict.DROP:
+            external.add(name)
+    return len(internal), len(external)

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from kvstack.agents.proxy.backend import Backend, BackendError
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
-from kvstack.agents.proxy.connections import forget_flows
+from kvstack.agents.proxy.connections import FlowCleaner
 from kvstack.agents.proxy.iptables import program
 from kvstack.agents.proxy.iptables.layout import Layout
 from kvstack.agents.proxy.iptables.port_rules import rules_of
@@ -48,6 +48,7 @@ class IptablesBackend(Backend):
         self._logger = logger
         self._leaves_rules = leaves_rules
         self._on_written = on_written
+        self._flows = FlowCleaner(logger)
 
     @property
     @override
@@ -56,9 +57,19 @@ class IptablesBackend(Backend):
 
     @property
     @override
+    def flows(self) -> FlowCleaner:
+        return self._flows
+
+    @property
+    @override
     def rule_counts(self) -> Mapping[str, int]:
         """How many rules each table has of ours."""
         return self._ruleset.count
+
+    @property
+    @override
+    def last_rule_counts(self) -> Mapping[str, int]:
+        return self._ruleset.last_count
 
     @override
     async def write(self, changes: Changes, view: ClusterView) -> None:
@@ -71,7 +82,7 @@ class IptablesBackend(Backend):
         )
         if text:
             await self._restore(text)
-        await forget_flows((each for each in changes.values() if each), view, self._logger)
+        await self._flows.clean((each for each in changes.values() if each), view)
 
     @override
     async def write_all(self, view: ClusterView) -> None:
@@ -96,7 +107,7 @@ class IptablesBackend(Backend):
                 text = f"node ports are not served on loopback: {_ROUTES_LOOPBACK}: {error}"
                 raise BackendError(text) from error
         await asyncio.to_thread(self._on_written)
-        await forget_flows(view.served(), view, self._logger)
+        await self._flows.clean(view.served(), view)
 
     @override
     def use_service_ranges(self, ranges: tuple[str, ...]) -> bool:

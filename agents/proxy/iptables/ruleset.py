@@ -41,6 +41,8 @@ class Ruleset:
         self.layout: Final = layout
         self._ports: dict[PortName, PortRules] = {}
         self._claims: Claims[Claim, Answer] = Claims()
+        self.last_count: Mapping[str, int] = {}
+        """How many rules were last to be written to each table."""
 
     def change(self, ports: Mapping[PortName, PortRules | None]) -> str:
         """Take ports as they are now; return what is to be written."""
@@ -60,6 +62,7 @@ class Ruleset:
                 lines.removed.append(f"-D {claim.chain} {_rule(claim, was)}")
             if now is not None:
                 lines.put_first.append(f"-I {claim.chain} {_rule(claim, now)}")
+        self.last_count = text.count(self.layout.chains)
         return text.whole()
 
     def whole(self, found: Mapping[str, TableContents]) -> str:
@@ -81,6 +84,7 @@ class Ruleset:
         known = {chain for rules in self._ports.values() for chain in rules.chains}
         stale = {each for each in found.get(NAT, NOTHING).chains if each.startswith(PREFIXES)}
         nat.delete(sorted(stale - known))
+        self.last_count = text.count(layout.chains)
         return text.whole()
 
     @property
@@ -142,6 +146,15 @@ class _Text:
 
     def of(self, table: str) -> _Lines:
         return self._tables.setdefault(table, _Lines())
+
+    def count(self, tables: Iterable[str]) -> dict[str, int]:
+        """Return how many rules are put into tables."""
+        return {
+            table: len(self._tables[table].rules) + len(self._tables[table].put_first)
+            if table in self._tables
+            else 0
+            for table in tables
+        }
 
     def whole(self) -> str:
         """Return the text; the tables in the order of their names, so that filter is first."""

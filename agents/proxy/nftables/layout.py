@@ -7,9 +7,18 @@ Names, types and priorities are kube-proxy's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from kvstack.agents.proxy.nftables.rules import (
+    FromInterface,
+    FromRanges,
+    Mark,
+    Rule,
+    endpoint_maps,
+    ip,
+    text_of,
+)
 from kvstack.agents.proxy.rule_settings import RuleSettings
 from kvstack.agents.proxy.services import Family
 
@@ -45,27 +54,18 @@ class Layout:
         return f"{self.settings.mark:#010x}"
 
     @property
-    def set_mark(self) -> str:
-        """The statement that gives a packet the bit."""
-        return f"mark set mark or {self.mark}"
+    def set_mark(self) -> Mark:
+        """What gives a packet the bit."""
+        return Mark(self.settings.mark)
 
     @property
-    def from_pods(self) -> str:
-        """The match of what pods of this node send; empty: unknown."""
-        return self._source("", "")
-
-    @property
-    def from_others(self) -> str:
-        """The match of what others send; empty: unknown."""
-        return self._source("!= ", "!= ")
-
-    def _source(self, of_address: str, of_interface: str) -> str:
+    def from_pods(self) -> FromRanges | FromInterface | None:
+        """The match of what pods of this node send; None: unknown."""
         local = self.settings.local
-        ranges = local.of(self.family)
-        if ranges:
-            return f"{ip(self.family)} saddr {of_address}{_set(ranges)}"
+        if ranges := local.of(self.family):
+            return FromRanges(ranges)
         interface = local.bridge or (f"{local.interface_prefix}*" if local.interface_prefix else "")
-        return f'iifname {of_interface}"{interface}"' if interface else ""
+        return FromInterface(interface) if interface else None
 
     @property
     def base_chains(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
@@ -127,6 +127,7 @@ class Layout:
         whole = f"map {{ type {a} . inet_proto . inet_service : verdict ; }}"
         by_port = "map { type inet_proto . inet_service : verdict ; }"
         found = {
+            **endpoint_maps(self.family),
             CLUSTER_IPS: f"set {{ type {a} ; }}",
             HAIRPINS: f"set {{ type {a} . {a} . inet_proto . inet_service ; }}",
             SERVICE_IPS: whole,
@@ -153,19 +154,13 @@ class Layout:
     def _masquerade_cluster_ips(self) -> tuple[str, ...]:
         to = f"{ip(self.family)} daddr @{CLUSTER_IPS}"
         if self.settings.masquerades_all:
-            return (f'{to} {self.set_mark} comment "masquerade all clusterIP traffic"',)
-        others = self.from_others
-        if not others:
+            all_of_it = Rule((self.set_mark,), "masquerade all clusterIP traffic")
+            return (f"{to} {text_of(all_of_it, self.family)}",)
+        if self.from_pods is None:
             return ()
-        return (
-            f"{to} {others} {self.set_mark}"
-            ' comment "masquerade clusterIP traffic from outside cluster"',
-        )
-
-
-def ip(family: Family) -> str:
-    """Return the name of a family in rules, which is also that of its table."""
-    return "ip" if family == 4 else "ip6"
+        comment = "masquerade clusterIP traffic from outside cluster"
+        rule = Rule((replace(self.from_pods, is_not=True), self.set_mark), comment)
+        return (f"{to} {text_of(rule, self.family)}",)
 
 
 def _filter(hook: str, priority: int, *rules: str) -> tuple[str, tuple[str, ...]]:

@@ -8,7 +8,6 @@ chain and a set of the clients that are to come back.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kvstack.agents.proxy.choice import Served, Verdict
 from kvstack.agents.proxy.endpoints import Endpoint
@@ -22,37 +21,34 @@ from kvstack.agents.proxy.nftables.layout import (
     SERVICE_IPS,
     SERVICE_NODE_PORTS,
     Layout,
-    ip,
 )
 from kvstack.agents.proxy.nftables.names import endpoint_base, service_base
+from kvstack.agents.proxy.nftables.rules import (
+    Drop,
+    FromClientOf,
+    FromRanges,
+    FromThisNode,
+    Goto,
+    GotoOneOf,
+    Remember,
+    Rule,
+    Target,
+    To,
+    ToOneOf,
+    endpoint_map,
+)
+from kvstack.agents.proxy.nftables.transaction import ClientSet, Element, Key, Value
 
 _COMMENT_BYTES_MAX = 128
-
-
-class Element(NamedTuple):
-    """An element of a set, or of a map."""
-
-    container: str
-    key: str
-
-
-class Value(NamedTuple):
-    """What an element leads to; empty: nothing, it is in a set."""
-
-    verdict: str = ""
-    comment: str = ""
-    since: str = ""
-    """When the Service was created that it leads to."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortRules:
     """What one port adds."""
 
-    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    chains: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     elements: dict[Element, Value] = field(default_factory=dict)
-    sets: dict[str, str] = field(default_factory=dict)
-    """Name → declaration."""
+    sets: dict[str, ClientSet] = field(default_factory=dict)
 
 
 def rules_of(served: Served, layout: Layout) -> PortRules:
@@ -67,7 +63,6 @@ class _Writer:
         self._served = served
         self._port = served.port
         self._layout = layout
-        self._x = ip(layout.family)
         self._base = service_base(served.port.name)
         self._found = PortRules()
 
@@ -75,26 +70,31 @@ class _Writer:
         port, served = self._port, self._served
         for prefix, endpoints in (("service", served.cluster), ("local", served.local)):
             if endpoints:
-                self._found.chains[f"{prefix}-{self._base}"] = self._to(endpoints)
+                chain = f"{prefix}-{self._base}"
+                self._found.chains[chain] = self._to(endpoints, endpoint_map(port.protocol, chain))
         if port.affinity_s:
             self._keep_clients()
-        self._add(CLUSTER_IPS, port.cluster_ip)
+        self._add(CLUSTER_IPS, (port.cluster_ip,))
         self._serve_internal()
         if port.is_external:
             self._serve_external()
         for each in served.on_this_node:
-            self._add(HAIRPINS, f"{each.ip} . {each.ip} . {port.protocol} . {each.port}")
+            self._add(HAIRPINS, (each.ip, each.ip, port.protocol, each.port))
         return self._found
 
-    def _add(self, container: str, key: str, verdict: str = "") -> None:
+    def _add(self, container: str, key: Key, to: Goto | Drop | None = None) -> None:
         comment = ""
         if container in (NO_ENDPOINTS, NO_ENDPOINT_NODE_PORTS):
             comment = self._port.name.text[:_COMMENT_BYTES_MAX]
-        since = self._port.since if verdict else ""
-        self._found.elements[Element(container, key)] = Value(verdict, comment, since)
+        since = self._port.since if to is not None else ""
+        self._found.elements[Element(container, key)] = Value(to, comment, since)
 
-    def _at(self, address: str) -> str:
-        return f"{address} . {self._port.protocol} . {self._port.port}"
+    def _at(self, address: str) -> Key:
+        return (address, self._port.protocol, self._port.port)
+
+    @property
+    def _node_port(self) -> Key:
+        return (self._port.protocol, self._port.node_port)
 
     def _chain(self, *, is_local: bool) -> str:
         return f"{'local' if is_local else 'service'}-{self._base}"
@@ -104,7 +104,7 @@ class _Writer:
         where = self._at(port.cluster_ip)
         if served.internal is Verdict.ENDPOINTS:
             chain = self._chain(is_local=port.is_internal_local)
-            self._add(SERVICE_IPS, where, f"goto {chain}")
+            self._add(SERVICE_IPS, where, Goto(chain))
         else:
             self._add(NO_ENDPOINTS, where, _refusal(served.internal))
 
@@ -115,10 +115,9 @@ class _Writer:
             chain = f"external-{self._base}"
             self._found.chains[chain] = tuple(self._from_outside())
             for address in addresses:
-                self._add(SERVICE_IPS, self._at(address), f"goto {chain}")
+                self._add(SERVICE_IPS, self._at(address), Goto(chain))
             if port.node_port:
-                key = f"{port.protocol} . {port.node_port}"
-                self._add(SERVICE_NODE_PORTS, key, f"goto {chain}")
+                self._add(SERVICE_NODE_PORTS, self._node_port, Goto(chain))
             if port.balancer_ips and port.source_ranges:
                 self._limit_sources()
         if served.external is not Verdict.ENDPOINTS:
@@ -126,68 +125,56 @@ class _Writer:
             for address in addresses:
                 self._add(NO_ENDPOINTS, self._at(address), refusal)
             if port.node_port:
-                key = f"{port.protocol} . {port.node_port}"
-                self._add(NO_ENDPOINT_NODE_PORTS, key, refusal)
+                self._add(NO_ENDPOINT_NODE_PORTS, self._node_port, refusal)
 
-    def _from_outside(self) -> Iterator[str]:
+    def _from_outside(self) -> Iterator[Rule]:
         """Give the rules for traffic to external addresses and node ports."""
         layout, is_local = self._layout, self._port.is_external_local
-        mark, anywhere = layout.set_mark, f"goto {self._chain(is_local=False)}"
+        mark, anywhere = layout.set_mark, Goto(self._chain(is_local=False))
         if not is_local:
-            yield f'{mark} comment "masquerade"'
+            yield Rule((mark,), "masquerade")
         elif self._served.has_bypass:
-            if layout.from_pods:
-                yield f'{layout.from_pods} {anywhere} comment "short-circuit pod traffic"'
-            own = "fib saddr type local"
-            yield f'{own} {mark} comment "masquerade local traffic"'
-            yield f'{own} {anywhere} comment "short-circuit local traffic"'
+            if layout.from_pods is not None:
+                yield Rule((layout.from_pods, anywhere), "short-circuit pod traffic")
+            yield Rule((FromThisNode(), mark), "masquerade local traffic")
+            yield Rule((FromThisNode(), anywhere), "short-circuit local traffic")
         if self._served.external is Verdict.ENDPOINTS:
-            yield f"goto {self._chain(is_local=is_local)}"
+            yield Rule((Goto(self._chain(is_local=is_local)),))
 
     def _limit_sources(self) -> None:
         """Let only some reach the addresses of the load balancer."""
         port = self._port
         sources = self._served.allowed_sources(self._layout.settings.node_ip)
         chain = f"firewall-{self._base}"
-        self._found.chains[chain] = (f"{self._x} saddr != {{ {', '.join(sources)} }} drop",)
+        self._found.chains[chain] = (Rule((FromRanges(sources, is_not=True), Drop())),)
         for address in self._layout.settings.outside(port.balancer_ips):
-            self._add(FIREWALL_IPS, self._at(address), f"goto {chain}")
+            self._add(FIREWALL_IPS, self._at(address), Goto(chain))
 
-    def _to(self, endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-        """Return the rules that choose one of several endpoints."""
+    def _to(self, endpoints: Sequence[Endpoint], map_: str) -> tuple[Rule, ...]:
+        """Return the rules that choose one of several endpoints, which stand in a map."""
         if self._port.affinity_s:
             return tuple(self._as_before(endpoints))
         if len(endpoints) == 1:
             return (self._translation(endpoints[0]),)
-        choices = ", ".join(f"{at} : {each.ip} . {each.port}" for at, each in enumerate(endpoints))
-        return (
-            f"meta l4proto {self._port.protocol} dnat {self._x} addr . port to"
-            f" numgen random mod {len(endpoints)} map {{ {choices} }}",
-        )
+        targets = tuple(Target(each.ip, each.port) for each in endpoints)
+        return (Rule((ToOneOf(self._port.protocol, targets, map_),)),)
 
-    def _translation(self, endpoint: Endpoint) -> str:
-        return f"meta l4proto {self._port.protocol} dnat to {endpoint.text}"
+    def _translation(self, endpoint: Endpoint) -> Rule:
+        return Rule((To(self._port.protocol, Target(endpoint.ip, endpoint.port)),))
 
-    def _as_before(self, endpoints: Sequence[Endpoint]) -> Iterator[str]:
+    def _as_before(self, endpoints: Sequence[Endpoint]) -> Iterator[Rule]:
         names = [endpoint_base(self._port.name, each) for each in endpoints]
         for name in names:
-            yield f"{self._x} saddr @affinity-{name} goto endpoint-{name}"
-        choices = ", ".join(f"{at} : goto endpoint-{name}" for at, name in enumerate(names))
-        yield f"numgen random mod {len(names)} vmap {{ {choices} }}"
+            yield Rule((FromClientOf(f"affinity-{name}"), Goto(f"endpoint-{name}")))
+        yield Rule((GotoOneOf(tuple(f"endpoint-{name}" for name in names)),))
 
     def _keep_clients(self) -> None:
-        address = "ipv4_addr" if self._layout.family == 4 else "ipv6_addr"
         for each in dict.fromkeys((*self._served.cluster, *self._served.local)):
             name = endpoint_base(self._port.name, each)
-            self._found.sets[f"affinity-{name}"] = (
-                f"set {{ type {address} ; flags dynamic,timeout ;"
-                f" timeout {self._port.affinity_s}s ; }}"
-            )
-            self._found.chains[f"endpoint-{name}"] = (
-                f"update @affinity-{name} {{ {self._x} saddr }}",
-                self._translation(each),
-            )
+            self._found.sets[f"affinity-{name}"] = ClientSet(self._port.affinity_s)
+            remember = Rule((Remember(f"affinity-{name}"),))
+            self._found.chains[f"endpoint-{name}"] = (remember, self._translation(each))
 
 
-def _refusal(verdict: Verdict) -> str:
-    return f"goto {REJECT}" if verdict is Verdict.REJECT else "drop"
+def _refusal(verdict: Verdict) -> Goto | Drop:
+    return Goto(REJECT) if verdict is Verdict.REJECT else Drop()

@@ -1,20 +1,25 @@
-"""The program `nft`: transactions in, names of chains and sets out.
+"""The program `nft`: whole tables in, names of chains and sets out.
 
     apply(text)              all of it or nothing; raises NftError
     found(4)                 what the table has
     problem()                why it cannot be used here; empty: it can
 
-Calls wait for the program, and are made in threads.
+It reads all chains and sets before it carries anything out, which takes longer than a change of
+one Service is worth: those go straight to the kernel (`messages`). Calls wait for the program, and
+are made in threads.
 """
 
 import json
 from typing import Final
 
-from kvstack.agents.proxy.nftables.layout import ip
+from kvstack.agents.proxy.nftables.expressions import FAMILIES
 from kvstack.agents.proxy.nftables.names import TABLE
+from kvstack.agents.proxy.nftables.rules import Rule, Target, ToOneOf, endpoint_maps, ip, text_of
 from kvstack.agents.proxy.nftables.ruleset import TableContents
 from kvstack.agents.proxy.services import Family
-from kvstack.component.net.nft import NftError, apply, is_installed, problem, run
+from kvstack.component.net import nft_batch
+from kvstack.component.net.nft import NftError, apply, is_installed, run
+from kvstack.component.net.nft import problem as nft_problem
 
 __all__ = [
     "NOTHING",
@@ -27,8 +32,30 @@ __all__ = [
     "remove",
 ]
 
+_PROBE: Final = "kvstack-probe"
 NOTHING: Final = TableContents()
 """Of a table that is not there."""
+
+
+def problem() -> str:
+    """Return why a table like the proxy's cannot be made; empty: it can. Nothing is left behind."""
+    if why := nft_problem():
+        return why
+    name, declaration = next(iter(endpoint_maps(4).items()))
+    targets = (Target("192.0.2.1", 1), Target("192.0.2.2", 2))
+    rule = text_of(Rule((ToOneOf("tcp", targets, name),)), 4)
+    table = f"ip {_PROBE}"
+    lines = (
+        f"add table {table}",
+        f"add {declaration.replace('map', f'map {table} {name}', 1)}",
+        f"add chain {table} probe {{ type nat hook prerouting priority -100 ; }}",
+        f"add rule {table} probe {rule}",
+    )
+    try:
+        run("--check", "-f", "-", given="".join(f"{line}\n" for line in lines))
+    except NftError as error:
+        return str(error)
+    return ""
 
 
 def found(family: Family) -> TableContents:
@@ -41,10 +68,9 @@ def found(family: Family) -> TableContents:
 def has_rules(family: Family, chain: str) -> bool:
     """Whether a chain of the table is there, with rules."""
     try:
-        told = run("-t", "-j", "list", "chain", ip(family), TABLE, chain)
-    except NftError:
+        return nft_batch.has_rules(FAMILIES[family], TABLE, chain)
+    except OSError:
         return False
-    return any("rule" in each for each in json.loads(told)["nftables"])
 
 
 def remove(family: Family) -> bool:

@@ -1,30 +1,48 @@
-"""What is in the table, and the text that changes it in one transaction of `nft -f -`.
+"""What is in the table, and what changes it in one transaction.
 
     ruleset = Ruleset(layout)
-    ruleset.change({name: PortRules, gone: None})   what differs, as text; empty: nothing
-    ruleset.whole(TableContents(chains, sets))     all of it, whatever is in the table now
-    ruleset.take_stale()                            chains that may be deleted a second later
+    ruleset.change({name: PortRules, gone: None})   what differs, as a Transaction
+    ruleset.whole(TableContents(chains, sets))     all of it, as text, whatever the table has now
+    ruleset.take_stale()                            transactions for what goes a second later
 
 A chain that is used no more is emptied at once and deleted in a later transaction, because kernels
 before 6.2 still count the map's element that led there. An element that several ports want (a
 hairpin of one pod, an external address that two Services claim) is there while one of them does;
 the oldest decides where it leads, so that nobody takes what another Service has.
+
+A rule that chooses among endpoints has a row of numbers in a map. It gets another row
+when it is written anew, and the old one goes with a later transaction: a packet that is on its way
+while the kernel changes over reads elements a moment after rules, and must find those of its rule.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from kvstack.agents.proxy.claims import Claims
-from kvstack.agents.proxy.nftables.layout import NODE_PORT_IPS, Layout, ip
+from kvstack.agents.proxy.nftables.layout import NODE_PORT_IPS, Layout
 from kvstack.agents.proxy.nftables.names import TABLE
-from kvstack.agents.proxy.nftables.port_rules import Element, PortRules, Value
+from kvstack.agents.proxy.nftables.numbers import Numbers
+from kvstack.agents.proxy.nftables.port_rules import PortRules
+from kvstack.agents.proxy.nftables.rules import Rule, ToOneOf, ip, text_of
+from kvstack.agents.proxy.nftables.transaction import (
+    AddChain,
+    AddRule,
+    AddSet,
+    ClientSet,
+    DeleteChain,
+    DeleteSet,
+    Element,
+    FlushChain,
+    Transaction,
+    Value,
+    statement_text,
+)
 from kvstack.agents.proxy.services import PortName
 
 _NONE: Final = PortRules()
 _ABOUT: Final = "rules for kube-proxy"
-_ELEMENTS_MAX: Final = 500
-"""Of one statement."""
 
 
 class TableContents(NamedTuple):
@@ -38,36 +56,45 @@ class TableContents(NamedTuple):
 class Ruleset:
     """The table of one family."""
 
-    def __init__(self, layout: Layout) -> None:
-        """Nothing is written yet."""
+    def __init__(self, layout: Layout, first_number: int = 0) -> None:
+        """Nothing is written yet; first_number: of rules that choose among endpoints."""
         self.layout: Final = layout
         self._table = f"{ip(layout.family)} {TABLE}"
         self._ports: dict[PortName, PortRules] = {}
         self._claims: Claims[Element, Value] = Claims()
         self._stale: set[str] = set()
+        self._numbers = Numbers(first_number)
+        self._rows: dict[str, list[ToOneOf]] = {}  # by chain
+        self._stale_rows: list[ToOneOf] = []
 
-    def change(self, ports: Mapping[PortName, PortRules | None]) -> str:
+    def change(self, ports: Mapping[PortName, PortRules | None]) -> Transaction:
         """Take ports as they are now; return what is to be written."""
-        lines = _Lines()
+        stale = self._stale_rows
+        self._stale_rows = []
+        transaction = self._difference(ports)
+        if not transaction:
+            self._stale_rows = stale
+            return transaction
+        self._remove(stale, transaction)
+        return transaction
+
+    def _difference(self, ports: Mapping[PortName, PortRules | None]) -> Transaction:
+        transaction = Transaction()
         claims = {}
         for name, new in ports.items():
             old = self._ports.get(name, _NONE)
-            self._write_chains(old, new or _NONE, lines)
+            self._write_chains(old, new or _NONE, transaction)
             claims[name] = old.elements, (new or _NONE).elements
             if new is None:
                 self._ports.pop(name, None)
             else:
                 self._ports[name] = new
-        gone: dict[str, list[str]] = {}
-        come: dict[str, list[str]] = {}
         for element, was, now in sorted(self._claims.change(claims), key=itemgetter(0)):
             if was is not None:
-                gone.setdefault(element.container, []).append(element.key)
+                transaction.delete_element(element)
             if now is not None:
-                come.setdefault(element.container, []).append(_text(element, now))
-        lines.last += self._statements("delete", gone)
-        lines.last += self._statements("add", come)
-        return lines.text()
+                transaction.add_element(element, now)
+        return transaction
 
     def whole(self, found: TableContents, *, anew: bool = False) -> str:
         """Return what makes the table as it is to be; found: what it has.
@@ -85,9 +112,11 @@ class Ruleset:
             lines += (f"delete chain {table} {n}" for n in layout.base_chains if n in found.chains)
             lines += (f"flush {found.sets[n]} {table} {n}" for n in layout.sets if n in found.sets)
         chains: dict[str, tuple[str, ...]] = dict(layout.chains)
-        sets: dict[str, str] = {}
+        sets: dict[str, ClientSet] = {}
         for rules in self._ports.values():
-            chains |= rules.chains
+            for name, own in rules.chains.items():
+                written = self._numbered(name, own)
+                chains[name] = tuple(text_of(each, layout.family) for each in written)
             sets |= rules.sets
         known = {*layout.sets, *sets}
         for name, (hook, _) in layout.base_chains.items():
@@ -95,92 +124,110 @@ class Ruleset:
         lines += (f"add chain {table} {name}" for name in chains)
         lines += (f"delete {found.sets[n]} {table} {n}" for n in sorted(found.sets.keys() - known))
         lines += (_declared(table, *each) for each in layout.sets.items())
-        lines += (_declared(table, *each) for each in sets.items() if each[0] not in found.sets)
+        new_sets = (AddSet(n, what) for n, what in sets.items() if n not in found.sets)
+        lines += (statement_text(each, layout.family) for each in new_sets)
         for name, rules_ in [
             *((n, r) for n, (_, r) in layout.base_chains.items()),
             *chains.items(),
         ]:
             lines += (f"add rule {table} {name} {rule}" for rule in rules_)
-        lines += self._statements("add", self._elements())
+        elements = self._elements()
         self._stale |= found.chains - chains.keys() - layout.base_chains.keys()
         self._stale -= chains.keys()
-        return "".join(f"{line}\n" for line in lines)
+        return "".join(f"{line}\n" for line in lines) + elements.text(layout.family)
 
-    def take_stale(self) -> list[str]:
-        """Return the statements that delete what is used no more; each may fail by itself."""
-        stale, self._stale = self._stale, set()
-        return [f"delete chain {self._table} {name}\n" for name in sorted(stale)]
+    def take_stale(self) -> list[Transaction]:
+        """Return the transactions that take away what is used no more; each may fail by itself."""
+        chains, self._stale = self._stale, set()
+        rows, self._stale_rows = self._stale_rows, []
+        elements = Transaction()
+        self._remove(rows, elements)
+        found = [elements] if elements else []
+        for name in sorted(chains):
+            found.append(Transaction())
+            found[-1].add(DeleteChain(name))
+        return found
 
     @property
     def delete(self) -> str:
         """The statements that leave nothing of the table."""
         return f"add table {self._table}\ndelete table {self._table}\n"
 
-    def _write_chains(self, old: PortRules, new: PortRules, lines: "_Lines") -> None:
+    def _write_chains(self, old: PortRules, new: PortRules, transaction: Transaction) -> None:
         """Write the chains and sets of one port, as far as they differ."""
-        table = self._table
-        resized = {n for n, text in new.sets.items() if old.sets.get(n, text) != text}
-        gone_sets = (old.sets.keys() - new.sets.keys()) | resized
+        resized = {n for n, what in new.sets.items() if old.sets.get(n, what) != what}
         for name in old.chains.keys() - new.chains.keys():
-            lines.flushed.append(f"flush chain {table} {name}")
+            transaction.add(FlushChain(name))
+            self._stale_rows += self._rows.pop(name, [])
             self._stale.add(name)
         for name, rules in new.chains.items():
             is_same = old.chains.get(name) == rules
-            if is_same and not any(f"@{each} " in f"{r} " for each in resized for r in rules):
+            if is_same and not any(rule.uses(each) for each in resized for rule in rules):
                 continue
-            lines.added.append(f"add chain {table} {name}")
-            lines.flushed.append(f"flush chain {table} {name}")
-            lines.rules += (f"add rule {table} {name} {rule}" for rule in rules)
+            transaction.add(AddChain(name))
+            transaction.add(FlushChain(name))
+            self._stale_rows += self._rows.pop(name, [])
+            for rule in self._number(name, rules, transaction):
+                transaction.add(AddRule(name, rule))
             self._stale.discard(name)
-        lines.deleted += (f"delete set {table} {name}" for name in sorted(gone_sets))
-        for name, text in new.sets.items():
+        for name in sorted((old.sets.keys() - new.sets.keys()) | resized):
+            transaction.add(DeleteSet(name))
+        for name, what in new.sets.items():
             if name not in old.sets or name in resized:
-                lines.declared.append(_declared(table, name, text))
+                transaction.add(AddSet(name, what))
 
-    def _elements(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        if self.layout.settings.node_ips:
-            found[NODE_PORT_IPS] = list(self.layout.settings.node_ips)
+    def _number(
+        self, chain: str, rules: tuple[Rule, ...], transaction: Transaction
+    ) -> tuple[Rule, ...]:
+        """Give the rules of a chain numbers, and put their endpoints into the map."""
+        rows = [
+            replace(part, first=self._numbers.take(len(part.targets)))
+            for rule in rules
+            for part in rule.parts
+            if isinstance(part, ToOneOf)
+        ]
+        if not rows:
+            return rules
+        self._rows[chain] = rows
+        for element, value in _entries(rows):
+            transaction.add_element(element, value)
+        return self._numbered(chain, rules)
+
+    def _numbered(self, chain: str, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules of a chain with the numbers that they have."""
+        rows = iter(self._rows.get(chain, ()))
+        return tuple(
+            rule._replace(
+                parts=tuple(next(rows) if isinstance(p, ToOneOf) else p for p in rule.parts)
+            )
+            for rule in rules
+        )
+
+    def _remove(self, rows: list[ToOneOf], transaction: Transaction) -> None:
+        """Take rows out of the map; others may have their numbers in later transactions."""
+        for element, _ in _entries(rows):
+            transaction.delete_element(element)
+        for row in rows:
+            self._numbers.give_back(row.first, len(row.targets))
+
+    def _elements(self) -> Transaction:
+        found = Transaction()
+        for address in self.layout.settings.node_ips or ():
+            found.add_element(Element(NODE_PORT_IPS, (address,)), Value())
+        for rows in self._rows.values():
+            for element, value in _entries(rows):
+                found.add_element(element, value)
         for element, value in self._claims.items():
-            found.setdefault(element.container, []).append(_text(element, value))
+            found.add_element(element, value)
         return found
 
-    def _statements(self, verb: str, elements: Mapping[str, list[str]]) -> Iterator[str]:
-        for container, texts in elements.items():
-            for first in range(0, len(texts), _ELEMENTS_MAX):
-                some = ", ".join(texts[first : first + _ELEMENTS_MAX])
-                yield f"{verb} element {self._table} {container} {{ {some} }}"
 
-
-class _Lines:
-    """The statements of a transaction, in the order in which the kernel takes them."""
-
-    def __init__(self) -> None:
-        self.added: list[str] = []
-        self.flushed: list[str] = []
-        self.deleted: list[str] = []
-        self.declared: list[str] = []
-        self.rules: list[str] = []
-        self.last: list[str] = []
-
-    def text(self) -> str:
-        parts: Iterable[list[str]] = (
-            self.added,
-            self.flushed,
-            self.deleted,
-            self.declared,
-            self.rules,
-            self.last,
-        )
-        return "".join(f"{line}\n" for part in parts for line in part)
+def _entries(rows: list[ToOneOf]) -> Iterator[tuple[Element, Value]]:
+    for row in rows:
+        for number, target in enumerate(row.targets, row.first):
+            yield Element(row.map, (number,)), Value(target)
 
 
 def _declared(table: str, name: str, text: str) -> str:
     kind, _, body = text.partition(" ")
     return f"add {kind} {table} {name} {body}"
-
-
-def _text(element: Element, value: Value) -> str:
-    comment = f' comment "{value.comment}"' if value.comment else ""
-    verdict = f" : {value.verdict}" if value.verdict else ""
-    return f"{element.key}{comment}{verdict}"

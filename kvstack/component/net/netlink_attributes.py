@@ -33,6 +33,11 @@ def attribute(kind: int, data: bytes) -> bytes:
     return _HEAD.pack(length, kind) + data + bytes(aligned(length) - length)
 
 
+def text_attribute(kind: int, text: str) -> bytes:
+    """Return an attribute whose data are a text, with the byte that ends it."""
+    return attribute(kind, text.encode() + b"\0")
+
+
 def aligned(length: int) -> int:
     """Return where the next attribute or message begins."""
     return -(-length // _ALIGNMENT) * _ALIGNMENT

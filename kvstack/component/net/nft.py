@@ -12,7 +12,7 @@ import subprocess
 from typing import Final
 
 _TIMEOUT_S: Final = 300.0
-"""The kernel takes the time of n² for a whole table of n chains: seconds for 10,000."""
+"""The kernel takes the time of n² for n sets without names in one transaction."""
 _ERROR_CHARACTERS_MAX: Final = 500
 _PROBE: Final = "kvstack-probe"
 

@@ -1,5 +1,6 @@
 """Rules of iptables as text: names, what a change writes and costs, and what is taken away."""
 
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,19 @@ def test_names_are_kube_proxys() -> None:
     chain = endpoint_chain(PortName("ns", "web", "", "TCP"), Endpoint("fd00::1", 80))
     assert chain.startswith("KUBE-SEP-")
     assert len(chain) <= 28  # what the kernel takes
+
+
+def test_rules_are_counted() -> None:
+    tables = Tables()
+    whole = tables.ruleset.whole({})
+    assert sum(tables.ruleset.last_count.values()) == len(re.findall("\n-[AI] ", whole))
+    assert tables.ruleset.last_count.keys() == tables.ruleset.count.keys()
+    before = tables.ruleset.count["nat"]
+    tables.view.set_service(None, service("web"))
+    tables.view.set_slice(None, endpoint_slice(endpoint("10.10.0.1"), endpoint("10.10.0.2")))
+    tables.change()
+    more = tables.ruleset.count["nat"] - before
+    assert tables.ruleset.last_count == {"nat": more, "filter": 0, "mangle": 0}
 
 
 def test_the_rules_of_a_port() -> None:

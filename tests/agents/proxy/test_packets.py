@@ -7,6 +7,8 @@ import asyncio
 import functools
 import os
 import shutil
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kvstack.agents.proxy import modes
-from kvstack.agents.proxy.backend import Backend
+from kvstack.agents.proxy.backend import Backend, BackendError
 from kvstack.agents.proxy.choice import Here
 from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.connections import delete_stale, frontends
@@ -23,6 +25,7 @@ from kvstack.agents.proxy.iptables import program as iptables
 from kvstack.agents.proxy.machine_lock import machine_lock
 from kvstack.agents.proxy.modes import IPTABLES, NFTABLES
 from kvstack.agents.proxy.nftables import program as nftables
+from kvstack.agents.proxy.nftables.backend import NftBackend
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import FAMILIES, Family
 from kvstack.component.errors import ConfigError
@@ -32,6 +35,7 @@ from kvstack.component.net.nft import run as run_nft
 from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 from tests.support.network.routed import (
     SILENCE_S,
+    TIMEOUT_S,
     Answer,
     RefusedError,
     Routed,
@@ -87,13 +91,22 @@ class Node:
             node_ips=(network.gateway("client"),),
             service_ranges=("10.96.0.0/16" if is_four else "fd00:96::/112",),
         )
+        self._made: list[Backend] = []
         self.backend = self.make_backend()
         self._known: dict[str, dict[str, Any]] = {}
         self.write_all()
 
     def make_backend(self) -> Backend:
         log = LineLogger([], "error")
-        return modes.backend(self.variant.mode, self.settings, log, leaves_rules=False)
+        found = modes.backend(self.variant.mode, self.settings, log, leaves_rules=False)
+        self._made.append(found)
+        return found
+
+    def close(self) -> None:
+        """Let go of the kernel; the rules go with the namespace."""
+        for each in self._made:
+            if isinstance(each, NftBackend):
+                self.inside(functools.partial(asyncio.run, each.close()))
 
     def write_all(self) -> None:
         self.inside(lambda: asyncio.run(self.backend.write_all(self.view)))
@@ -164,7 +177,11 @@ def node(
         for name in ("one", "two"):
             network.serve(name, PORT)
             network.serve(name, PORT, "UDP")
-        yield Node(network, variant)  # one and two are its pods
+        node = Node(network, variant)  # one and two are its pods
+        try:
+            yield node
+        finally:
+            node.close()
 
 
 def only_with(*variants: Variant) -> pytest.MarkDecorator:
@@ -213,6 +230,45 @@ def test_udp(node: Node) -> None:
     dns = node.service("web", {"port": 53, "protocol": "UDP"})
     node.serve(dns, only(node, "two", protocol="UDP"))
     assert node.network.ask("one", node.cluster_ip, 53, "UDP").name == "two"
+
+
+@only_with(Variant(NFTABLES, 4), Variant(IPTABLES, 4))
+def test_sctp(node: Node) -> None:
+    """Without sockets of SCTP, which kernels may lack: a first packet, and where it arrives."""
+    protocol: dict[str, Any] = {"port": 53, "protocol": "SCTP"}
+    node.serve(node.service("web", protocol), only(node, "two", protocol="SCTP"))
+    sent, came = (
+        node.network.run(
+            each, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+        )
+        for each in ("client", "two")
+    )
+    with sent, came:
+        came.settimeout(TIMEOUT_S)
+        sent.sendto(sctp_init(4000, 53), (node.cluster_ip, 0))
+        packet, (client, _) = came.recvfrom(1024)
+    head = 4 * (packet[0] & 15)
+    assert struct.unpack_from(">H", packet, head + 2) == (PORT,)
+    assert client == node.network.gateway("two")
+
+
+def sctp_init(source: int, target: int) -> bytes:
+    """Return the packet that asks for an association; conntrack reads its checksum, too."""
+    chunk = struct.pack(">BBHIIHHI", 1, 0, 20, 7, 65_536, 1, 1, 1)
+    return (
+        struct.pack(">HHI", source, target, 0)
+        + _crc32c(struct.pack(">HHII", source, target, 0, 0) + chunk)
+        + chunk
+    )
+
+
+def _crc32c(data: bytes) -> bytes:
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ 0x82F63B78 * (value & 1)
+    return struct.pack("<I", value ^ 0xFFFFFFFF)
 
 
 def test_without_endpoints_it_is_refused(node: Node) -> None:
@@ -427,6 +483,19 @@ def test_rules_that_somebody_has_flushed_are_missed(node: Node) -> None:
         assert not node.is_there(), flush
         node.write_all()
         assert node.is_there()
+
+
+@only_with(Variant(NFTABLES, 4), Variant(NFTABLES, 6))
+def test_a_change_of_rules_that_are_gone_fails(node: Node) -> None:
+    """After a failure all is written."""
+    node.serve(node.service(), both(node))
+    node.inside(lambda: nftables.apply("flush ruleset\n"))
+    with pytest.raises(BackendError, match="No such file or directory"):
+        node.serve(only(node, "two"))
+    node.write_all()
+    assert node.names(10, node.cluster_ip) == {"two"}
+    node.serve(only(node, "one"))
+    assert node.names(10, node.cluster_ip) == {"one"}
 
 
 def test_nothing_is_left_in_the_end(node: Node) -> None:

@@ -85,12 +85,12 @@ class Written(Backend):
 class World:
     """A proxy whose informers are told by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Written | None = None) -> None:
         self.services = informer(SERVICES)
         self.slices = informer(ENDPOINT_SLICES)
         self.nodes = informer(NODES)
         self.ranges = informer(SERVICE_CIDRS)
-        self.backend = Written()
+        self.backend = backend or Written()
         self.proxier = Proxier(
             Sources(self.services, self.slices, self.nodes, self.ranges),
             ProxierOptions("here", min_gap_s=0.01, look_every_s=0.01, health_hosts=("127.0.0.1",)),
