@@ -1,4 +1,4 @@
-"""The audit as flags ask for it: its policy, its back ends, and what stands in front of them.
+"""Auditing as the flags configure it: policy, back ends, and the buffers in front of them.
 
 audit = Audit(options.audit, clock, logger)
 audit.auditing          records requests; None: no policy was given
@@ -43,10 +43,9 @@ rules:
 
 
 class Lenient:
-    """Passes events on, and is content if they are lost: they are counted already."""
+    """Passes events on and ignores lost ones: they are already counted."""
 
     def __init__(self, to: Sink) -> None:
-        """Pass on to a sink."""
         self._to: Final = to
 
     def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
@@ -64,14 +63,14 @@ class Lenient:
 
 
 class Audit:
-    """The parts of the audit, put together."""
+    """Auditing: policy and back ends."""
 
     def __init__(
         self, options: AuditOptions, clock: Clock, logger: Logger, changes: Sink | None = None
     ) -> None:
         """Read files and open the log; raises ConfigError.
 
-        changes: is told of all requests that change something, in place of what the options say.
+        changes: sink of all requests that change something, in place of the configured audit.
         """
         self._errors: Final = Errors(logger)
         self._sink: Sink | None = None
@@ -95,7 +94,7 @@ class Audit:
         self.auditing = Auditing(policy, self._sink, self._errors, clock)
 
     async def stop(self) -> None:
-        """Send what is left, and close everything."""
+        """Send what is buffered, and close everything."""
         if self._sink is not None:
             await self._sink.stop()
 

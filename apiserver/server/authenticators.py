@@ -1,11 +1,11 @@
-"""The ways of telling whose a request is that flags and a configuration file ask for.
+"""Authenticators as flags and a configuration file configure them.
 
     authenticators = Authenticators(options, parts)     raises ConfigError
-    authenticators.requests                             see `policy.ports.Authenticator`
+    authenticators.requests                             see `policy.interfaces.Authenticator`
     authenticators.reload()                             files may have changed
 
-The configuration file may name other issuers of tokens while the server runs, but not other rules
-for who may be anonymous. A file that cannot be used changes nothing, and the log says why.
+The configuration file may change the token issuers while the server runs, but not the rules for
+anonymous requests. An invalid file changes nothing and is logged.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ _WEBHOOK_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorParts:
-    """What authenticators are made of."""
+    """What authenticators need."""
 
     view: ObjectView
     live: LiveObjects
@@ -78,14 +78,14 @@ class AuthenticatorParts:
     """Returns a number from 0 to 1."""
     logger: Logger
     allows_all: bool = False
-    """Whether everything is allowed to anybody, who then has to say who it is."""
+    """Whether every request is allowed, in which case anonymous requests are not."""
 
 
 class Authenticators:
     """All authenticators of a server."""
 
     def __init__(self, given: AuthenticationOptions, parts: AuthenticatorParts) -> None:
-        """Read files and make them; raises ConfigError."""
+        """Read files and make the authenticators; raises ConfigError."""
         self._given: Final = given
         self._parts: Final = parts
         accounts = given.accounts
@@ -110,7 +110,7 @@ class Authenticators:
         self.requests: Final = self._requests()
 
     async def reload(self) -> None:
-        """Read the configuration file again, and begin to fetch keys of issuers."""
+        """Read the configuration file again, and start fetching keys of issuers."""
         await self._reload_issuers()
         for each in self._issuers.all:
             if each.keys.problem:
@@ -125,7 +125,7 @@ class Authenticators:
                 self._parts.logger.warning("no keys", issuer=issuer, error=str(error))
 
     def reload_authorities(self) -> None:
-        """Read the files of client authorities again; what cannot be used is told to the log."""
+        """Read the client CA files again; errors are logged."""
         given = self._given
         for authorities, path in (
             (self.client_authorities, given.client_ca_file),
@@ -172,7 +172,7 @@ class Authenticators:
         if settings == self._settings:
             return
         self._settings = settings
-        # Of an issuer that stays as it is the keys that are known stay.
+        # Issuers that did not change keep their keys.
         known = {each.settings.issuer: each for each in self._issuers.all}
         members = [
             old

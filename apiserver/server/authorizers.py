@@ -1,12 +1,12 @@
-"""The authorizers that flags or a configuration file ask for.
+"""Authorizers as flags or a configuration file configure them.
 
     authorizers = Authorizers(options, parts)       raises ConfigError
     authorizers.chain                               asks them in order
     authorizers.reload()                            the file may have changed
 
-What a configuration file says may change while the server runs. Only authorizers that follow
-objects or files of their own have to stay if they were there in the beginning. A file that cannot
-be used changes nothing, and the log says why.
+The configuration file may change while the server runs. Authorizers that watch objects or read
+files of their own must stay if they were configured at start. An invalid file changes nothing and
+is logged.
 """
 
 import asyncio
@@ -63,12 +63,12 @@ _FLAGS_TIMEOUT_NS: Final = 30 * SECOND_NS
 
 
 class _Member(NamedAuthorizer, RuleSource, Protocol):
-    """An authorizer that tells rules, too."""
+    """An authorizer that also lists rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerParts:
-    """What authorizers are made of."""
+    """What authorizers need."""
 
     clock: Clock
     chance: Callable[[], float]
@@ -80,7 +80,7 @@ class Authorizers:
     """All authorizers of a server."""
 
     def __init__(self, options: Options, parts: AuthorizerParts) -> None:
-        """Read files and make them; raises ConfigError."""
+        """Read files and make the authorizers; raises ConfigError."""
         self._options: Final = options
         self._parts: Final = parts
         self.grants: Final = Grants()
@@ -101,11 +101,11 @@ class Authorizers:
 
     @property
     def rule_sources(self) -> Sequence[RuleSource]:
-        """All of them, as what can list rules."""
+        """All authorizers, as sources of rules."""
         return self._members
 
     def follow(self, view: ObjectView) -> None:
-        """Begin to follow the objects that authorizers rest on."""
+        """Start watching the objects that authorizers read."""
         self.grants.follow(view)
         if NODE in self.types:
             self._graph.follow(view)
@@ -166,7 +166,7 @@ class Authorizers:
         return read_authorizers(data, _file_problem, needed)
 
     def _lasting_member(self, type_: str) -> _Member:
-        """Return an authorizer that stays while the configuration changes."""
+        """Return an authorizer that is kept when the configuration changes."""
         if type_ == "ABAC":
             path = self._options.authorization.policy_file
             try:
@@ -182,7 +182,7 @@ class Authorizers:
         return makers[type_]()
 
     def _made(self, choices: Sequence[AuthorizerChoice]) -> tuple[list[_Member], list[Connection]]:
-        """Return authorizers, and the connections that are theirs; raises ConfigError."""
+        """Return authorizers and the connections that they own; raises ConfigError."""
         members: list[_Member] = []
         connections: list[Connection] = []
         for each in choices:

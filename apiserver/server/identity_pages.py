@@ -1,4 +1,4 @@
-"""The pages by which others verify tokens of service accounts; see `service_accounts.discovery`."""
+"""The pages by which others verify service account tokens; see `service_accounts.discovery`."""
 
 from kvstack.apiserver.http.negotiation import NotAcceptableError
 from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_get
@@ -19,7 +19,7 @@ from kvstack.component.logger import Logger
 def add_identity_pages(
     pages: PageSet, options: Options, security: Security, address: str, logger: Logger
 ) -> None:
-    """Serve both pages, if the issuer is such that they can be."""
+    """Serve both pages, if the issuer is a URL."""
     accounts = options.authentication.accounts
     if not accounts.issuers or not security.authenticators.keys:
         return

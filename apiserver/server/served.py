@@ -1,4 +1,4 @@
-"""Which groups and versions are served: `--runtime-config`.
+"""Which groups and versions are served (`--runtime-config`).
 
     (nothing)                                       all versions but alpha and beta
     api/beta=true                                   all beta versions as well
@@ -6,7 +6,7 @@
     batch/v1=false                                  without this version
     api/all=false,api/v1=true                       nothing but core
 
-What names one version is stronger than api/ga, api/beta and api/alpha, and these than api/all.
+A key that names one version overrides api/ga, api/beta and api/alpha, and these override api/all.
 """
 
 import re
@@ -29,7 +29,7 @@ _LEVELS: Final = {
     "api/alpha": re.compile(r"v[0-9]+alpha[0-9]+"),
 }
 ALWAYS: Final = frozenset(("v1",))
-"""Without these the server itself cannot live."""
+"""The server itself needs these."""
 
 
 def served_rows(table: Iterable[Resource], config: Mapping[str, str]) -> list[Resource]:
@@ -79,7 +79,7 @@ def _is_on(row: Resource, wanted: Mapping[str, bool]) -> bool:
 
 
 def served_as(endpoints: Endpoints, group: str, version: str, kind: str) -> list[MappedResource]:
-    """Return the resources of a kind that are served now."""
+    """Return the resources of a kind that are currently served."""
     return [
         MappedResource(GroupResource(each.group, each.name), each.version, each.is_namespaced)
         for each in endpoints.rows

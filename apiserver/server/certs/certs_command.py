@@ -1,4 +1,4 @@
-"""The command `kvstack certs`: what the machines of a cluster need, in one directory."""
+"""The command `kvstack certs`: writes what the machines of a cluster need into one directory."""
 
 import sys
 from collections.abc import Sequence

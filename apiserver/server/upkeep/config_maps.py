@@ -1,9 +1,9 @@
-"""ConfigMaps of kube-system that tell others about this cluster's API servers.
+"""ConfigMaps of kube-system that describe this cluster's API servers.
 
     extension-apiserver-authentication                       whom servers behind this one believe
     kube-apiserver-legacy-service-account-token-tracking     since when uses of old tokens are noted
 
-What several servers say of authentication is put together: certificates and names of all of them.
+Several servers merge their authentication settings: certificates and names of all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 class AuthenticationInfo:
-    """Keeps what is told about authentication."""
+    """Maintains the authentication settings."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class AuthenticationInfo:
         proxies: Authorities | None,
         lists: Mapping[str, Sequence[str]],
     ) -> None:
-        """Tell of these authorities, and which headers of proxies count, by the key they are at."""
+        """Publish these CA bundles and request-header settings, by ConfigMap key."""
         self._loopback: Final = loopback
         self._clients: Final = clients
         self._proxies: Final = proxies
@@ -70,10 +70,10 @@ class AuthenticationInfo:
 
 
 class TokenTracking:
-    """Keeps since when uses of old tokens are noted."""
+    """Maintains the date since when uses of legacy tokens are tracked."""
 
     def __init__(self, loopback: Loopback, clock: Clock) -> None:
-        """Note them from the first start on."""
+        """Track from the first start on."""
         self._loopback: Final = loopback
         self._clock: Final = clock
 
@@ -91,7 +91,7 @@ class TokenTracking:
 
 
 def _joined(known: str, own: str) -> str:
-    """Return both bundles as one, each certificate once."""
+    """Return both bundles as one, without duplicate certificates."""
     found = dict.fromkeys([*_certificates(known), *_certificates(own)])
     return "".join(f"{each}\n" for each in found)
 
@@ -102,6 +102,6 @@ def _certificates(pem: str) -> list[str]:
 
 
 def _added(known: str, own: Sequence[str]) -> str:
-    """Return a list in JSON that has all of both, in order."""
+    """Return a JSON list with the members of both, in order."""
     before = orjson.loads(known) if known else []
     return orjson.dumps(list(dict.fromkeys([*before, *own]))).decode()

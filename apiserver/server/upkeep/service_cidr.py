@@ -1,4 +1,4 @@
-"""The ServiceCIDR `kubernetes`: the ranges of the flags, as an object that allocation goes by."""
+"""The ServiceCIDR `kubernetes`: the ranges of the flags, as an object that allocators use."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,12 +20,11 @@ _IS_READY: Final = "Kubernetes default Service CIDR is ready"
 
 
 class DefaultServiceCidr:
-    """Keeps the ServiceCIDR of the flags."""
+    """Maintains the ServiceCIDR of the flags."""
 
     def __init__(
         self, loopback: Loopback, ranges: Sequence[AddressRange], clock: Clock, logger: Logger
     ) -> None:
-        """Keep these ranges."""
         self._loopback: Final = loopback
         self._cidrs: Final = [each.cidr for each in ranges]
         self._clock: Final = clock
@@ -33,7 +32,7 @@ class DefaultServiceCidr:
         self._told: list[str] = []
 
     async def keep(self) -> None:
-        """Make the object, or tell that it is not what the flags say; raises ApiError."""
+        """Create the object, or log that it differs from the flags; raises ApiError."""
         service_cidr = self._loopback.get(RESOURCE, "", NAME)
         if service_cidr is None:
             service_cidr = await self._loopback.create(

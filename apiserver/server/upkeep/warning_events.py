@@ -1,4 +1,4 @@
-"""Warning events of the server's own loops."""
+"""Warning events of the server's own controllers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -16,7 +16,7 @@ _TOLD_MAX: Final = 1024
 
 
 class WarningEvents:
-    """Writes events, each finding once until the loop finds something else about the object."""
+    """Writes one event per finding, until the controller finds something else about the object."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class WarningEvents:
         clock: Clock,
         random_bits: Callable[[int], int],
     ) -> None:
-        """Write in the name of a controller on a host."""
+        """Write as a controller on a host."""
         self._loopback: Final = loopback
         self._controller: Final = controller
         self._host: Final = host
@@ -35,7 +35,7 @@ class WarningEvents:
         self._told: dict[tuple[str, str], str] = {}
 
     async def tell(self, findings: Iterable[Finding]) -> None:
-        """Write an event for each finding that was not told before; raises ApiError."""
+        """Write an event for each new finding; raises ApiError."""
         for each in findings:
             key = each.about["metadata"]["uid"], each.reason
             if self._told.get(key) == each.message:
