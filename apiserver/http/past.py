@@ -1,10 +1,10 @@
-"""The past: `/at/<resourceVersion or time>` in front of a path.
+"""Past states: `/at/<resourceVersion or time>` as a prefix of a path.
 
     /at/4711/api/v1/pods                    as of that revision
     /at/2026-11-22T10:00:00Z/api/v1/pods    as of that time
 
-Objects can be read, and nothing else: writes are refused, watches too. Documents about the API are
-those of today. What the store has forgotten is answered 410 with the oldest time there is.
+Objects can only be read: writes and watches are refused. Documents about the API are the current
+ones. A compacted revision is answered with 410 and the oldest available time.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ _REVISION_DIGITS_MAX: Final = 18
 
 
 async def revision_of(registry: Registry, route: Route) -> int:
-    """Return the revision that a route is about; raises ApiError."""
+    """Return the revision of a route; raises ApiError."""
     if route.endpoint is not None and route.verb not in _READING:
         raise status.failure(405, "MethodNotAllowed", _READ_ONLY)
     text = route.at
@@ -49,7 +49,7 @@ async def revision_of(registry: Registry, route: Route) -> int:
 
 
 async def expired(registry: Registry) -> ApiError:
-    """Return the 410 of a moment that the store has forgotten."""
+    """Return the 410 of a compacted revision."""
     try:
         oldest_ms = await registry.times.oldest_ms()
     except StoreError:

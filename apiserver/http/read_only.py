@@ -1,6 +1,6 @@
-"""Which requests a server serves that writes nothing.
+"""The requests that a read-only server serves.
 
-Reads, what answers without being stored (reviews), and writes that are only tried (`dryRun`).
+Reads, requests that are answered without being stored (reviews), and dry runs.
 """
 
 from typing import Final

@@ -1,11 +1,11 @@
-"""Slow requests, and in which stages they spent their time.
+"""Slow requests, and the time they spent in each stage.
 
     slow = SlowRequests(clock, logger)
     slow.ended(context, took_ns)          kept and logged from SLOW_NS on
     slow.kept                             the last KEPT_MAX of them, oldest first
 
-What lasts as long as either side wants (watches, logs, exec) is not slow. Paths, users and times
-are kept, and no body. At most one line of the log is written a second; it counts those left out.
+Long-running requests (watches, logs, exec) do not count. Paths, users and times are kept, but no
+bodies. At most one line is logged per second; it counts those left out.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ class SlowRequest:
     """One request."""
 
     at_ms: int
-    """When it was over, Unix time."""
+    """When it completed, Unix time."""
     method: str
     path: str
     user: str
@@ -37,7 +37,7 @@ class SlowRequest:
     code: int
     took_ms: float
     stages_ms: dict[str, float]
-    """The longest is the first."""
+    """The longest stage first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the page shows it."""
@@ -57,17 +57,16 @@ class SlowRequests:
     """Keeps and logs slow requests; see `RequestObserver`."""
 
     def __init__(self, clock: Clock, logger: Logger) -> None:
-        """Keep none yet."""
         self._clock = clock
         self._logger = logger
         self._logged_ns = -SECOND_NS
         self._omitted = 0
         self.kept: Final[deque[SlowRequest]] = deque(maxlen=KEPT_MAX)
         self.count = 0
-        """How many there were since the start."""
+        """Number of slow requests since the start."""
 
     def ended(self, context: RequestContext, took_ns: int) -> None:
-        """Keep a request if it was slow."""
+        """Record a request if it was slow."""
         if took_ns < SLOW_NS or context.route.is_long:
             return
         request = context.request

@@ -1,10 +1,10 @@
-"""What only the server knows, as JSON: for the dashboard, and for whoever RBAC lets.
+"""Debug pages as JSON, for the dashboard and for users whom RBAC allows.
 
     /debug/slow_requests    the last requests of half a second and more, by stages
     /debug/watches          who watches what, what they have not taken, how old memory's copy is
     /debug/terminating      objects of all kinds that are being deleted, and what each waits for
 
-The pages tell of all namespaces and are not listed at `/`. Upstream has none of them.
+The pages cover all namespaces and are not listed at `/`. Upstream has none of them.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ PATHS: Final = (SLOW_REQUESTS, WATCHES, TERMINATING)
 
 BEHIND_SHOWN: Final = 20
 TERMINATING_MAX: Final = 500
-"""That are told of one by one; all are counted."""
+"""Limit of objects that are listed; all are counted."""
 _STORE_S: Final = 2.0
 _SLICE: Final = 2000
-"""Records that are looked at before others have their turn."""
+"""Records per slice, after which other tasks run."""
 _PARSED_SLICE: Final = 200
 _MARK: Final = b'"deletionTimestamp":"'
 
@@ -65,7 +65,7 @@ def add_debug_pages(
 
 
 def send_json(context: RequestContext, value: object) -> None:
-    """Answer with JSON that nobody keeps."""
+    """Answer with JSON that is not to be cached."""
     context.reply.cache_control = "no-store"
     context.reply.send(200, JSON, orjson.dumps(value), NO_SNIFF)
 
@@ -88,7 +88,7 @@ def _watches(watches: WatchStreams, registry: Registry, clock: Clock) -> Page:
 
 
 async def _delay_ms(registry: Registry, clock: Clock) -> float | None:
-    """Return how long the copy in memory took to become as new as the store; None: it did not."""
+    """Return by how much the watch cache is behind the store; None: it did not catch up."""
     began_ns = clock.monotonic_ns()
     try:
         await registry.watch_cache.latest(_STORE_S)
@@ -159,19 +159,19 @@ def _terminating(registry: Registry) -> Page:
 
 
 def _ending(record: Record) -> dict[str, Any] | None:
-    """Return what an object that is being deleted waits for; None: it is not."""
+    """Return what an object that is being deleted waits for; None: it is not being deleted."""
     if record.error or _MARK not in record.body:
         return None
     obj = record.parse()
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp"):
-        return None  # the text stands elsewhere in it
+        return None  # the text occurs elsewhere in it
     return {
         "namespace": record.namespace,
         "name": record.name,
         "deletionTimestamp": meta["deletionTimestamp"],
         "graceSeconds": meta.get("deletionGracePeriodSeconds") or 0,
-        # A namespace waits for those of its spec.
+        # A namespace waits for the finalizers of its spec.
         "finalizers": [
             *(meta.get("finalizers") or ()),
             *((obj.get("spec") or {}).get("finalizers") or () if not record.namespace else ()),

@@ -1,4 +1,4 @@
-"""What priority and fairness does at present: pages for people, and metrics.
+"""The state of priority and fairness: pages for people, and metrics.
 
     /debug/api_priority_and_fairness/dump_priority_levels
     /debug/api_priority_and_fairness/dump_queues
@@ -41,7 +41,7 @@ Row = Sequence[object]
 
 
 def add_flow_pages(pages: PageSet, control: FlowControl, clock: Clock) -> None:
-    """Serve the pages; they are not listed."""
+    """Serve the pages, which `/` does not list."""
 
     def add(name: str, columns: Sequence[str], rows: Callable[[], Iterable[Row]]) -> None:
         async def page(context: RequestContext) -> None:
