@@ -1,4 +1,4 @@
-"""Creates that store nothing of their own: reviews, tokens.
+"""Creates that store nothing: reviews and tokens.
 
 body → admission → the handler of the resource → 201
 """
@@ -18,11 +18,11 @@ from kvstack.apiserver.verbs.writing.ownership import as_written, own_new
 from kvstack.apiserver.verbs.writing.request_body import read_body
 
 _DEFAULTS: Final = {"TokenRequest": token_requests.default}
-"""What is filled in in bodies of kinds that have no hooks of their own."""
+"""Defaults of kinds without hooks of their own."""
 
 
 async def create(call: Call) -> Computed:
-    """Answer the object of the body; raises ApiError."""
+    """Answer a review; raises ApiError."""
     endpoint = call.endpoint
     resource = endpoint.resource
     handler = call.env.reviews.get((resource.group, resource.resource, endpoint.subresource))

@@ -1,4 +1,4 @@
-"""Delete: one object, gracefully where its kind is, and not before its finalizers are gone.
+"""Delete of one object: with a grace period if its kind has one, and after its finalizers.
 
 options → object → preconditions → plan → admission → mark it, or remove it
 """
@@ -41,7 +41,7 @@ async def delete(call: Call) -> Stored | Computed:
 
 
 def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
-    """Return the options of a delete, of the body or of the query; raises ApiError."""
+    """Return the delete options of the body or the query; raises ApiError."""
     body = None
     if call.body:
         body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
@@ -63,7 +63,7 @@ def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
 async def delete_object(
     call: Call, name: str, given: DeleteOptions, *, admits: bool = True
 ) -> Stored | Computed:
-    """Delete an object; admits: whether admission is asked. Raises ApiError."""
+    """Delete an object; admits: whether admission is called. Raises ApiError."""
     collection = call.collection
     key = object_key(call.namespace, name)
     record = collection.guess(key)
@@ -118,7 +118,7 @@ async def _attempt(
 
 
 async def _remove_unread(call: Call, collection: Collection, record: Record) -> Computed | Raced:
-    """Remove what cannot be read: nobody can be asked about it, nothing can hold it."""
+    """Remove an unreadable object: admission cannot see it, and its finalizers are unknown."""
     await check_may(call, _UNSAFE_VERB)
     if not record.error:
         root = call.env.registry.watch_cache.prefixes.root.rstrip("/")
@@ -146,7 +146,7 @@ async def _admit(call: Call, record: Record, given: DeleteOptions) -> None:
 async def _mark(
     call: Call, collection: Collection, record: Record, planned: Plan, given: DeleteOptions
 ) -> Stored | Computed | Raced:
-    """Store an object that is on its way out, and remove it if it may go at once."""
+    """Store the terminating object, and remove it if nothing holds it."""
     endpoint, obj = call.endpoint, planned.obj
     is_end = planned.operation is Operation.END
     if given.dry_run:
@@ -167,7 +167,7 @@ async def _mark(
         return written
     if is_end:
         gone = await _remove(call, collection, written, given)
-        # Somebody else was faster: what was marked is the last that is known of it.
+        # Another client deleted it first: the marked object is its last known state.
         return Stored(written) if isinstance(gone, Raced) and gone.current is None else gone
     is_accepted = given.orphan_dependents is False
     return Stored(written, 202 if is_accepted else 200)

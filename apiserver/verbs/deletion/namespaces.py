@@ -1,8 +1,8 @@
-"""How namespaces end: marked by the first delete, removed when both lists of finalizers are empty.
+"""Deletion of namespaces, which are removed when both lists of finalizers are empty.
 
 The first delete sets the deletionTimestamp and the phase `Terminating`. While `spec.finalizers`
-holds `kubernetes` further deletes change nothing; whoever has emptied the namespace takes it away
-through the subresource `finalize`, which removes the namespace.
+holds `kubernetes`, further deletes change nothing; the namespace controller removes it through the
+subresource `finalize`, which removes the namespace.
 """
 
 from kvstack.apimachinery.objects import status
@@ -32,7 +32,7 @@ def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) ->
 
 
 def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
-    """Return what a delete does; the object is changed."""
+    """Return the plan of a delete; the object is changed."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp"):
         meta["deletionTimestamp"] = now
@@ -45,7 +45,7 @@ def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan
 
 
 def is_held(obj: Obj) -> bool:
-    """Tell whether a namespace that is being deleted has finalizers of its own."""
+    """Return whether a terminating namespace has finalizers in its spec."""
     return bool((obj.get("spec") or {}).get("finalizers"))
 
 

@@ -1,10 +1,9 @@
-"""Bodies of requests as objects: JSON, YAML or protobuf, of the kind that an endpoint takes.
+"""Bodies of requests as objects: JSON, YAML or protobuf, of the kind of an endpoint.
 
     read_object(call, WARN)   → Body(obj, …)     decoded by its type, without defaults
 
-Kind and version may be left out, then they are the endpoint's; custom resources must name both.
-What is unknown or stands twice is a warning or a refusal, as the request wants it; protobuf has
-neither. Texts are upstream's.
+Kind and version default to the endpoint's; custom resources must name both. Unknown and duplicate
+fields are warnings or errors, as the request chooses; protobuf has neither. Texts are upstream's.
 """
 
 from collections.abc import Callable
@@ -53,29 +52,29 @@ Obj = dict[str, Any]
 
 
 class Body(NamedTuple):
-    """A body that was read."""
+    """A decoded body."""
 
     obj: Obj
     kind: Kind
-    """What the body says it is, or the endpoint's where it does not."""
+    """The kind that the body names, or the endpoint's where it names none."""
     findings: list[str]
-    """What a strict reader says."""
+    """Findings of strict decoding."""
     has_empty: bool = False
-    """Whether it has empty lists or maps that are not written."""
+    """Whether it has empty lists or maps that are not stored."""
 
 
 class _Plain(NamedTuple):
-    """A value of JSON, and the text or finding by which repeated members are told."""
+    """A JSON value, and the text or findings that name repeated members."""
 
     value: Json
     text: bytes | None
     repeated: str
     huge: str = ""
-    """What is said of a number that no float holds; empty: there is none."""
+    """The error of a number that no float holds; empty: there is none."""
 
 
 class UnrecognizedError(Exception):
-    """A body that does not say what it is."""
+    """The body does not say its kind."""
 
 
 def read_object(
@@ -83,8 +82,8 @@ def read_object(
 ) -> Body:
     """Return the object of a body for an endpoint of a kind; raises ApiError.
 
-    is_custom: whether it is a custom resource; such an object may say that it is of another kind of
-    the group and version, which is an error of the object and not of the body.
+    is_custom: whether it is a custom resource; such an object may name another kind of the group
+    and version, which is an error of the object and not of the body.
     """
     if is_custom:
         return _read_custom(body, media_type, kind, type_)
@@ -125,7 +124,7 @@ def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
     if (given.group, given.version) != (kind.group, kind.version):
         raise _other_version(given, kind)
     findings = decoded.unknown
-    if given.kind != kind.kind:  # which fields it has is not known
+    if given.kind != kind.kind:  # its fields are unknown
         findings = [each for each in findings if not each.startswith(_UNKNOWN)]
     return Body(decoded.obj, given, findings, decoded.has_empty)
 
@@ -134,9 +133,9 @@ _UNKNOWN: Final = "unknown field "
 
 
 def given_kind(value: Json, text: Callable[[], str]) -> Kind:
-    """Return what a custom resource says it is; UnrecognizedError: that is no kind.
+    """Return the kind that a custom resource names; raises UnrecognizedError if it names none.
 
-    text: returns the whole as it was written. The version is empty if the object names none.
+    text: returns the body as it was written. The version is empty if the object names none.
     """
     given = declared_kind(value, _NO_KIND)
     if not given.kind:
@@ -148,7 +147,7 @@ _NO_KIND: Final = Kind("", "", "")
 
 
 def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
-    """Return the DeleteOptions of a body, of whatever group and version; raises ApiError."""
+    """Return the DeleteOptions of a body, of any group and version; raises ApiError."""
     wanted = Kind(kind.group, kind.version, "DeleteOptions")
     try:
         if media_type == PROTOBUF:
@@ -175,7 +174,7 @@ def _options_type(told: Kind) -> Type:
 
 
 def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
-    """Refuse what strict reading found, or warn of it, as the request wants; raises ApiError."""
+    """Refuse or warn of findings of strict decoding, as the request chooses; raises ApiError."""
     if not body.findings or validation == IGNORE:
         return
     if validation == STRICT:
@@ -185,7 +184,7 @@ def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
 
 
 def as_warnings(findings: list[str]) -> list[str]:
-    """Return findings of strict reading as warnings: those about YAML line by line."""
+    """Return findings of strict decoding as warnings: those about YAML line by line."""
     found: list[str] = []
     for each in findings:
         if each.startswith(_YAML_PREFIX):
@@ -196,7 +195,7 @@ def as_warnings(findings: list[str]) -> list[str]:
 
 
 def cannot_be_handled(told: Kind, kind: Kind, text: str) -> ApiError:
-    """Return the 400 of a body that says what it is, and is not that, or not what is wanted."""
+    """Return the 400 of a body whose kind the endpoint does not take."""
     return bad_request(
         f'{told.kind} in version "{told.version}" cannot be handled as a {kind.kind}: {text}'
     )
@@ -222,7 +221,7 @@ def _no_kind(text: str) -> str:
 
 
 def declared_kind(value: Json, kind: Kind) -> Kind:
-    """Return what a value says it is, and the kind of the endpoint where it says nothing."""
+    """Return the kind that a value names, completed by that of the endpoint."""
     if not isinstance(value, dict):
         word = _WORDS.get(json_text.type_word(value), json_text.type_word(value))
         raise UnrecognizedError(
@@ -252,11 +251,11 @@ def _completed(group: str, version: str, told: str, kind: Kind) -> Kind:
 
 
 _SAME: Final = {Kind("policy", "v1beta1", "Eviction"): Kind("policy", "v1", "Eviction")}
-"""Kinds of versions that are gone, and are read as what they became."""
+"""Kinds of removed versions, and the kinds that replaced them."""
 
 
 def _type_of(told: Kind, kind: Kind, type_: Type) -> Type:
-    """Return the type of what a body says it is; raises ApiError."""
+    """Return the type of a body's kind; raises ApiError."""
     try:
         return _registered(told, kind, type_)
     except UnrecognizedError as error:
@@ -276,7 +275,7 @@ def _registered(told: Kind, kind: Kind, type_: Type) -> Type:
 
 
 def check_type(told: Kind, kind: Kind, type_: Type) -> None:
-    """Check that what an object says it is can be taken for a kind; raises UnrecognizedError."""
+    """Check that the endpoint takes objects of a kind; raises UnrecognizedError."""
     found = _registered(told, kind, type_)
     if told.kind != kind.kind or not _is_related(told.group, kind.group):
         raise UnrecognizedError(
@@ -290,9 +289,9 @@ def _table() -> Table:
 
 
 def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> DecodedWithEmpty:
-    """Return the object, and what a strict reader says; raises DecodeError."""
+    """Return the object, and findings of strict decoding; raises DecodeError."""
     value = plain.value
-    if plain.huge:  # which fails where it is read: everywhere, if nothing has a type
+    if plain.huge:  # which fails where it is decoded: everywhere, if there is no type
         found = None if is_custom else decode_as_given(value, type_)
         if found is None or json_text.has_huge(found.obj):
             raise DecodeError(plain.huge)
@@ -325,7 +324,7 @@ def _other_version(told: Kind, kind: Kind) -> ApiError:
 
 
 def _is_related(group: str, other: str) -> bool:
-    """Tell whether kinds of the same name in two groups are the same kind."""
+    """Return whether kinds of the same name in two groups are the same kind."""
     return group == other or {group, other} == {"", "events.k8s.io"}
 
 
@@ -356,7 +355,7 @@ def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
 
 
 def _shown(body: bytes) -> str:
-    """Return the beginning of a body as errors show it."""
+    """Return the beginning of a body, for errors."""
     if not body:
         return "<empty>"
     start = body[:_SHOWN_BYTES]

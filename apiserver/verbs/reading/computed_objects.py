@@ -1,8 +1,9 @@
-"""Get and list of objects that are not stored: they are made when they are asked for.
+"""Get and list of objects that are not stored but computed on each request.
 
-    GET /api/v1/componentstatuses/etcd-0   → what the source of the resource makes of that name
+    GET /api/v1/componentstatuses/etcd-0   → what the source of the resource makes for that name
 
-They have no revision, are not watched, and are listed whole. Selectors see their name alone.
+They have no revision, cannot be watched, and are listed without pages. Field selectors see only
+their name.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ async def get(call: Call) -> Computed:
 
 
 async def list_objects(call: Call) -> Listing:
-    """Return all objects that are asked for; raises ApiError."""
+    """Return the listed objects; raises ApiError."""
     source = _source(call)
     given = options.list_options(call.query)
     selector = get_and_list.supported(call, given.fields)

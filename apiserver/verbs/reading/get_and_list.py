@@ -40,13 +40,13 @@ async def get(call: Call) -> Stored:
     endpoint = call.endpoint
     if endpoint.converted_version is None:
         return Stored(record)
-    # Who names a resourceVersion is content with what a cache has.
+    # With a resourceVersion the watch cache suffices.
     is_any = not call.at_revision and revision is not None
     return Stored(await endpoint.read(record, may_be_old=is_any))
 
 
 async def list_objects(call: Call) -> Listing:
-    """Return the objects of a resource that are asked for; raises ApiError."""
+    """Return the listed objects; raises ApiError."""
     given = options.list_options(call.query)
     selection = selection_of(call, given)
     asked = read_options(given)
@@ -80,7 +80,7 @@ async def page_of(call: Call, selection: Selection, asked: ListOptions) -> Page:
 
 
 def selection_of(call: Call, given: ListParameters) -> Selection:
-    """Return what a list or watch is about; raises ApiError."""
+    """Return the selection of a list or watch; raises ApiError."""
     selector = supported(call, given.fields)
     name = call.info.name
     if name and selector.exact_value("metadata.name") is None:
@@ -96,7 +96,7 @@ def selection_of(call: Call, given: ListParameters) -> Selection:
 
 
 def supported(call: Call, selector: FieldSelector) -> FieldSelector:
-    """Return a selector with the names of today; raises ApiError if it names unknown fields."""
+    """Return a selector with current field names; raises ApiError if it names unknown fields."""
     if selector.is_everything:
         return selector
     known = call.endpoint.row.selectable
@@ -110,7 +110,7 @@ def supported(call: Call, selector: FieldSelector) -> FieldSelector:
 
 
 def read_options(given: ListParameters) -> ListOptions:
-    """Return of what state a list is to be; raises ApiError."""
+    """Return the consistency options of a list; raises ApiError."""
     try:
         revision = given.revision
     except NumberError as error:
@@ -120,7 +120,7 @@ def read_options(given: ListParameters) -> ListOptions:
 
 
 def _of_the_past(asked: ListOptions, revision: int) -> ListOptions:
-    """Return the options of a list at a revision; its pages go on where they were."""
+    """Return the options of a list at a revision; its pages continue at their own."""
     if asked.revision is not None or asked.match:
         raise status.bad_request("a resourceVersion cannot be given with a path into the past")
     return asked if asked.continue_token else asked._replace(revision=revision, match=EXACT)
@@ -136,5 +136,5 @@ def _revision(text: str) -> int | None:
 
 
 def bad_version(text: str, error: NumberError) -> ApiError:
-    """Return the 500 of a resourceVersion that is no number, of a get or watch."""
+    """Return the 500 of a get or watch with an invalid resourceVersion."""
     return status.unknown(str(invalid(_PATH, text, str(error))))

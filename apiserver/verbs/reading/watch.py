@@ -1,4 +1,4 @@
-"""Watch: what may begin, and for how long; what is sent is http's."""
+"""Watch: its start and its duration; http sends the events."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _READ_ONLY: Final = "the past cannot be watched"
 
 
 async def watch(call: Call) -> Watching:
-    """Return the watch that is asked for; raises ApiError."""
+    """Return the watch of the request; raises ApiError."""
     if "watch" not in call.endpoint.row.verbs:
         raise status.method_not_supported(call.endpoint.resource, "watch")
     if call.at_revision:
@@ -26,8 +26,8 @@ async def watch(call: Call) -> Watching:
         raise get_and_list.bad_version(given.resource_version, error) from None
     is_list = bool(given.send_initial_events) and given.bookmarks
     if not revision and given.send_initial_events is None:
-        # A path below /watch/ without the parameter `watch` is not defaulted: it begins with what
-        # is there too, but no bookmark says where that ends.
+        # A path below /watch/ without the parameter `watch` is not defaulted: it begins with the
+        # initial objects too, but no bookmark marks their end.
         given = given._replace(send_initial_events=True)
     if given.timeout_s:
         timeout_s = float(given.timeout_s)

@@ -1,6 +1,6 @@
 """The subresource `binding` of pods, and the resource `bindings`: a pod gets its node.
 
-The pod is changed as it is stored, past its hooks: nobody else may set its node.
+The stored pod is changed without its hooks: no other write may set the node.
 """
 
 from typing import Final
@@ -51,7 +51,7 @@ async def create(call: Call) -> Computed:
 
 
 def success() -> Computed:
-    """Return the Status that answers an act."""
+    """Return the Status that answers a successful operation."""
     obj = {
         "kind": "Status",
         "apiVersion": "v1",

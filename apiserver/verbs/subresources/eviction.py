@@ -2,7 +2,7 @@
 
     pod → may budgets be ignored? → budget gives one disruption → pod is marked → delete
 
-The budget is written before the pod: what it has given is gone, even if the delete then fails.
+The budget is written before the pod: its disruption is used up even if the delete then fails.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ async def _budgets(call: Call) -> list[Obj]:
 
 
 async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) -> None:
-    """Store a budget that gives a disruption; again with what it has by then if others write it."""
+    """Decrement a budget's allowed disruptions; retries with the current budget on conflicts."""
     if is_dry_run:
         return
     registry = call.env.registry
@@ -139,7 +139,7 @@ async def _delete(call: Call, pod: Obj, wanted: DeleteOptions, *, only_this: boo
 
 
 async def _mark(call: Call, wanted: DeleteOptions) -> DeleteOptions:
-    """Tell in the pod why it ends; return the options of its delete."""
+    """Set the condition that says why the pod is evicted; return the options of its delete."""
     key = object_key(call.namespace, call.info.name)
     kind = GroupResource("", "Pod")
 

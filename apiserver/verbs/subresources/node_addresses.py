@@ -1,4 +1,4 @@
-"""Where kubelets are: the address of a node that is preferred, and the port that it tells."""
+"""Addresses of kubelets: the preferred address of a node, and its kubelet port."""
 
 from typing import Any, Final, NamedTuple
 
@@ -13,18 +13,18 @@ _WEB_SOCKETS: Final = "ExtendWebSocketsToKubelet"
 
 
 class Address(NamedTuple):
-    """Of a kubelet."""
+    """The address of a kubelet."""
 
     host: str
     port: int
     takes_websockets: bool = False
-    """Whether it says that it speaks what clients speak over WebSockets."""
+    """Whether the node declares support for the WebSocket protocol of clients."""
 
 
 async def kubelet_of(call: Call, name: str) -> Address:
-    """Return where the kubelet of a node is; raises ApiError.
+    """Return the address of a node's kubelet; raises ApiError.
 
-    Its text says that the resource of the request is missing, as upstream's does.
+    The error says that the resource of the request is missing, as upstream's does.
     """
     registry = call.env.registry
     record = await registry.reads.get(registry.collection(NODES), object_key("", name), None)

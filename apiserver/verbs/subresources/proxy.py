@@ -1,12 +1,12 @@
-"""The subresource `proxy`: whom a request is passed on to, and what it asks for there.
+"""The subresource `proxy`: the target of a request, and the path there.
 
     nodes/NAME/proxy/healthz                  → the kubelet of the node
     nodes/http:NAME:8080/proxy/               → another port of the node
     pods/NAME:8080/proxy/a/b                  → a port of the pod; without one, its first
     services/https:NAME:web/proxy/            → a pod that is ready behind a port of the Service
 
-Addresses of loopback, of one link and the like are refused: they lead to the machine of the server
-itself. A Service leads only to addresses that are those of pods of its namespace.
+Loopback, link-local and similar addresses are refused: they lead to the server's own machine. A
+Service leads only to addresses of pods in its namespace.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ _SERVICE_NAME: Final = "kubernetes.io/service-name"
 _SCHEMES: Final = ("", "http", "https")
 _PORT_MAX: Final = 65535
 _PLACE_PARTS: Final = 3
-"""Resource, name and subresource; what stands behind them in a path is the other side's."""
+"""Segments: resource, name and subresource; the rest of the path belongs to the target."""
 
 
 class Name(NamedTuple):
-    """What the name in the path says."""
+    """The parsed name of the path."""
 
     scheme: str
     name: str
@@ -45,7 +45,7 @@ class Name(NamedTuple):
 
 
 async def target(call: Call) -> Proxying:
-    """Return whom a request is passed on to; raises ApiError."""
+    """Return the target of a request; raises ApiError."""
     resource = call.endpoint.resource
     name = _split(call.info.name)
     if name is None:
@@ -74,7 +74,7 @@ def _split(text: str) -> Name | None:
 
 
 def path_of(call: Call) -> str:
-    """Return what is asked for; empty where the path ends with the subresource."""
+    """Return the path at the target; empty if the path ends with the subresource."""
     rest = call.info.parts[_PLACE_PARTS:]
     if not rest:
         return "/" if call.info.path.endswith("/") else ""
@@ -125,7 +125,7 @@ async def _of_service(call: Call, name: Name) -> Proxying:
 
 
 def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
-    """Give host and port of what is ready behind a port of a Service."""
+    """Yield host and port of ready endpoints behind a port of a Service."""
     registry, namespace = call.env.registry, call.info.namespace
     for record in registry.collection(SLICES).between(f"{namespace}/", f"{namespace}0"):
         each = record.parse()
@@ -147,7 +147,7 @@ def _is_port(port: Mapping[str, object], name: str) -> bool:
 
 
 def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
-    """Tell whether an address is that of the pod that its endpoint names."""
+    """Return whether an address is that of the pod that its endpoint names."""
     reference = endpoint.get("targetRef")
     namespace = call.info.namespace
     if reference is None or reference.get("namespace") != namespace:

@@ -40,7 +40,7 @@ async def get(call: Call) -> Computed:
 
 
 async def change(call: Call, update: Update) -> Computed:
-    """Change a Scale, and its workload with it; raises ApiError."""
+    """Change a Scale and its workload; raises ApiError."""
     update.as_seen = _scaling(call).scale_of
     update.uid = ""
     update.creates = False
@@ -60,7 +60,7 @@ def _answer(call: Call, parent: Obj) -> Computed:
 
 
 def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
-    """Return the change of a workload that a change of its Scale is."""
+    """Return a change of a Scale as a change of its workload."""
     paths: ReplicasPaths = {call.endpoint.api_version: _scaling(call).path}
 
     async def changed_parent(live: Obj | None) -> Obj:

@@ -3,8 +3,8 @@
     body → defaults → metadata → managed fields → admission
     → name, completion, validation → admission → one transaction → 201
 
-With generateName and no name, the second line is walked anew for each name that is taken, eight
-times at most.
+With generateName and no name, the second line is repeated for each name that is taken, at most
+eight times.
 """
 
 import orjson
@@ -30,10 +30,10 @@ from kvstack.apiserver.verbs.writing.request_body import read_new
 
 
 class NameTakenError(Exception):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
     def __init__(self, name: str, current: Record | None) -> None:
-        """Keep the name, and what has it."""
+        """current: the existing object."""
         self.name = name
         self.current = current
 
@@ -60,9 +60,9 @@ async def create(call: Call) -> Stored | Computed:
 
 
 def _owned(call: Call, obj: Obj, manager: str) -> Obj:
-    """Return a new object with its managers."""
+    """Return a new object with its managed fields."""
     if call.endpoint.converted_version is not None:
-        obj = json_text.copied(obj)  # it may have to be made once more
+        obj = json_text.copied(obj)  # a second attempt may need the original
     own_new(call, obj, manager)
     return obj
 
@@ -70,7 +70,7 @@ def _owned(call: Call, obj: Obj, manager: str) -> Obj:
 async def store_new(
     call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
 ) -> Stored | Computed:
-    """Store an object in the hub version that admission has seen.
+    """Store an object in the hub version that mutating admission has seen.
 
     Raises ApiError, and NameTakenError if the name was not generated.
     """
@@ -92,7 +92,7 @@ async def store_new(
 
 
 class _ClaimedError(Exception):
-    """Somebody else claimed what the object was to have."""
+    """Another client claimed the same address or port."""
 
 
 async def _attempt(

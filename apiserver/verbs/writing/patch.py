@@ -2,8 +2,8 @@
 
     body → stored object in the endpoint's version → patched → decoded, defaulted → as an update
 
-The patch is applied anew each time something else was stored meanwhile, unless it names a
-resourceVersion. Only an apply makes an object that is not there.
+The patch is applied again each time the stored object has changed meanwhile, unless it names a
+resourceVersion. Only an apply creates a missing object.
 """
 
 from collections.abc import Callable
@@ -55,15 +55,15 @@ _PATCHED_TOO_DEEP: Final = "the patched object is nested too deeply"
 
 
 class Patched(NamedTuple):
-    """What a patch made of an object: plain, not decoded yet."""
+    """The plain result of a patch, not decoded yet."""
 
     obj: Json
     shown: Callable[[], str]
-    """Returns what refusals quote: of JSON the patched object, members in Go's order."""
+    """Returns what errors quote: for JSON the patched object, members in Go's order."""
     findings: list[str]
-    """What a strict reader says of the patch itself."""
+    """Findings of strict decoding of the patch itself."""
     is_plain: bool = False
-    """Whether the typed object is made of it without JSON between."""
+    """Whether the typed object is converted from it without JSON between."""
 
 
 Apply = Callable[[Obj], Patched]
@@ -94,18 +94,18 @@ async def patch(call: Call) -> Stored | Computed:
 
 
 class _Yaml:
-    """A body of YAML, parsed when it is first asked for, and once."""
+    """A YAML body, parsed once on first use."""
 
     def __init__(self, body: bytes) -> None:
         self._body: Final = body
 
     @cached_property
     def parsed(self) -> Parsed:
-        """The value, and what is said of keys that stand twice; raises YamlError."""
+        """The value, and the findings about duplicate keys; raises YamlError."""
         return yaml_text.parse(self._body)
 
     def recorded(self) -> Json:
-        """Return the value as the audit has it; one that cannot be read is left out."""
+        """Return the value for the audit; an unreadable one is left out."""
         try:
             return self.parsed.value
         except YamlError:
@@ -113,7 +113,7 @@ class _Yaml:
 
 
 def patch_function(call: Call, given: WriteOptions) -> Apply:
-    """Return what applies the patch of the body to a plain object; raises ApiError.
+    """Return a function that applies the patch of the body to a plain object; raises ApiError.
 
     It may be called several times: neither the object nor the patch is changed.
     """
@@ -142,7 +142,7 @@ def patch_function(call: Call, given: WriteOptions) -> Apply:
 
 
 def _repeatable(patch_: object, apply: Apply) -> Apply:
-    """Return what applies a patch; while tests run it looks whether the patch stays as it is."""
+    """Return a function that applies a patch; tests verify that it does not change the patch."""
     if not unchanged.IS_CHECKED:
         return apply
     check = unchanged.watched(patch_, "a patch that may be applied again")
@@ -237,7 +237,7 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
 
 
 def _read(patched: Patched, type_: Type) -> DecodedWithEmpty:
-    """Return a patched object as its type reads it; raises DecodeError."""
+    """Return a patched object decoded by its type; raises DecodeError."""
     read = from_plain.read if patched.is_plain else decode_as_given
     return read(patched.obj, type_)
 
@@ -247,7 +247,7 @@ def _not_fitting(patched: Patched, text: str) -> ApiError:
 
 
 def _check_kind(call: Call, patched: Patched) -> None:
-    """Refuse a patched object that says it is something else; raises ApiError."""
+    """Refuse a patched object that names another kind; raises ApiError."""
     obj = patched.obj
     if not isinstance(obj, dict):
         word = json_text.type_word(obj)
@@ -265,7 +265,7 @@ def _check_kind(call: Call, patched: Patched) -> None:
             raise _not_fitting(patched, str(error)) from None
         return
     if not told[1]:
-        # Without a kind nothing of it is read.
+        # Without a kind it cannot be decoded.
         names = [each for each in obj if each not in ("kind", "apiVersion")]
         call.warnings += [json_text.unknown_field(each) for each in sorted(names)]
         metadata.check_url_name({}, call.info.name)
@@ -301,7 +301,7 @@ def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Change
                 endpoint.fields, live, config, given.manager, call.now, force=given.force
             )
             new = _of_merged(call, merged)
-            if live is not None and _is_unchanged(merged, live):  # then nothing is written anew
+            if live is not None and _is_unchanged(merged, live):  # then nothing is written
                 new |= {name: live[name] for name in live if name != "metadata"}
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
@@ -320,7 +320,7 @@ def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Change
 
 
 def _config_of(call: Call, read: _Yaml) -> Obj:
-    """Return the configuration of the body of an apply; raises ApiError."""
+    """Return the applied configuration of the body; raises ApiError."""
     try:
         parsed = read.parsed
     except YamlError as error:
@@ -339,7 +339,7 @@ def _config_of(call: Call, read: _Yaml) -> Obj:
 
 
 def _tell_repeated(call: Call, given: WriteOptions, repeated: str) -> None:
-    """Refuse keys that stand twice in the configuration, or warn of them; raises ApiError."""
+    """Refuse duplicate keys in the configuration, or warn of them; raises ApiError."""
     if given.validation == IGNORE or not repeated:
         return
     if given.validation == STRICT:
@@ -349,7 +349,7 @@ def _tell_repeated(call: Call, given: WriteOptions, repeated: str) -> None:
 
 
 def _of_merged(call: Call, merged: Obj) -> Obj:
-    """Return what an apply merged, decoded and with defaults; raises ApiError."""
+    """Return a merged object, decoded and with defaults; raises ApiError."""
     endpoint, type_ = call.endpoint, call.object_type
     try:
         obj, _, call.has_empty = _read(Patched(merged, str, [], is_plain=True), type_)
@@ -369,7 +369,7 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
 
 
 def _is_unchanged(merged: Obj, live: Obj) -> bool:
-    """Tell whether an apply has left an object as it was, but for its managers."""
+    """Return whether an apply changed nothing but the managers."""
     return _has_members_of(merged, live, "metadata") and _has_members_of(
         merged.get("metadata") or {}, live.get("metadata") or {}, "managedFields"
     )

@@ -1,4 +1,4 @@
-"""The object in the body of a request, decoded, defaulted and with its metadata checked."""
+"""The object of a request's body: decoded, with defaults, its metadata checked."""
 
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.schema.decode import DecodeError

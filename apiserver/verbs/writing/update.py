@@ -14,7 +14,7 @@ from kvstack.apiserver.verbs.writing.request_body import read_changed
 
 
 async def update(call: Call) -> Stored | Computed:
-    """Put the object of the body in the place of the stored one; raises ApiError."""
+    """Replace the stored object by that of the body; raises ApiError."""
     given = options.write_options(options.UPDATE, call.query)
     obj = await call.apart(read_changed, call, given)
     manager = given.manager or name_from_user_agent(call.user_agent)
@@ -23,7 +23,7 @@ async def update(call: Call) -> Stored | Computed:
 
     def changed(live: Obj | None) -> Obj:
         nonlocal is_first
-        # An attempt changes the object: its resourceVersion, what the kind and plugins fill in.
+        # An attempt changes the object: its resourceVersion, and what hooks and plugins fill in.
         new = obj if is_first else _read_again(call, given)
         is_first = False
         if live is None:
@@ -40,7 +40,7 @@ async def update(call: Call) -> Stored | Computed:
 
 
 def _read_again(call: Call, given: WriteOptions) -> Obj:
-    """Return the object of the body once more; its warnings are in the answer already."""
+    """Return the object of the body once more; its warnings are recorded already."""
     count = len(call.warnings)
     obj = read_changed(call, given)
     del call.warnings[count:]

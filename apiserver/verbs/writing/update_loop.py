@@ -1,4 +1,4 @@
-"""The loop of every change: what is stored is changed, checked and put back if it is still that.
+"""The update loop: the stored object is changed, checked and put back if it has not changed.
 
     guess what is stored (the watch cache, or what this server stored last)
     loop: change → admission → completion, validation → admission → put where nothing came between
@@ -6,8 +6,8 @@
           refused, but only by a guess   → again, if the store knows better
           the store failed               → that is the answer: what was written may be there
 
-So a client is never refused for what the cache does not know yet. A resourceVersion in the new
-object must be that of the stored one; then there is nothing to try again.
+So a client is never refused because of a stale cache. If the new object has a resourceVersion, it
+must be that of the stored one, and there is no second attempt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ from kvstore.client.errors import StoreError
 
 Changed = Callable[[Obj | None], Obj | Awaitable[Obj]]
 """Returns the new object in the endpoint's version, given the stored one in the same version, or
-None where there is none. The stored one may not be changed."""
+None if there is none. The stored one must not be changed."""
 
 _NO_VERSION: Final = "must be specified for an update"
 
@@ -56,12 +56,12 @@ class Update:
     changed: Changed
     given: WriteOptions
     uid: str = ""
-    """That the stored object must have; empty: any."""
+    """UID that the stored object must have; empty: any."""
     creates: bool = False
-    """Whether an object that is not there is made, whatever the kind says."""
+    """Whether a missing object is created, whatever the kind says."""
     as_seen: Callable[[Obj], Obj] | None = None
-    """How validating admission sees objects, where it is not as they are stored; `changed` has
-    then asked mutating admission itself."""
+    """Objects as validating admission sees them, if not as they are stored; `changed` has then
+    called mutating admission itself."""
 
 
 async def run(call: Call, update: Update) -> Stored | Computed:
@@ -79,7 +79,7 @@ async def run(call: Call, update: Update) -> Stored | Computed:
             record, is_guess = raced.current, False
         except ApiError as error:
             if not is_guess or errors.is_of_store(error):
-                raise  # after a write of unknown outcome nothing is done a second time
+                raise  # after a write of unknown outcome nothing is retried
             stored = await storing.read_live(call, collection, update.key)
             if stored is not None and record is not None and stored.revision == record.revision:
                 raise
@@ -149,7 +149,7 @@ async def _changed(call: Call, update: Update, live: Obj | None) -> Obj:
 
 
 async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
-    """Return whether an object is written although nothing changes: otherwise than it is stored."""
+    """Return whether an unchanged object is written because its stored form is outdated."""
     history = call.env.registry.history
     try:
         if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
@@ -160,7 +160,7 @@ async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
 
 
 async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
-    """Make an object that was to be changed and is not there, where that is allowed."""
+    """Create the missing object of an update or apply, where that is allowed."""
     endpoint = call.endpoint
     is_allowed = endpoint.strategy.allows_create_on_update and not endpoint.subresource
     if not (update.creates or is_allowed):
@@ -178,7 +178,7 @@ async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
 
 
 def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
-    """Check the UID that the new object names; raises ApiError in the words of upstream's store."""
+    """Check the UID of the new object; raises ApiError with the text of upstream's store."""
     uid = "" if live is None else live["metadata"].get("uid", "")
     if uid != update.uid:
         text = f"UID in precondition: {update.uid}, UID in object meta: {uid}"
@@ -188,7 +188,7 @@ def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
 
 
 def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> None:
-    """Check the resourceVersion of the new object; without one it gets that of the stored."""
+    """Check the resourceVersion of the new object; the default is that of the stored object."""
     try:
         revision = parse_uint(meta.get("resourceVersion") or "0")
     except NumberError as error:
@@ -204,7 +204,7 @@ def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> Non
 
 
 def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
-    """Tell whether nothing holds an object any more that is being deleted."""
+    """Return whether nothing holds a terminating object any longer."""
     meta, before = new["metadata"], live["metadata"]
     if not before.get("deletionTimestamp") or meta.get("finalizers"):
         return False
@@ -214,7 +214,7 @@ def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
 async def _remove(
     call: Call, collection: Collection, update: Update, record: Record, new: Obj
 ) -> Stored | Computed:
-    """Delete an object whose last finalizer this change takes away; the answer is the change."""
+    """Delete an object whose last finalizer was removed; the answer is the changed object."""
     made = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
     if update.given.dry_run:
         return made
