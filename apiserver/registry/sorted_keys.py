@@ -1,4 +1,4 @@
-"""Keys in order: a sorted list in chunks, so that adding one moves few of many.
+"""Sorted keys in chunks, so that an insertion moves few of them.
 
     keys = SortedKeys(["a/x", "a/y", "b/x"])
     keys.add("a/z"); keys.remove("b/x")
@@ -21,7 +21,7 @@ class SortedKeys:
     __slots__ = ("_chunks", "_firsts", "_size")
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        """Take keys in any order, each once."""
+        """Take keys in any order, without duplicates."""
         ordered = sorted(keys)
         half = CHUNK_KEYS_MAX // 2
         self._chunks = [ordered[at : at + half] for at in range(0, len(ordered), half)]
@@ -29,16 +29,16 @@ class SortedKeys:
         self._size = len(ordered)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of keys."""
         return self._size
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all; they may not change meanwhile."""
+        """Iterate over all; the set must not change meanwhile."""
         for chunk in self._chunks:
             yield from chunk
 
     def add(self, key: str) -> None:
-        """Add a key that is not there."""
+        """Add a key that is not contained."""
         self._size += 1
         if not self._chunks:
             self._chunks.append([key])
@@ -55,7 +55,7 @@ class SortedKeys:
             del chunk[half:]
 
     def remove(self, key: str) -> None:
-        """Remove a key; KeyError: it is not there."""
+        """Remove a key; raises KeyError if it is not contained."""
         place = self._chunk_of(key)
         chunk = self._chunks[place] if self._chunks else []
         at = bisect_left(chunk, key)
@@ -69,7 +69,7 @@ class SortedKeys:
             del self._chunks[place], self._firsts[place]
 
     def between(self, start: str, end: str | None) -> Iterator[str]:
-        """Iterate over the keys from start on and before end (None: to the last)."""
+        """Iterate over the keys in [start, end) (None: to the last)."""
         if not self._chunks:
             return
         place = self._chunk_of(start)
@@ -83,19 +83,19 @@ class SortedKeys:
             place, at = place + 1, 0
 
     def count(self, start: str, end: str | None) -> int:
-        """Return how many keys there are from start on and before end."""
+        """Return the number of keys in [start, end)."""
         stop = self._size if end is None else self._rank(end)
         return max(stop - self._rank(start), 0)
 
     def _rank(self, key: str) -> int:
-        """Return how many keys stand before one."""
+        """Return the number of keys before one."""
         if not self._chunks:
             return 0
         place = self._chunk_of(key)
         return sum(map(len, self._chunks[:place])) + bisect_left(self._chunks[place], key)
 
     def _chunk_of(self, key: str) -> int:
-        """Return the number of the chunk that a key belongs to."""
+        """Return the index of the chunk of a key."""
         place = bisect_left(self._firsts, key)
         if place == len(self._firsts) or self._firsts[place] != key:
             place -= 1

@@ -9,7 +9,7 @@
 
     read_encryption(data) → [Rule(("secrets", "*.apps"), (Keys("aesgcm", …), IDENTITY))]
 
-Nothing is built or reached here. What is wrong is told in upstream's words.
+Nothing is built or connected here. Errors have upstream's texts.
 """
 
 import base64
@@ -57,11 +57,11 @@ class Keys(NamedTuple):
 
 
 class Kms(NamedTuple):
-    """A provider whose keys are kept by a plugin."""
+    """A provider whose keys a plugin holds."""
 
     name: str
     socket: str
-    """The path of its socket; with a leading @ that of an abstract one."""
+    """Path of its socket; an abstract one begins with @."""
     timeout_s: float
 
 
@@ -77,7 +77,7 @@ class Rule(NamedTuple):
     """How some resources are encrypted."""
 
     resources: tuple[GroupResource, ...]
-    """`*` stands for all resources of a group, and for all groups."""
+    """`*` means all resources of a group, or all groups."""
     providers: tuple[ProviderConfig, ...]
 
 
@@ -160,7 +160,7 @@ def _check_overlap(item: Document, resources: Sequence[GroupResource]) -> None:
 
 
 def _check_masked(rules: Iterable[Rule]) -> None:
-    """Check that no resource comes behind a rule that is for it as well, and for more."""
+    """Check that no resource follows a rule that already covers it."""
     seen: list[GroupResource] = []
     for rule in rules:
         for each in rule.resources:
@@ -234,7 +234,7 @@ def _key(item: Document, kind: str) -> Key:
 def _kms(own: Document) -> Kms:
     version, name, endpoint = own.text("apiVersion") or "v1", own.text("name"), own.text("endpoint")
     timeout_ns = own.duration_ns("timeout", "3s")
-    own.plain("cachesize")  # of v1; whoever gives it to v2 is told below
+    own.plain("cachesize")  # of v1; for v2 it is an error below
     if "cachesize" in own and version != "v1":
         raise DocumentError(f"{own.at('cachesize')}: Invalid value: cachesize is not supported in"
                             " KMS v2")  # fmt: skip

@@ -1,10 +1,10 @@
-"""KMS v2: values are sealed with a seed that a plugin encrypts and decrypts.
+"""KMS v2: values are encrypted with a seed that a plugin encrypts and decrypts.
 
     stored value = EncryptedObject{data, key id, encrypted seed, annotations}
 
-The seed that is written with is made here, once for each key of the plugin. It may be written with
-for three minutes after the plugin last said that its key is the current one. Seeds of stored values
-are decrypted by the plugin once and kept.
+The seed for writes is generated here, once for each key of the plugin. It may be used for three
+minutes after the plugin last confirmed that its key is current. The plugin decrypts each seed of
+stored values once; they are cached.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from kvstack.component.units import SECOND_NS
 HEALTHY_S: Final = 60.0
 UNHEALTHY_S: Final = 10.0
 WRITE_NS: Final = 180 * SECOND_NS
-"""How long a seed is written with after the plugin has said that its key is current."""
+"""How long a seed is used for writes after the plugin has confirmed its key."""
 VERSIONS: Final = ("v2", "v2beta1")
 KEY_ID_BYTES_MAX: Final = 1024
 SEED_BYTES_MAX: Final = 1024
@@ -49,11 +49,11 @@ Annotations: TypeAlias = Mapping[str, bytes]
 
 
 class KmsError(Exception):
-    """The plugin did not do what it was asked; the text says why."""
+    """A call of the plugin failed; the text says why."""
 
 
 class Status(NamedTuple):
-    """What a plugin says of itself."""
+    """The status that a plugin reports."""
 
     version: str
     healthz: str
@@ -62,7 +62,7 @@ class Status(NamedTuple):
 
 
 class Encrypted(NamedTuple):
-    """A seed as the plugin gave it back."""
+    """A seed that the plugin encrypted."""
 
     ciphertext: bytes
     key_id: str
@@ -73,7 +73,7 @@ class KmsService(Protocol):
     """A plugin; all methods raise KmsError."""
 
     async def status(self) -> Status:
-        """Return how it is."""
+        """Return the plugin's status."""
         ...
 
     async def encrypt(self, uid: str, plain: bytes) -> Encrypted:
@@ -85,7 +85,7 @@ class KmsService(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         ...
 
 
@@ -98,7 +98,7 @@ class EncryptedObject(NamedTuple):
 
 
 class _Current(NamedTuple):
-    """What is written with."""
+    """The seed for writes."""
 
     cipher: Cipher
     seed: Encrypted
@@ -106,7 +106,7 @@ class _Current(NamedTuple):
 
 
 class KmsProvider:
-    """Seals and opens values by a plugin's keys; see `Provider`."""
+    """Encrypts and decrypts values by a plugin's keys; see `Provider`."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class KmsProvider:
         new_uid: Callable[[], str],
         random: RandomBytes = token_bytes,
     ) -> None:
-        """Use a plugin; nothing is asked yet."""
+        """No call is made yet."""
         self.name: Final = name
         self._service: Final = service
         self._clock: Final = clock
@@ -129,13 +129,13 @@ class KmsProvider:
         self.error = "the plugin was not asked yet"
         """What is wrong with the plugin; empty: nothing is."""
         self.misses = 0
-        """How often the plugin had to decrypt a seed."""
+        """Number of seeds that the plugin had to decrypt."""
         self._checking = asyncio.Lock()
 
     # Values.
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value as it is stored behind the prefix; raises TransformError."""
+        """Return a value as it is stored after the prefix; raises TransformError."""
         current = self._current
         if current is None:
             raise TransformError(f"the KMS provider {self.name} is not ready: {self.error}")
@@ -160,13 +160,13 @@ class KmsProvider:
         return Plain(cipher.open(envelope.data, context), is_stale)
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Have the seeds of values decrypted that are not known yet."""
+        """Have the plugin decrypt the seeds of values that are not cached."""
         wanted: dict[tuple[object, ...], EncryptedObject] = {}
         for each in values:
             try:
                 found = _read(each)
             except TransformError:
-                continue  # who opens it is told
+                continue  # decryption of the value will report it
             key = _key_of(found)
             if key not in self._ciphers:
                 wanted[key] = found
@@ -190,7 +190,7 @@ class KmsProvider:
     # The plugin.
 
     async def check(self) -> str:
-        """Ask the plugin how it is, and change the seed if its key has; return what is wrong."""
+        """Query the plugin's status, and change the seed if its key has; return what is wrong."""
         async with self._checking:
             try:
                 await self._check()
@@ -201,7 +201,7 @@ class KmsProvider:
         return self.error
 
     async def close(self) -> None:
-        """Let the plugin go."""
+        """Close the connection."""
         await self._service.close()
 
     async def _check(self) -> None:
@@ -280,19 +280,19 @@ def write_object(found: EncryptedObject) -> bytes:
 
 
 def write_annotations(number: int, annotations: Annotations) -> Iterable[bytes]:
-    """Return the entries of a map of bytes as a field of a message."""
+    """Return the entries of a bytes map as a field of a message."""
     for name, value in sorted(annotations.items()):
         entry = delimited(tag(1, LENGTH), name.encode()) + delimited(tag(2, LENGTH), value)
         yield delimited(tag(number, LENGTH), entry)
 
 
 def fields_of(data: bytes) -> Iterable[tuple[int, int | bytes]]:
-    """Yield the fields of a message that are numbers or have a length; raises ProtobufError."""
+    """Yield the varint and length-delimited fields of a message; raises ProtobufError."""
     return fields(data, 0, len(data))
 
 
 def read_annotation(entry: int | bytes) -> tuple[str, bytes]:
-    """Return one entry of a map of bytes; raises ProtobufError."""
+    """Return one entry of a bytes map; raises ProtobufError."""
     if not isinstance(entry, bytes):
         raise ProtobufError("a map has entries with a length")
     members = dict(fields_of(entry))
@@ -300,14 +300,14 @@ def read_annotation(entry: int | bytes) -> tuple[str, bytes]:
 
 
 def bytes_of(value: int | bytes) -> bytes:
-    """Return a value that must have a length; raises ProtobufError."""
+    """Return a value that must be length-delimited; raises ProtobufError."""
     if not isinstance(value, bytes):
         raise ProtobufError("a number stands where bytes are expected")
     return value
 
 
 def text_of(value: int | bytes) -> str:
-    """Return a value that must be a text; raises ProtobufError."""
+    """Return a value that must be a string; raises ProtobufError."""
     try:
         return bytes_of(value).decode()
     except UnicodeDecodeError as error:
