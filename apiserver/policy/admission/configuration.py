@@ -1,4 +1,4 @@
-"""`--admission-control-config-file`: what plugins of admission are configured with.
+"""`--admission-control-config-file`: the configuration of admission plugins.
 
     kind: AdmissionConfiguration
     plugins:
@@ -7,8 +7,8 @@
 
     read_configuration(data, read_file) → AdmissionSettings with the parts that were given
 
-Files that are named are read by who calls; nothing is read here. A file that is the configuration
-of PodNodeSelector itself, as it was before there were versions, is understood too.
+The caller reads files that the configuration names; nothing is read here. The unversioned
+configuration file of PodNodeSelector is accepted too.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ from kvstack.apiserver.policy.quota.limited import LimitedResource
 from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 
 ReadFile: TypeAlias = Callable[[str], bytes]
-"""Returns what is in a file that the configuration names; raises DocumentError."""
+"""Returns the contents of a file that the configuration names; raises DocumentError."""
 
 _CONFIGURATION: Final = {
     (f"apiserver.config.k8s.io/{version}", "AdmissionConfiguration") for version in ("v1",)
@@ -52,7 +52,7 @@ _SELECTORS: Final = "podNodeSelectorPluginConfig"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """What flags and configuration files say about plugins."""
+    """Admission settings of flags and configuration files."""
 
     not_ready_seconds: int = SECONDS
     unreachable_seconds: int = SECONDS
@@ -60,7 +60,7 @@ class AdmissionSettings:
     pod_security: Policy = DEFAULT_POLICY
     pod_security_exemptions: Exemptions = NO_EXEMPTIONS
     node_selectors: Mapping[str, str] = field(default_factory=dict)
-    """By namespace; see PodNodeSelector."""
+    """Node selectors by namespace; see PodNodeSelector."""
     default_tolerations: tuple[dict[str, Any], ...] = ()
     allowed_tolerations: tuple[dict[str, Any], ...] = ()
     event_limits: tuple[EventLimit, ...] = ()
@@ -68,7 +68,7 @@ class AdmissionSettings:
     image_policy: ImagePolicySettings | None = None
     """None: the plugin ImagePolicyWebhook cannot be used."""
     manifest_folders: Mapping[str, str] = field(default_factory=dict)
-    """Where webhooks and policies stand in files, by plugin."""
+    """Manifest directories of webhooks and policies, by plugin."""
 
 
 def read_configuration(
@@ -84,12 +84,12 @@ def read_configuration(
         name = entry.text("name")
         own = _own(entry, read_file)
         entry.close()
-        if own is None or name in seen:  # the first counts
+        if own is None or name in seen:  # the first one counts
             continue
         seen.add(name)
         reader = _READERS.get(name)
         if reader is None:
-            continue  # nobody reads what other plugins are given, upstream as well
+            continue  # configurations of other plugins are ignored, as upstream
         try:
             settings = reader(settings, own)
             own.close()
@@ -254,7 +254,7 @@ def _with_image_policy(settings: AdmissionSettings, document: Document) -> Admis
 def _with_folder(
     plugin: str, kinds: frozenset[tuple[str, str]]
 ) -> Callable[[AdmissionSettings, Document], AdmissionSettings]:
-    """Return what reads where the webhooks or policies of a plugin stand in files."""
+    """Return a reader of a plugin's manifest directory."""
 
     def read(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
         config_document.checked(document, kinds)
@@ -282,7 +282,7 @@ _WEBHOOKS: Final = frozenset(
 
 
 def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns: int) -> int:
-    """Return a span of time in nanoseconds; -1 is none, and 0 the default."""
+    """Return a duration in nanoseconds; -1 is none, and 0 the default."""
     given = item.whole(name)
     if given in (0, -1):
         return 0 if given else default_ns

@@ -1,4 +1,4 @@
-"""Issuers of tokens and who may be anonymous: AuthenticationConfiguration.
+"""AuthenticationConfiguration: token issuers and anonymous requests.
 
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
@@ -53,39 +53,39 @@ _EMAIL: Final = (
 )
 
 CaProblem = Callable[[str], str]
-"""Returns why a text is no list of certificates in PEM; empty: it is one."""
+"""Returns why a text is not a list of PEM certificates; empty: it is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnonymousSettings:
-    """Who may be anonymous."""
+    """Which requests may be anonymous."""
 
     is_enabled: bool
     paths: tuple[str, ...] = ()
-    """For which paths alone; none: for all."""
+    """The paths for which requests may be anonymous; none: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """What a configuration says."""
+    """Settings of a configuration."""
 
     issuers: tuple[JwtSettings, ...] = ()
     anonymous: AnonymousSettings | None = None
-    """None: the configuration says nothing."""
+    """None: the configuration does not set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a configuration is read with."""
+    """What parsing a configuration needs."""
 
     compile: Compile
     ca_problem: CaProblem
     disallowed_issuers: Collection[str] = ()
-    """Those of service accounts."""
+    """Issuers of service account tokens."""
 
 
 def read_authentication(data: bytes, means: Means) -> AuthenticationSettings:
-    """Return the settings of a configuration; raises DocumentError with all that is wrong."""
+    """Return the settings of a configuration; raises DocumentError with all errors."""
     document = config_document.read(data, _KINDS)
     reader = _Reader(means)
     issuers = reader.issuers(document.items("jwt"))
@@ -97,7 +97,7 @@ def read_authentication(data: bytes, means: Means) -> AuthenticationSettings:
 
 
 def check_issuer(settings: JwtSettings, means: Means) -> None:
-    """Refuse an issuer that flags name; raises DocumentError."""
+    """Check the issuer of the flags; raises DocumentError."""
     reader = _Reader(means)
     reader.check_url(settings.issuer, "issuer.url", disallowed=means.disallowed_issuers)
     reader.check_ca(settings.ca, "issuer")
@@ -106,7 +106,7 @@ def check_issuer(settings: JwtSettings, means: Means) -> None:
 
 
 class _Reader:
-    """Reads a configuration, and notes what is wrong with it."""
+    """Parses a configuration, and collects errors."""
 
     def __init__(self, means: Means) -> None:
         self._means: Final = means
@@ -190,7 +190,7 @@ class _Reader:
         )
 
     def check_url(self, url: str, path: str, *, disallowed: Collection[str] = ()) -> None:
-        """Note what is wrong with the URL of an issuer."""
+        """Check the URL of an issuer."""
         problems = []
         if url in disallowed:
             told = " ".join(sorted(disallowed))
@@ -211,7 +211,7 @@ class _Reader:
         self.errors += [invalid(path, url, each) for each in problems]
 
     def check_ca(self, ca: str, path: str) -> None:
-        """Note what is wrong with the authorities of an issuer's certificate."""
+        """Check the CA certificates of an issuer."""
         if ca and (problem := self._means.ca_problem(ca)):
             self.errors.append(invalid(child(path, "certificateAuthority"), "<omitted>", problem))
 
@@ -359,7 +359,8 @@ class _Reader:
             self.errors.append(invalid(path, key, message))
 
     def _check_email(self, mappings: Document, path: str, others: list[str]) -> None:
-        # Upstream looks at the expression's tree; a text that names the claim otherwise is as rare.
+        # Upstream checks the expression's syntax tree; a text that names the claim in another way
+        # is as rare.
         text = (mappings.item("username") or Document({})).text("expression")
         uses = text.replace("claims.email_verified", "")
         if "claims.email" in uses and not any(

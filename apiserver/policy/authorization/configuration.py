@@ -1,4 +1,4 @@
-"""Which authorizers there are, in which order: AuthorizationConfiguration, or flags.
+"""The authorizers and their order: from an AuthorizationConfiguration or flags.
 
     apiVersion: apiserver.config.k8s.io/v1
     kind: AuthorizationConfiguration
@@ -10,7 +10,7 @@
 
     read_authorizers(data)      → [AuthorizerChoice("Node", "node"), …]; raises DocumentError
 
-All types but Webhook may stand once, under their own name in lower case.
+All types but Webhook may occur once, with their own name in lower case.
 """
 
 from collections.abc import Callable, Collection
@@ -55,14 +55,14 @@ FileProblem = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class WebhookChoice:
-    """An authorizer behind a URL."""
+    """Settings of a webhook authorizer."""
 
     settings: WebhookSettings
     kubeconfig: str
-    """Path."""
+    """A path."""
     timeout_ns: int = 30 * SECOND_NS
     conditions: tuple[str, ...] = ()
-    """Expressions in CEL that must all be true for it to be asked."""
+    """CEL expressions that must all be true for the webhook to be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AuthorizerChoice:
 
 
 def of_modes(modes: Collection[str], webhook: WebhookChoice | None) -> list[AuthorizerChoice]:
-    """Return the authorizers of --authorization-mode; webhook: what other flags say of it."""
+    """Return the authorizers of --authorization-mode; webhook: settings of other flags."""
     return [
         AuthorizerChoice(each, each.lower(), webhook if each == WEBHOOK else None) for each in modes
     ]
@@ -84,9 +84,9 @@ def of_modes(modes: Collection[str], webhook: WebhookChoice | None) -> list[Auth
 def read_authorizers(
     data: bytes, file_problem: FileProblem, needed: Collection[str] = ()
 ) -> list[AuthorizerChoice]:
-    """Return the authorizers of a configuration; raises DocumentError with all that is wrong.
+    """Return the authorizers of a configuration; raises DocumentError with all errors.
 
-    needed: types that have to be there, since what they rest on was begun with.
+    needed: types that must be present, since they were configured at start.
     """
     document = config_document.read(data, _KINDS)
     errors: list[FieldError] = []
@@ -127,7 +127,7 @@ def _choice(
     file_problem: FileProblem,
     errors: list[FieldError],
 ) -> AuthorizerChoice | None:
-    """Return one authorizer; None: `errors` say what is wrong with it."""
+    """Return one authorizer; None: it is invalid, and `errors` say why."""
     type_, name, webhook = entry.text("type"), entry.text("name"), entry.item("webhook")
     if not type_:
         errors.append(required(child(path, "type")))

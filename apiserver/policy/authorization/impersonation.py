@@ -1,11 +1,12 @@
-"""Acting as somebody else, for whoever is allowed to.
+"""Impersonation.
 
     Impersonate-User: jane    Impersonate-Group: devs    Impersonate-Extra-Scopes: view
 
-There are several modes, each with verbs of its own. A mode that constrains needs the verb
+There are several modes, each with verbs of its own. A constrained mode needs the verb
 `impersonate-on:<mode>:<verb>` on what is requested, and `impersonate:<mode>` on each part of the
-wanted identity; the oldest mode needs only `impersonate` on each part. The first mode that allows
-it counts; the one that last did for a user is tried first, and what it says is told if none does.
+requested identity; the oldest mode needs only `impersonate` on each part. The first mode that
+allows it counts; the one that last succeeded for a user is tried first, and its refusal is reported
+if none allows it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ from kvstack.apiserver.policy.authorization.refusal import refusal
 from kvstack.apiserver.policy.interfaces import Authorizer
 
 HEADER_PREFIX: Final = "impersonate-"
-"""Of all headers that matter here, in lower case; nobody after this may see them."""
+"""Prefix of the headers, in lower case; later stages must not see them."""
 
 _USER: Final = "impersonate-user"
 _UID: Final = "impersonate-uid"
@@ -47,15 +48,15 @@ _MANY: Final = 4
 _REMEMBERED_MAX: Final = 10_000
 
 Applies: TypeAlias = Callable[[User, User], bool]
-"""(wanted, requester): tell whether a mode is for such a wish."""
+"""(wanted, requester): returns whether a mode applies."""
 
 
 class Impersonated(NamedTuple):
-    """The user that a request goes on as."""
+    """The impersonated user."""
 
     user: User
     constraint: str
-    """The verb that allowed it, for the audit log; empty: the oldest mode did."""
+    """The verb that allowed it, for the audit; empty: the oldest mode."""
 
 
 class _Mode(NamedTuple):
@@ -72,9 +73,9 @@ class _Mode(NamedTuple):
 
 
 def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """Return the identity that headers ask for, as they say it; None: nobody's.
+    """Return the identity that headers request, unverified; None: none.
 
-    Names of headers are in lower case. Raises ApiError 400 if it has no user name.
+    Header names are in lower case. Raises ApiError 400 if there is no user name.
     """
     name = uid = ""
     groups: list[str] = []
@@ -103,15 +104,14 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 class Impersonation:
-    """Tells whether requesters may act as the users that they want to be."""
+    """Decides whether requesters may impersonate users."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Ask an authorizer."""
         self._authorizer: Final = authorizer
         self._last: dict[str, _Mode] = {}
 
     async def impersonate(self, wanted: User, attributes: Attributes) -> Impersonated:
-        """Return the user that a request goes on as; raises ApiError 403."""
+        """Return the impersonated user; raises ApiError 403."""
         requester = attributes.user
         last = self._last.get(requester.name)
         order = _MODES if last is None else (last, *(each for each in _MODES if each != last))
@@ -188,7 +188,7 @@ def _is_only_name(wanted: User) -> bool:
 
 
 def _node_name(user_name: str) -> str:
-    """Return the node whose user this is; empty: it is no node's."""
+    """Return the node of a node user; empty: it is another user."""
     if not user_name.startswith(NODE_PREFIX):
         return ""
     name = user_name[len(NODE_PREFIX) :]
@@ -232,7 +232,7 @@ _MODES: Final = (
 
 
 def _without_extra(requester: User) -> User:
-    # The node is known to be the requester's own; rules shall not depend on which it is.
+    # The node is known to be the requester's own; rules must not depend on which it is.
     return requester._replace(extra={_ASSOCIATED_KEYS: tuple(sorted(requester.extra))})
 
 

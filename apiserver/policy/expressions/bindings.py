@@ -1,4 +1,4 @@
-"""What expressions about a request of admission see.
+"""The variables of expressions on admission requests.
 
 bindings = request_bindings(request, versioned, new, old, answers)
 → {"object": …, "oldObject": …, "request": …, "authorizer": …, "authorizer.requestResource": …}
@@ -75,7 +75,7 @@ def _request(
         "userInfo": request.user.to_object(),
         "options": request.options or None,
         "dryRun": request.is_dry_run,
-        # What upstream leaves out of the request when it is empty.
+        # Upstream leaves these out of the request if they are empty.
         "uid": "",
     }
     if below:
@@ -96,7 +96,7 @@ def _resource(versioned: VersionedResource) -> Obj:
 
 
 def namespace_value(namespace: Obj | None) -> Obj | None:
-    """Return what expressions see of a namespace."""
+    """Return the variable of a namespace."""
     if namespace is None:
         return None
     metadata = namespace.get("metadata") or {}

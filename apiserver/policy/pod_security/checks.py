@@ -3,8 +3,8 @@
     privileged(metadata, spec)
     → Finding("privileged", 'container "a" must not set securityContext.privileged=true')
 
-A function returns None for a pod that is in order. Which functions a level and version consist of,
-`evaluation` knows.
+A function returns None if the pod complies. `evaluation` has the functions of each level and
+version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class Finding(NamedTuple):
-    """That a pod violates a control."""
+    """A violated control."""
 
     reason: str
     detail: str
@@ -103,11 +103,11 @@ _HANDLERS: Final = ("postStart", "preStop")
 _HOSTED: Final = ("httpGet", "tcpSocket")
 
 
-# What checks have in common.
+# Common parts of checks.
 
 
 def except_windows(check: Check) -> Check:
-    """Return a check that lets pods for Windows pass."""
+    """Return a check that exempts Windows pods."""
 
     def checked(metadata: Obj, spec: Obj) -> Finding | None:
         is_windows = (spec.get("os") or {}).get("name") == "windows"
@@ -117,7 +117,7 @@ def except_windows(check: Check) -> Check:
 
 
 def except_user_namespaces(check: Check) -> Check:
-    """Return a check that lets pods pass whose users are not those of the host."""
+    """Return a check that exempts pods with user namespaces."""
 
     def checked(metadata: Obj, spec: Obj) -> Finding | None:
         return None if spec.get("hostUsers") is False else check(metadata, spec)
@@ -143,7 +143,7 @@ def _containers(names: Sequence[str]) -> str:
 
 
 def _setters(names: Sequence[str], *, is_pod: bool) -> str:
-    """Return who sets something: `pod`, `container "a"`, `pod and containers "a", "b"`."""
+    """Return who sets a field: `pod`, `container "a"`, `pod and containers "a", "b"`."""
     found = ["pod"] if is_pod else []
     if names:
         found.append(_containers(names))
@@ -158,7 +158,7 @@ def _names(spec: Obj, is_bad: Callable[[Obj], object]) -> list[str]:
 
 
 def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
-    """AppArmor is not turned off."""
+    """AppArmor is not disabled."""
     values: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
@@ -192,7 +192,7 @@ def _is_app_armor_allowed(profile: str) -> bool:
 
 
 def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No capability is added that containers do not have anyway."""
+    """No capabilities outside the default set are added."""
     found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
@@ -212,13 +212,13 @@ def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def host_namespaces(_metadata: Obj, spec: Obj) -> Finding | None:
-    """The pod has network, processes and memory of its own."""
+    """Host namespaces are not shared."""
     found = [f"{each}=true" for each in _HOST_NAMESPACES if spec.get(each)]
     return Finding("host namespaces", ", ".join(found)) if found else None
 
 
 def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No folder of the host is mounted."""
+    """No hostPath volumes."""
     volumes = spec.get("volumes") or ()
     names = [each.get("name", "") for each in volumes if each.get("hostPath") is not None]
     if not names:
@@ -227,7 +227,7 @@ def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No port of the host is used."""
+    """No host ports."""
     found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
@@ -245,7 +245,7 @@ def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Probes and hooks reach nothing but the pod itself."""
+    """Probes and hooks have no host other than the pod."""
     hosts_found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
@@ -277,7 +277,7 @@ def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Nothing of /proc is unmasked."""
+    """The default proc mount is used."""
     found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
@@ -329,7 +329,7 @@ selinux_with_engine: Final[Check] = partial(_selinux, _SELINUX_TYPES | {"contain
 
 
 def seccomp_annotations(metadata: Obj, spec: Obj) -> Finding | None:
-    """Seccomp is not turned off by annotations, as it was before there were fields."""
+    """Seccomp is not disabled by annotations, which preceded the fields."""
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     names = [f"{_SECCOMP_OF_CONTAINER}{each.get('name', '')}" for each in all_containers(spec)]
     found = sorted(
@@ -350,7 +350,7 @@ def _is_seccomp_allowed(profile: str) -> bool:
 
 
 def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Seccomp is not turned off."""
+    """Seccomp is not disabled."""
     found: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
@@ -377,12 +377,12 @@ def _sysctls(allowed: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | No
 
 
 def sysctls(*added: str) -> Check:
-    """Return the check that only harmless settings of the kernel are made."""
+    """Return the check that only safe sysctls are set."""
     return partial(_sysctls, _SYSCTLS.union(f"net.ipv4.{each}" for each in added))
 
 
 def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No container is a process of its host, on Windows."""
+    """No Windows HostProcess containers."""
 
     def is_bad(holder: Obj) -> bool:
         return bool((_context(holder).get("windowsOptions") or {}).get("hostProcess"))
@@ -398,7 +398,7 @@ def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No process gets more rights than its parent."""
+    """Privilege escalation is not allowed."""
     names = _names(
         spec,
         lambda container: _context(container).get("allowPrivilegeEscalation") is not False,
@@ -410,7 +410,7 @@ def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
-    """All capabilities are dropped; only low ports may be bound."""
+    """All capabilities are dropped; only NET_BIND_SERVICE may be added."""
     added: set[str] = set()
 
     def lacks_drop(container: Obj) -> bool:
@@ -435,7 +435,7 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Volumes are of kinds that reach nothing of the host and no storage but by claims."""
+    """Only volume types without host access, and claims."""
     names: list[str] = []
     kinds: set[str] = set()
     for volume in spec.get("volumes") or ():
@@ -455,7 +455,7 @@ def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Containers say that they do not run as root."""
+    """Containers set runAsNonRoot."""
     of_pod = _context(spec).get("runAsNonRoot")
     reason = "runAsNonRoot != true"
     denying = _names(spec, lambda each: _context(each).get("runAsNonRoot") is False)
@@ -469,7 +469,7 @@ def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def root_user(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Nobody is made root by number."""
+    """runAsUser is not 0."""
 
     def is_bad(holder: Obj) -> bool:
         user = _context(holder).get("runAsUser")

@@ -1,9 +1,9 @@
-"""Whether a write fits into the quotas of its namespace, and what they say afterwards.
+"""Checks a write against the quotas of its namespace, and computes their new usage.
 
     charge([quota], request, now) → [quota with the new status.used]
 
-Compared is with `status.hard` and `status.used`, which a controller keeps. An update is charged
-what it uses more than before. Nothing is written here.
+Compares with `status.hard` and `status.used`, which the controller maintains. An update is charged
+its increase. Nothing is written here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,10 @@ def charge(
     now: float,
     limited: Sequence[LimitedResource] = (),
 ) -> list[Obj]:
-    """Return the quotas as they are after a write; those it does not concern are the same objects.
+    """Return the quotas after a write; unaffected ones are the same objects.
 
-    Raises ApiError 403 if it does not fit. now: seconds since 1970. limited: what may only be used
-    where a quota covers it, of this resource.
+    Raises ApiError 403 if it exceeds a quota. now: seconds since 1970. limited: what of this
+    resource requires a quota.
     """
     measure = measure_of(request.resource)
     new = request.new
@@ -67,7 +67,7 @@ def _check_covered(
     quotas: Sequence[Obj],
     covering: Sequence[Obj],
 ) -> None:
-    """Check that quotas cover what may not be used without one."""
+    """Check that quotas cover what requires one."""
     counted = {name for quota in covering for name in measure.names(list(_hard_of(quota)))}
     names = limited_names(limited, use) - counted
     if names:
@@ -79,7 +79,7 @@ def _check_covered(
 
 
 def used_of(quota: Obj) -> Amounts:
-    """Return what is used already."""
+    """Return the current usage."""
     return (quota.get("status") or {}).get("used") or {}
 
 

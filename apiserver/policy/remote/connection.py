@@ -1,11 +1,11 @@
-"""Connections to one place that is asked over HTTP, kept open between questions.
+"""A pool of HTTP connections to one server.
 
     connection = Connection(target)
     answer = await connection.ask("POST", body, timeout_s=30)       raises RemoteError
     await connection.close()
 
-A redirect is not followed: nobody but the one configured is to be told. An answer that is larger
-than asked for is an error. Proxies of the environment count, but never for loopback.
+Redirects are not followed: only the configured server may see requests. An answer above the size
+limit is an error. Proxies of the environment apply, but not for loopback.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ _CONNECT_S: Final = 10.0
 
 
 class RemoteError(Exception):
-    """There is no answer that can be used."""
+    """There is no usable answer."""
 
     def __init__(self, text: str, code: int = 0, *, is_timeout: bool = False) -> None:
-        """Say what went wrong; code: of the HTTP answer, if there was one."""
+        """code: of the HTTP answer, if there was one."""
         super().__init__(text)
         self.code: Final = code
         self.is_timeout: Final = is_timeout
 
 
 class RemoteAnswer(NamedTuple):
-    """An answer of any code."""
+    """An answer with any status code."""
 
     code: int
     body: bytes
@@ -46,10 +46,9 @@ class RemoteAnswer(NamedTuple):
 
 
 class Connection:
-    """Asks one place."""
+    """Calls one server."""
 
     def __init__(self, target: Target) -> None:
-        """Connect with nobody yet."""
         self.target: Final = target
         self._client: HttpClient | None = None
         self._context: ssl.SSLContext | None = None
@@ -57,7 +56,7 @@ class Connection:
     async def ask(
         self, method: str, body: bytes = b"", *, timeout_s: float, bytes_max: int = ANSWER_BYTES_MAX
     ) -> RemoteAnswer:
-        """Return what is answered; raises RemoteError."""
+        """Return the answer; raises RemoteError."""
         target = self.target
         told = f'{method.title()} "{target.url}"'
         try:
@@ -118,7 +117,7 @@ class Connection:
 
 
 def tls_context(tls: TargetTls) -> ssl.SSLContext:
-    """Return the settings of a connection; raises ValueError for bad files."""
+    """Return the TLS context of a connection; raises ValueError for invalid files."""
     shown = KeyPair(_given(tls.cert), _given(tls.key)) if tls.cert else None
     ca = tls.ca.data or read_bundle(tls.ca.file)
     return client_context(ca, cert=shown, insecure=tls.is_insecure)

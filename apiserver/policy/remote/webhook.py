@@ -1,4 +1,4 @@
-"""Reviews that a webhook answers: a POST of an object, answered by one of the same kind.
+"""Reviews by webhooks: a POST of an object, answered by one of the same kind.
 
 review ──► POST ──► 200 and a review of the same apiVersion and kind ──► its status
             └─ connection reset, 429, 500, 504, Retry-After ──► again, four times at most
@@ -24,20 +24,20 @@ _AGAIN: Final = frozenset((429, 500, 504))
 _SHOWN_MAX: Final = 200
 
 Noted: TypeAlias = Callable[[int, str, int], None]
-"""Is told of each try: the code of the answer (0: there was none), `success`, `timeout` or `error`,
-and how many nanoseconds it took."""
+"""Called after each attempt: HTTP status (0: no answer), `success`, `timeout` or `error`, and
+duration in nanoseconds."""
 
 
 class Asker(Protocol):
     """A connection; see `Connection.ask`."""
 
     async def ask(self, method: str, body: bytes = b"", *, timeout_s: float) -> RemoteAnswer:
-        """Return what is answered; raises RemoteError."""
+        """Return the answer; raises RemoteError."""
         ...
 
 
 def _nobody(_code: int, _result: str, _took_ns: int) -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 class Webhook:
@@ -54,7 +54,7 @@ class Webhook:
         noted: Noted = _nobody,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """Ask over a connection; timeout_s: of one try; chance: returns a number from 0 to 1."""
+        """timeout_s: of one attempt."""
         self._first_pause_s: Final = first_pause_s
         self._asker: Final = asker
         self._timeout_s: Final = timeout_s
@@ -88,12 +88,12 @@ class Webhook:
 
 
 def result_of(error: RemoteError) -> str:
-    """Return what kind of failure this is: `timeout` or `error`."""
+    """Return the kind of a failure: `timeout` or `error`."""
     return "timeout" if error.is_timeout else "error"
 
 
 class _PassingError(RemoteError):
-    """One that may be over at the next try."""
+    """An error that may not recur."""
 
 
 def _is_passing(error: RemoteError) -> bool:

@@ -1,10 +1,10 @@
-"""Whether a user may do something: SubjectAccessReview and its kin.
+"""SubjectAccessReview and its variants.
 
     spec: {user, groups, resourceAttributes: {verb, group, resource, …}}
     → status: {allowed, reason}
 
-`SelfSubjectAccessReview` is about who asks, `LocalSubjectAccessReview` about one namespace.
-Selectors that cannot be read are left out of the question, which makes it a broader one.
+`SelfSubjectAccessReview` is about the requester, `LocalSubjectAccessReview` about one namespace.
+Invalid selectors are left out, which makes the review broader.
 """
 
 from collections.abc import Mapping
@@ -23,22 +23,22 @@ _EQUALITY: Final = {"In": True, "NotIn": False}
 
 
 class Question(NamedTuple):
-    """What an access review asks."""
+    """The access that a review asks about."""
 
     attributes: Attributes
     errors: tuple[str, ...] = ()
-    """What of the review could not be read."""
+    """Errors of invalid selectors."""
 
 
 def user_of(spec: Mapping[str, Any]) -> User:
-    """Return the user that a SubjectAccessReview is about."""
+    """Return the user of a SubjectAccessReview."""
     extra = {name: tuple(values or ()) for name, values in (spec.get("extra") or {}).items()}
     groups = tuple(spec.get("groups") or ())
     return User(spec.get("user", ""), spec.get("uid", ""), groups, extra)
 
 
 def question_of(spec: Mapping[str, Any], user: User) -> Question:
-    """Return what a checked review asks about a user."""
+    """Return the access that a validated review asks about."""
     of_path = spec.get("nonResourceAttributes")
     if of_path is not None:
         return Question(Attributes.of_path(user, of_path.get("verb", ""), of_path.get("path", "")))
@@ -83,7 +83,7 @@ async def answer(authorizer: Authorizer, question: Question) -> Obj:
 
 
 def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSelector | None, str]:
-    """Return a selector and how much of it could not be read."""
+    """Return a selector and the errors of its invalid requirements."""
     if selector is None:
         return None, ""
     if raw := selector.get("rawSelector"):
@@ -101,7 +101,7 @@ def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSel
 
 
 def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector | None, str]:
-    """Return a selector and how much of it could not be read."""
+    """Return a selector and the errors of its invalid requirements."""
     if selector is None:
         return None, ""
     if raw := selector.get("rawSelector"):

@@ -1,4 +1,4 @@
-"""What is wrong with a review of access; the texts are upstream's."""
+"""Validation of access reviews; the texts are upstream's."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ _WITHOUT_VALUES: Final = "may not be specified when `operator` is 'Exists' or 'D
 def check_access_review(
     review: Obj, *, is_about_self: bool, namespace: str = ""
 ) -> list[FieldError]:
-    """Return what is wrong; namespace: of a review that is local to it."""
+    """Return validation errors; namespace: of a local review."""
     spec = review.get("spec") or {}
     of_resource, of_path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     errors: list[FieldError] = []

@@ -1,4 +1,4 @@
-"""What a user may do in a namespace, as lists of rules: SelfSubjectRulesReview."""
+"""SelfSubjectRulesReview: the rules of a user in a namespace."""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,6 +1,6 @@
-"""DefaultTolerationSeconds: pods stay for five minutes on a node that is not ready or not reached.
+"""DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for five minutes.
 
-Unless they say themselves how long they tolerate it.
+Pods with their own tolerations of these taints keep them.
 """
 
 from typing import Any, Final
@@ -23,11 +23,10 @@ class DefaultTolerationSeconds(Listed):
     def __init__(
         self, not_ready_seconds: int = SECONDS, unreachable_seconds: int = SECONDS
     ) -> None:
-        """Take how long each is tolerated."""
         self._seconds: Final = {_NOT_READY: not_ready_seconds, _UNREACHABLE: unreachable_seconds}
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Add what the pod does not tolerate yet."""
+        """Add the tolerations that the pod lacks."""
         given = (request.new.get("spec") or {}).get("tolerations") or ()
         keys = {
             each.get("key", "") for each in given if each.get("effect", "") in {"", "NoExecute"}

@@ -1,4 +1,4 @@
-"""PodResizeValidator: a bound pod grows only on Linux, and not beyond what its node has."""
+"""PodResizeValidator: a bound pod is resized only on Linux, and only up to its node's capacity."""
 
 from typing import Final
 
@@ -17,17 +17,16 @@ _CAPACITY: Final = "NodeCapacity"
 
 
 class PodResizeValidator(Listed):
-    """Refuses sizes that a node cannot give."""
+    """Refuses resources that a node does not have."""
 
     name = "PodResizeValidator"
     calls = calls((UPDATE,), PODS, "resize")
 
     def __init__(self, view: ObjectView) -> None:
-        """Find nodes in the view."""
         self._view: Final = view
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Check a pod whose spec changed against its node."""
+        """Check a changed pod against its node."""
         pod, old = request.new, request.old or {}
         name = pod["spec"].get("nodeName")
         generations = [each["metadata"].get("generation") for each in (pod, old) if each]

@@ -1,8 +1,8 @@
-"""PodSecurity: pods keep to the standard of their namespace.
+"""PodSecurity: enforces the Pod Security Standard of a namespace.
 
     pods         refused, warned of and audited, as the labels of the namespace say
     workloads    their templates are warned of and audited
-    namespaces   labels must be readable; pods that a stricter label would refuse are told
+    namespaces   labels must be valid; pods that violate a stricter label are warned of
 
 Some namespaces, users and runtime classes are exempt.
 """
@@ -42,7 +42,7 @@ _TEMPLATES: Final = {
     GroupResource("batch", "cronjobs"): ("spec", "jobTemplate", "spec", "template"),
     GroupResource("batch", "jobs"): ("spec", "template"),
 }
-"""Where workloads have their template of pods."""
+"""Path of the pod template in each workload."""
 _ANNOTATION: Final = "pod-security.kubernetes.io/"
 _CHECKED_MAX: Final = 3000
 _CHECKED_NS: Final = 1_000_000_000
@@ -73,14 +73,14 @@ class PodSecurity:
         defaults: Policy = DEFAULT_POLICY,
         exemptions: Exemptions = NO_EXEMPTIONS,
     ) -> None:
-        """Find namespaces and pods in the view; defaults: of namespaces that say nothing."""
+        """defaults: of namespaces without labels."""
         self._view: Final = view
         self._clock: Final = clock
         self._defaults: Final = defaults
         self._exemptions: Final = exemptions
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it is a create or update of a pod, a workload or a namespace."""
+        """Return whether it is a create or update of a pod, a workload or a namespace."""
         if operation not in {CREATE, UPDATE}:
             return False
         if resource == PODS:
@@ -217,7 +217,7 @@ class PodSecurity:
                 pods_by_warning.setdefault(told, []).append(pod["metadata"]["name"])
             checked += 1
             if checked % _PODS_AT_ONCE == 0:
-                # Other requests go on meanwhile.
+                # Yields to other requests.
                 await asyncio.sleep(0)
                 if self._clock.monotonic_ns() > until:
                     break
@@ -251,7 +251,7 @@ def _refuse(request: AdmissionRequest, errors: list[FieldError]) -> None:
 
 
 def _is_significant(pod: Obj, old: Obj) -> bool:
-    """Tell whether an update changes anything that standards are about."""
+    """Return whether an update changes a field that standards check."""
     new_spec, old_spec = pod.get("spec") or {}, old.get("spec") or {}
     for member in ("containers", "initContainers"):
         images = [
@@ -269,7 +269,7 @@ def _is_significant(pod: Obj, old: Obj) -> bool:
 
 
 def _one_of_each_owner(pods: Iterable[Obj]) -> list[Obj]:
-    """Return pods with the first of each controller before the others of it."""
+    """Return pods with the first of each controller before its others."""
     first: list[Obj] = []
     others: list[Obj] = []
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Priority: a pod has the priority of its class; one class at most is the default.
+"""Priority: a pod gets the priority of its class; at most one class is the default.
 
 spec.priorityClassName: high → spec.priority: 1000, spec.preemptionPolicy: PreemptLowerPriority
 """
@@ -24,10 +24,9 @@ class Priority(Listed):
     calls = calls((CREATE, UPDATE), PODS) | calls((CREATE, UPDATE), PRIORITY_CLASSES)
 
     def __init__(self, view: ObjectView) -> None:
-        """Look classes up in the view."""
         self._view: Final = view
         self._found: tuple[int, Obj | None] = -1, None
-        """The default class, and the version of the classes it was found among."""
+        """The default class, and the version of the classes for which it was looked up."""
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Set the priority of a new pod; keep that of an old one."""
@@ -86,7 +85,7 @@ class Priority(Listed):
         if self._found[0] != version:
             classes = self._view.list(PRIORITY_CLASSES)
             defaults = [each for each in classes if each.get("globalDefault")]
-            # Of several the lowest: nobody gets more than was meant.
+            # The lowest of several: no pod gets more than intended.
             self._found = version, min(defaults, key=_value, default=None)
         return self._found[1]
 

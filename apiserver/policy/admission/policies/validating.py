@@ -1,8 +1,8 @@
-"""ValidatingAdmissionPolicies: expressions that must be true of what is written.
+"""ValidatingAdmissionPolicies: expressions that must be true of written objects.
 
     policies, bindings, parameters ──► match conditions ──► validations ──► Deny, Warn, Audit
 
-The first denial is told; all warnings and audit annotations are.
+Only the first denial is returned; all warnings and audit annotations are.
 """
 
 from collections.abc import Awaitable, Iterator, Sequence
@@ -53,28 +53,28 @@ _INVALID: Final = "Invalid"
 
 
 class _Denial(NamedTuple):
-    """A validation that is not met, or could not be run."""
+    """A validation that failed, or could not be evaluated."""
 
     position: int
     message: str
     reason: str = ""
     is_annotation: bool = False
-    """Whether it is about an annotation for the audit log."""
+    """Whether it is about an audit annotation."""
     error: str = ""
-    """Why it could not be run; empty: it is not met."""
+    """Why it could not be evaluated; empty: it is false."""
 
 
 class _Findings(NamedTuple):
-    """What the expressions of a policy say."""
+    """Results of a policy's expressions."""
 
     denials: list[_Denial]
     annotations: list[tuple[str, str]]
     ignored: list[str]
-    """What went wrong and is to be ignored."""
+    """Failures that are ignored."""
 
 
 class _Verdict:
-    """What all policies say of a request."""
+    """Results of all policies for a request."""
 
     def __init__(self, request: AdmissionRequest, checks: PolicyChecks) -> None:
         self._request = request
@@ -145,7 +145,7 @@ class _Verdict:
             )
 
     def close(self) -> None:
-        """Note what is for the audit log; raises ApiError."""
+        """Add the audit annotations; raises ApiError."""
         annotations = self._request.annotations
         for name, values in self._annotations.items():
             annotations[name] = ", ".join(values)
@@ -156,7 +156,7 @@ class _Verdict:
 
 
 class ValidatingAdmissionPolicy:
-    """Refuses what policies do not allow."""
+    """Enforces validating policies."""
 
     name = "ValidatingAdmissionPolicy"
 
@@ -169,18 +169,18 @@ class ValidatingAdmissionPolicy:
         checks: PolicyChecks,
         manifests: Manifests | None = None,
     ) -> None:
-        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        """find: the resources of parameter kinds."""
         self._checks: Final = checks
         self._policies: Final = BoundPolicies(view, live, find, VALIDATING, manifests)
         self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether policies may be about a resource."""
+        """Return whether policies may apply to a resource."""
         return not is_exempt(resource, POLICIES, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the policies whose rules match; raises ApiError."""
+        """Run the policies whose rules match; raises ApiError."""
         concerned = self._policies.concerned(request)
         return self._ask(request, concerned) if concerned else None
 

@@ -1,10 +1,10 @@
-"""One call of one admission webhook, from the request to what it says.
+"""One call of one admission webhook.
 
     verdict = await caller.call(hook, review)       raises HookError
 
-A webhook that cannot be called is an error unless its failure policy is Ignore; one that refuses is
-heard whatever the policy. An error of this server while it deals with a webhook is like one of the
-call: `failed` logs it with its trace and applies the policy.
+A webhook that cannot be called is an error unless its failure policy is Ignore; a refusal counts
+whatever the policy. An internal error of this server at a webhook is treated like a failed call:
+`failed` logs it with its traceback and applies the policy.
 """
 
 import traceback
@@ -39,7 +39,7 @@ _FAILED_CODE: Final = 503
 
 
 class FailedOpenError(Exception):
-    """A webhook could not be called, and its failure is to be ignored."""
+    """A webhook could not be called, and its failure policy is Ignore."""
 
 
 class Caller:
@@ -55,7 +55,7 @@ class Caller:
         *,
         is_mutating: bool,
     ) -> None:
-        """Call by a client; new_uid: makes the uids of requests."""
+        """new_uid: makes the uids of reviews."""
         self._client: Final = client
         self._clock: Final = clock
         self._new_uid: Final = new_uid
@@ -65,9 +65,9 @@ class Caller:
         self.type: Final = "admit" if is_mutating else "validating"
 
     async def call(self, hook: Hook, request: AdmissionRequest, text: bytes) -> Verdict:
-        """Return what a webhook says of a request, that it is allowed.
+        """Call a webhook with a request; return its verdict, if it allows the request.
 
-        text: the request as it is written for the webhook. Raises ApiError, and FailedOpenError.
+        text: the encoded review. Raises ApiError, and FailedOpenError.
         """
         if not self._client.outbound.may_ask(WEBHOOK, hook.name, _about(request)):
             request.warnings.append(f"admission webhook {quote(hook.name)} was not asked: {CLOSED}")
@@ -123,7 +123,7 @@ class Caller:
         return verdict
 
     def failed(self, hook: Hook, error: Exception) -> Exception:
-        """Return what an unexpected error at a webhook is to its request, by its failure policy."""
+        """Return the outcome of an unexpected error at a webhook, by its failure policy."""
         text = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
         self._logger.error("a webhook failed inside of this server", webhook=hook.name, trace=trace)
@@ -140,7 +140,7 @@ class Caller:
 
 
 def _about(request: AdmissionRequest) -> str:
-    """Return what a request is about, in short."""
+    """Return a short description of a request."""
     resource = f"{request.resource}/{request.subresource}".rstrip("/")
     at = f"{request.namespace}/{request.name}".strip("/")
     return f"{request.operation} {resource} {at}".rstrip()
@@ -153,7 +153,7 @@ def _call_failed(hook: Hook, text: str) -> ApiError:
 def request_of(
     request: AdmissionRequest, versioned: VersionedResource, new: Obj | None, old: Obj | None
 ) -> bytes:
-    """Return a request as a webhook sees it, without its uid.
+    """Return the request of a review, without its uid.
 
     new, old: the objects in that version.
     """
@@ -187,7 +187,7 @@ def _resource(versioned: VersionedResource) -> Mapping[str, str]:
 
 
 def _check(name: str, verdict: Verdict) -> None:
-    """Raise the error of a webhook that refuses: the Status it gives, in our form."""
+    """Raise the error of a webhook that refuses: its Status, in our form."""
     if verdict.allowed:
         return
     given = verdict.status

@@ -1,10 +1,10 @@
-"""The two plugins that ask webhooks.
+"""The two webhook plugins.
 
     MutatingAdmissionWebhook     one after another; each sees what those before it made
     ValidatingAdmissionWebhook   all at once; the first refusal counts
 
-A mutating webhook that changed the object has the whole mutating chain called once more. Webhooks
-with the reinvocation policy IfNeeded that were asked before the change are then asked again.
+After a mutating webhook changed the object the whole mutating chain is called once more. Webhooks
+with the reinvocation policy IfNeeded that were called before the change are then called again.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _FAILED_OPEN: Final = "failed-open.{}.webhook.admission.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class WebhookParts:
-    """What both plugins are made of."""
+    """What both plugins need."""
 
     view: ObjectView
     live: LiveObjects
@@ -63,11 +63,11 @@ class WebhookParts:
     metrics: WebhookMetrics
     logger: Logger
     manifests: Manifests = field(default_factory=Manifests)
-    """Configurations that stand in files."""
+    """Configurations from manifest files."""
 
 
 class _Plugin:
-    """What both have in common."""
+    """The common part of both."""
 
     name = ""
 
@@ -86,13 +86,13 @@ class _Plugin:
         )
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether webhooks may be asked about a resource."""
+        """Return whether webhooks may apply to a resource."""
         return not is_exempt(resource, CONFIGURATIONS, has_static=self._has_static)
 
     async def _guarded(self, hook: Hook, step: Awaitable[T]) -> T:
-        """Return what a step at a webhook comes to; raises ApiError and FailedOpenError alone.
+        """Return the result of a step at a webhook; raises only ApiError and FailedOpenError.
 
-        An error that nobody expected is subject to the failure policy, as one of the call is.
+        An unexpected error is subject to the failure policy, like one of the call.
         """
         try:
             return await step
@@ -104,7 +104,7 @@ class _Plugin:
     async def _is_called(
         self, hook: Hook, versioned: VersionedResource, shown: "_RequestObjects"
     ) -> bool:
-        """Tell whether a webhook is to be called, and show the objects in its version if so."""
+        """Return whether a webhook is to be called; if so, show the objects in its version."""
         request = shown.request
         if not await self._selection.selects(hook, request):
             return False
@@ -150,13 +150,13 @@ class _RequestObjects:
         return None if obj is None else await self._versions.show(obj, versioned)
 
     def text(self, versioned: VersionedResource) -> bytes:
-        """Return the request as it is written for a webhook."""
+        """Return the encoded review for a webhook."""
         if not self._text:
             self._text = request_of(self.request, versioned, self._new, self._old)
         return self._text
 
     async def change(self, patched: Obj, versioned: VersionedResource) -> bool:
-        """Take over a patched object; return whether anything is different. Raises ApiError."""
+        """Adopt a patched object; return whether anything differs. Raises ApiError."""
         obj = self.request.new
         taken = await self._versions.take(patched, versioned)
         is_different = not json_text.equal(taken, obj)
@@ -168,17 +168,17 @@ class _RequestObjects:
 
 @dataclass(slots=True)
 class _Rounds:
-    """What the first round leaves to the second."""
+    """State that the first round leaves to the second."""
 
     asked: list[Hook] = field(default_factory=list)
-    """Those with the policy IfNeeded that were asked since the last change."""
+    """Webhooks with IfNeeded that were called since the last change."""
     again: set[int] = field(default_factory=set)
-    """Those to be asked again, by their place among all."""
+    """Positions of webhooks to call again."""
     left: Obj | None = None
-    """The object as the last webhook left it."""
+    """The object after the last webhook."""
 
     def require(self) -> None:
-        """Ask again whoever was asked before a change."""
+        """Schedule webhooks that were called before a change to be called again."""
         self.again.update(each.position for each in self.asked)
         self.asked.clear()
 
@@ -189,11 +189,10 @@ class MutatingAdmissionWebhook(_Plugin):
     name = "MutatingAdmissionWebhook"
 
     def __init__(self, parts: WebhookParts) -> None:
-        """Follow the configurations of the view."""
         super().__init__(parts, MUTATING)
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules match."""
+        """Call the webhooks whose rules match."""
         concerned = self._hooks.concerned(request)
         return self._ask(request, concerned) if concerned else None
 
@@ -286,12 +285,12 @@ class MutatingAdmissionWebhook(_Plugin):
 
 
 def _number(hook: Hook, request: AdmissionRequest) -> str:
-    """Return which call of a webhook a note is about."""
+    """Return the round and index of a call, for audit annotations."""
     return f"round_{int(request.is_second_round)}_index_{hook.position}"
 
 
 def _patch_text(hook: Hook, patch: bytes) -> str:
-    """Return what the audit is told of a patch that was applied; empty: it has no operations."""
+    """Return the audit annotation of an applied patch; empty: it has no operations."""
     operations = json_text.parse(patch)
     if not operations:
         return ""
@@ -310,18 +309,17 @@ class ValidatingAdmissionWebhook(_Plugin):
     name = "ValidatingAdmissionWebhook"
 
     def __init__(self, parts: WebhookParts) -> None:
-        """Follow the configurations of the view."""
         super().__init__(parts, VALIDATING)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules and selectors match."""
+        """Call the webhooks whose rules and selectors match."""
         for hook, _ in self._hooks.concerned(request):
             if self._may_select(hook, request):
                 return self._ask(request, self._hooks.concerned(request))
         return None
 
     def _may_select(self, hook: Hook, request: AdmissionRequest) -> bool:
-        """Tell whether a webhook may be selected; what fails here fails again where it is asked."""
+        """Return whether a webhook may be selected; a failure here recurs when it is called."""
         try:
             return self._selection.selects_at_once(hook, request) is not False
         except Exception:  # noqa: BLE001 - raised again where the webhook is asked
@@ -346,13 +344,13 @@ class ValidatingAdmissionWebhook(_Plugin):
     async def _text_for(
         self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
     ) -> bytes | None:
-        """Return what a webhook is sent; None: it is not called."""
+        """Return the review for a webhook; None: it is not called."""
         return shown.text(versioned) if await self._is_called(hook, versioned, shown) else None
 
     async def _call_all(
         self, request: AdmissionRequest, wanted: Sequence[tuple[Hook, bytes]]
     ) -> None:
-        """Call all at once; the first error in the order of time counts, once all have answered."""
+        """Call all at once; the error that came first counts, once all have answered."""
         calls = [
             asyncio.ensure_future(self._call(request, hook, text, number))
             for number, (hook, text) in enumerate(wanted)

@@ -1,9 +1,9 @@
-"""Who the claims of a token stand for.
+"""Mapping of a token's claims to a user.
 
     {"sub": "bob", "roles": ["devs"], "jti": "7"}   → User("https://i#bob", groups=("devs",), …)
 
-Upstream takes a claim that is null for an empty text; here it is as if it were not there, and
-nobody has an empty name.
+Upstream takes a null claim for an empty text; here it counts as absent, and user names are never
+empty.
 """
 
 from collections.abc import Iterable, Mapping
@@ -148,7 +148,7 @@ def _text(claims: Claims, claim: str, what: str) -> str:
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:
-    """Return texts of one or of a list; empty ones are left out."""
+    """Return a text or a list of texts as a list without empty ones."""
     if value is None or value == "":
         return ()
     texts = [value] if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Whether a token was signed by its issuer, for us, and for now."""
+"""Verification of a token: signature, audience and times."""
 
 import base64
 import binascii
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from jwt.api_jws import PyJWS
 
 NOT_BEFORE_LEEWAY_S: Final = 300
-"""How far the issuer's clock may be ahead."""
+"""Allowed clock skew of the issuer."""
 
 Claims = dict[str, Any]
 
 
 class Unverified(NamedTuple):
-    """What a token says, before anybody knows whether to believe it."""
+    """The unverified contents of a token."""
 
     token: str
     algorithm: str
@@ -31,7 +31,7 @@ class Unverified(NamedTuple):
 
 
 def read_token(token: str) -> Unverified | None:
-    """Return what a token says of itself; None: it is none in three parts with an issuer."""
+    """Return a token's unverified contents; None: it has not three parts with an issuer."""
     parts = token.split(".", 3)
     if len(parts) != 3:
         return None
@@ -40,7 +40,7 @@ def read_token(token: str) -> Unverified | None:
     if not isinstance(issuer, str):
         return None
     header = _decoded(parts[0]) or {}
-    # Extensions that have to be understood are not.
+    # Critical extensions are not supported.
     is_plain = "crit" not in header and "b64" not in header
     algorithm, key_id = header.get("alg"), header.get("kid")
     return Unverified(
@@ -110,7 +110,7 @@ def _decoded(segment: str) -> Claims | None:
 
 @cache
 def _jws() -> "PyJWS":
-    # Loaded by the first token, since that takes as long as half of a start.
+    # Loaded on the first token, since it takes as long as half of a start.
     from jwt.api_jws import PyJWS
 
     return PyJWS()

@@ -1,4 +1,4 @@
-"""What a kubelet may write of its own Node: not what would bring it pods that it must not have."""
+"""Writes of a kubelet to its own Node: nothing that attracts pods it must not have."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, Admission
 _TAINT: Final = "io.k8s.api.core.v1.Taint"
 _OWNER: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference"
 _RESTRICTED: Final = "node-restriction.kubernetes.io"
-"""Labels of this domain are for administrators alone."""
+"""Only administrators may set labels of this domain."""
 _OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 _OF_KUBELETS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _ALLOWED: Final = frozenset(
@@ -31,7 +31,7 @@ _ALLOWED: Final = frozenset(
 
 
 def check(node: str, request: AdmissionRequest) -> None:
-    """Refuse a write of another Node, or of what an administrator decides; raises ApiError."""
+    """Refuse a write of another Node, or of fields that administrators control; raises ApiError."""
     shown = quote(node)
     if request.name != node:
         other = quote(request.name)
@@ -73,7 +73,7 @@ def _same_lists(left: list[Any] | None, right: list[Any] | None, type_name: str)
 
 
 def _forbidden_labels(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    """Return the labels that differ and that nodes may not set, sorted; empty: none does."""
+    """Return the changed labels that nodes may not set, sorted."""
     labels, old_labels = _labels(new), _labels(old)
     changed = {
         each for each in labels.keys() | old_labels if labels.get(each) != old_labels.get(each)

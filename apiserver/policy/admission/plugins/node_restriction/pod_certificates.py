@@ -1,4 +1,4 @@
-"""Certificates that a kubelet asks for: of pods on it, signed by whom a volume of the pod names."""
+"""PodCertificateRequests of a kubelet: for pods on it, by signers that their volumes name."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -17,17 +17,17 @@ _VERB: Final = "request-serviceaccounts-podcertificate-signer"
 
 
 class PodCertificates:
-    """Looks at requests for certificates of pods."""
+    """Checks PodCertificateRequests."""
 
     def __init__(self, view: ObjectView, authorizer: Authorizer) -> None:
-        """Find pods in a view; ask an authorizer for other signers."""
+        """authorizer: called for other signers."""
         self._view: Final = view
         self._authorizer: Final = authorizer
 
     def check(self, node: str, request: AdmissionRequest) -> Awaitable[None] | None:
         """Refuse a request that no pod on the node needs; raises ApiError.
 
-        What the watch cache may only not know yet is answered 500, so that kubelets try again.
+        If the watch cache may be behind the answer is 500, so that kubelets retry.
         """
         if request.operation != CREATE:
             raise request.forbidden(f"unexpected operation {request.operation}")

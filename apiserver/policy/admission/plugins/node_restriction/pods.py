@@ -1,4 +1,4 @@
-"""What a kubelet may write of pods: mirror pods of its own, and the state of pods on it."""
+"""Writes of a kubelet to pods: its own mirror pods, and the status of pods on it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,13 +25,13 @@ _OF_CLAIM_STATUS: Final = (
     "allocatedResourceStatuses",
     "allocatedResources",
 )
-"""What kubelets tell of claims."""
+"""Fields of a claim's status that kubelets write."""
 _FIXED_STATUS: Final = {
     "resourceClaimStatuses": "resource claim statues",
     "extendedResourceClaimStatus": "extended resource claim status",
     "nodeAllocatableResourceClaimStatuses": "node allocatable resource claim statuses",
 }
-"""What others tell of a pod's devices, and upstream's words for it."""
+"""Fields about a pod's devices that others write, and upstream's name for them."""
 _VOLUME_REFERENCES: Final = {
     "configMap": "configmaps (via configmap volumes)",
     "secret": "secrets (via secret volumes)",
@@ -56,14 +56,13 @@ _FREE_VOLUMES: Final = frozenset(
         "vsphereVolume",
     )
 )  # fmt: skip
-"""Volumes that need no object of the API besides Secrets, which are looked for apart."""
+"""Volumes that refer to no API object besides Secrets, which are checked separately."""
 
 
 class PodRestriction:
-    """Looks at writes of pods."""
+    """Checks writes of pods."""
 
     def __init__(self, view: ObjectView) -> None:
-        """Find pods and nodes in a view."""
         self._view: Final = view
 
     def check(self, node: str, request: AdmissionRequest) -> None:
@@ -140,7 +139,7 @@ class PodRestriction:
 
 
 def check_claim(node: str, request: AdmissionRequest) -> None:
-    """Refuse a write of a claim, but for what kubelets tell of its size; raises ApiError."""
+    """Refuse a write of a claim, except of the size in its status; raises ApiError."""
     if request.subresource != "status":
         raise request.forbidden("may only update PVC status")
     if request.operation != UPDATE:
@@ -169,7 +168,7 @@ def find_node(view: ObjectView, name: str) -> Obj:
 
 
 def api_reference(pod: Obj) -> str:
-    """Return which resource a pod refers to; empty: it needs none."""
+    """Return the resource that a pod refers to; empty: none."""
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
@@ -226,7 +225,7 @@ def _node_of(pod: Mapping[str, Any]) -> str:
 
 
 def _compared(claim: Mapping[str, Any]) -> Obj:
-    """Return what of a claim kubelets must leave as it is."""
+    """Return the part of a claim that kubelets must not change."""
     metadata = {
         name: value
         for name, value in (claim.get("metadata") or {}).items()

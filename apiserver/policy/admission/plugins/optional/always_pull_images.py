@@ -1,6 +1,6 @@
-"""AlwaysPullImages: images are pulled for every pod, so that whoever runs one may read its image.
+"""AlwaysPullImages: images are pulled for every pod, so that it needs credentials for them.
 
-An update that brings no new image passes.
+An update without new images passes.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class AlwaysPullImages(Listed):
             spec["volumes"] = [_pulled(each) for each in spec["volumes"]]
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Refuse policies that something else has set since."""
+        """Refuse policies that were changed since."""
         if not _brings_images(request):
             return
         told = [
