@@ -2,7 +2,7 @@
 
     strategy_of("", "configmaps")  → CONFIG_MAPS of kinds.core.config_maps
 
-A family is imported when the first of its kinds is asked for, so that starting stays quick.
+A module is imported when the first of its kinds is used, so that startup stays fast.
 """
 
 from functools import cache
@@ -145,7 +145,7 @@ _RECHECKED: Final = frozenset(
 
 
 def rechecks_finalizers(group: str, resource: str) -> bool:
-    """Tell whether an update checks names of finalizers as a create does."""
+    """Return whether an update checks names of finalizers as a create does."""
     return (group, resource) in _RECHECKED
 
 

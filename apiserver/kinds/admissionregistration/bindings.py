@@ -1,4 +1,4 @@
-"""Bindings of admission policies: where a policy holds, and with which parameters."""
+"""Bindings of admission policies."""
 
 from typing import Any, Final
 
@@ -119,7 +119,7 @@ def _params(reference: Obj | None) -> str:
 
 
 def _strategy(kind: str, policies: str) -> Strategy:
-    """Return the hooks of bindings of a kind; `policies` is the resource they bind."""
+    """Return the hooks of a kind of binding; policies: the resource that it binds."""
     spec_type = f"{_TYPES}.{kind}Spec"
     errors_of = _mutating_errors if kind.startswith("Mutating") else _validating_errors
 

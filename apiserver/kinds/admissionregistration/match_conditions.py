@@ -1,4 +1,4 @@
-"""Conditions in CEL that a request must meet before a webhook or policy looks at it."""
+"""Match conditions in CEL of webhooks and policies."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -23,7 +23,7 @@ def check_match_conditions(
 ) -> None:
     """Check names and expressions.
 
-    stored: the conditions that were there before the update, in whatever place.
+    stored: the conditions before the update, in any order.
     """
     if len(conditions) > CONDITIONS_MAX:
         errors.append(too_many(path, len(conditions), CONDITIONS_MAX))

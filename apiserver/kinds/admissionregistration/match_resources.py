@@ -1,4 +1,4 @@
-"""What a policy, or a binding of one, is about: namespaces, objects and rules."""
+"""Match resources of policies and bindings: namespaces, objects and rules."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ _check_exclusions: Final = each("excludeResourceRules", check_named_rule)
 
 
 def default_match_resources(match: dict[str, Any] | None) -> None:
-    """Fill in what matches everything."""
+    """Set the defaults, which match everything."""
     if match is None:
         return
     if match.get("matchPolicy") is None:

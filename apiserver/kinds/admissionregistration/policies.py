@@ -1,4 +1,4 @@
-"""What ValidatingAdmissionPolicies and MutatingAdmissionPolicies have in common."""
+"""Common parts of ValidatingAdmissionPolicies and MutatingAdmissionPolicies."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -21,11 +21,11 @@ _RESERVED: Final = frozenset({
     "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
     "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
 })  # fmt: skip
-"""Words that CEL keeps for itself."""
+"""Reserved words of CEL."""
 
 
 class Scope(NamedTuple):
-    """What the expressions of one policy may use."""
+    """The scope of a policy's expressions."""
 
     context: Context
     has_params: bool
@@ -35,7 +35,7 @@ class Scope(NamedTuple):
     def check(
         self, text: str, use: Use, path: str, errors: Errors, *, is_stored: bool, shown: str = ""
     ) -> None:
-        """Check an expression; `shown` is what an error shows if that is not the text itself."""
+        """Check an expression; `shown`: the value in errors, if not the text itself."""
         expression = AdmissionExpression(
             text=text,
             use=use,
@@ -50,7 +50,7 @@ class Scope(NamedTuple):
 
 
 def default_policy(spec: Obj) -> None:
-    """Fill in what both kinds have."""
+    """Set the defaults of both kinds."""
     if spec.get("failurePolicy") is None:
         spec["failurePolicy"] = "Fail"
     default_match_resources(spec.get("matchConstraints"))
@@ -63,7 +63,7 @@ _check_param_kind: Final = inside("paramKind", check_param_kind)
 
 
 def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
-    """Check what the policy is about, and where its parameters come from."""
+    """Check the match constraints, and the paramKind."""
     _check_failure_policy(spec, path, errors)
     _check_param_kind(spec, path, errors)
     match, match_path = spec.get("matchConstraints"), child(path, "matchConstraints")
@@ -78,7 +78,7 @@ def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
 def check_conditions(
     spec: Obj, old: Obj | None, path: str, errors: Errors, context: Context
 ) -> None:
-    """Check the match conditions, if they or what they may use has changed."""
+    """Check the match conditions, if they or their scope changed."""
     conditions, before = spec.get("matchConditions") or [], (old or {}).get("matchConditions") or []
     if old is not None and conditions == before and spec.get("paramKind") == old.get("paramKind"):
         return
@@ -90,9 +90,9 @@ def check_conditions(
 def check_variables(
     spec: Obj, stored: set[str], path: str, errors: Errors, context: Context
 ) -> Scope:
-    """Check the variables, and return what later expressions may use.
+    """Check the variables; return the scope of later expressions.
 
-    stored: expressions of validations that were there before the update.
+    stored: expressions of validations before the update.
     """
     scope = Scope(context, spec.get("paramKind") is not None)
     if spec.get("variables"):
@@ -115,7 +115,7 @@ def check_variables(
 
 
 def policy_cells(counted: str) -> Callable[[Obj, float], list[Any]]:
-    """Return the function that makes the row of a policy; `counted` is the list it counts."""
+    """Return the function that makes the row of a policy; `counted`: the list that it counts."""
 
     def cells(obj: Obj, now: float) -> list[Any]:
         metadata, spec = obj["metadata"], obj.get("spec") or {}

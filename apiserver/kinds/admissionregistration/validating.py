@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: expressions that a write must meet."""
+"""ValidatingAdmissionPolicies: expressions that must be true of a write."""
 
 from typing import Final
 

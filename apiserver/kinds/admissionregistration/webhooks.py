@@ -1,7 +1,7 @@
 """ValidatingWebhookConfigurations and MutatingWebhookConfigurations.
 
-What was taken before stays: names that stand twice, side effects, unknown versions and selectors
-with values no label has are refused in a configuration only if the stored one is free of them.
+Existing faults may stay: duplicate names, side effects, unknown versions and selectors with invalid
+values are refused only if the stored configuration has none of them.
 """
 
 from typing import Any, Final, NamedTuple
@@ -49,7 +49,7 @@ _SIDE_EFFECTS: Final = enum_values(f"{_TYPES}.ValidatingWebhook", "sideEffects")
 
 
 class _Allowed(NamedTuple):
-    """What is not refused because it was there before."""
+    """Faults that are tolerated because the stored object has them."""
 
     side_effects: bool = False
     unknown_versions: bool = False

@@ -1,4 +1,4 @@
-"""What a signer says when it has issued a certificate for a pod: the chain, and three times."""
+"""Checks of certificates that signers issue for pods: the chain and three times."""
 
 from datetime import datetime
 from typing import Final
@@ -42,7 +42,7 @@ _TIMES: Final = (
 
 
 def issued_errors(new: Obj, old: Obj, now: str) -> list[FieldError]:
-    """Return what is wrong with a certificate that was issued, and with what is said of it."""
+    """Return the errors of an issued certificate and its fields."""
     status = new["status"]
     text: str = status.get("certificateChain", "")
     if len(text.encode()) > _CHAIN_MAX:

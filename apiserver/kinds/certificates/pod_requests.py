@@ -1,4 +1,4 @@
-"""PodCertificateRequests: a kubelet asks for a certificate for a pod, a signer answers once."""
+"""PodCertificateRequests: a kubelet requests a certificate for a pod, a signer answers once."""
 
 from typing import Any, Final
 
@@ -189,7 +189,7 @@ def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
 
 
 def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
-    """Return what is wrong with a change of the state."""
+    """Return the errors of a change of the state."""
     status, before = new["status"], old["status"]
     state = _state(new)
     if _state(old):
@@ -210,7 +210,7 @@ def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _state(obj: Obj) -> str:
-    """Return how a request was answered, empty: not yet."""
+    """Return the state of a request, empty: pending."""
     for condition in (obj.get("status") or {}).get("conditions") or ():
         kind: str = condition.get("type", "")
         if kind in _STATES and condition.get("status") == "True":

@@ -1,4 +1,4 @@
-"""ClusterTrustBundles: certificates of authorities that workloads are to trust."""
+"""ClusterTrustBundles: CA certificates for workloads."""
 
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _named_errors(obj: Obj) -> list[FieldError]:
-    """Return what is wrong with the names of the bundle and of its signer."""
+    """Return the errors of the names of the bundle and its signer."""
     metadata, signer = obj["metadata"], obj["spec"].get("signerName", "")
     errors = [
         invalid(child("metadata", field), name, wrong)

@@ -44,7 +44,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
 
 def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
-    # What older versions let in may stay as it is.
+    # What older versions admitted may stay.
     return [] if errors and new.get("subsets") == old.get("subsets") else errors
 
 
@@ -116,7 +116,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 
 def _shown(obj: Obj) -> Iterator[str]:
-    """Yield each ready address with each port, or alone where there are no ports."""
+    """Yield each ready address with each port, or alone if there are no ports."""
     for subset in obj.get("subsets") or ():
         addresses = [each["ip"] for each in subset.get("addresses") or ()]
         ports = subset.get("ports")

@@ -1,4 +1,4 @@
-"""LimitRanges: the least, most and default amounts of resources that pods and claims may ask for.
+"""LimitRanges: minimum, maximum and default quantities for pods and claims.
 
 For one resource: min ≤ defaultRequest ≤ default ≤ max.
 """
@@ -54,7 +54,7 @@ _ORDERED: Final = (
     ("min", "default", "default", "min", "min value {} is greater than default value {}"),
     ("default", "max", "default", "max", "default value {} is greater than max value {}"),
 )  # fmt: skip
-"""The smaller amount, the larger one, whose field the error names, whose value it shows, text."""
+"""The smaller quantity, the larger one, whose field the error names, whose value it shows, text."""
 
 
 def _default(obj: Obj) -> None:
@@ -176,7 +176,7 @@ def _check_overcommitted(
 
 
 def _divide(most: int, least: int) -> float:
-    """Divide as floats do: by zero gives an infinity or nothing."""
+    """Divide like floats: division by zero gives an infinity or NaN."""
     if least:
         return most / least
     return float("inf") * most if most else float("nan")

@@ -1,4 +1,4 @@
-"""How much of a capacity of a device one claim may get."""
+"""Request policies of device capacities."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ _MILLI: Final = -3
 
 
 def check_policy(policy: Obj, value: str, path: str, errors: Errors) -> None:
-    """Check which amounts may be asked for; `value`: the whole capacity."""
+    """Check a policy; `value`: the whole capacity."""
     options, bounds = policy.get("validValues") or [], policy.get("validRange")
     default, capacity = policy.get("default"), parse(value)
     if options and bounds is not None:

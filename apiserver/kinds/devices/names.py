@@ -36,11 +36,11 @@ _UUID: Final = "must be a lowercase UUID in 8-4-4-4-12 format"
 _HEX: Final = frozenset("0123456789abcdef")
 
 Requests = dict[str, frozenset[str]]
-"""By the name of a request, those of its alternatives."""
+"""Alternatives by request name."""
 
 
 def check_driver_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
-    """Check the name of a driver; `covered`: the type declares the same."""
+    """Check the name of a driver; `covered`: the type declares the same check."""
     found: Errors = []
     if not name:
         found.append(required(path))
@@ -52,7 +52,7 @@ def check_driver_name(name: str, path: str, errors: Errors, *, covered: bool = F
 
 
 def check_pool_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
-    """Check the name of a pool: subdomains of DNS, separated by slashes."""
+    """Check the name of a pool: DNS subdomains, separated by slashes."""
     found: Errors = []
     if not name:
         found.append(required(path))
@@ -75,13 +75,13 @@ def check_qualified_name(name: str, path: str, errors: Errors) -> None:
         if not parts[1]:
             errors.append(invalid(path, "", "the name must not be empty"))
             return
-    # More than one slash is not looked at, as upstream does not.
+    # More than one slash is not checked, as upstream.
     if len(parts) <= 2:
         _check_identifier(parts[-1], path, errors)
 
 
 def check_full_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of an attribute with its domain, as types declare it."""
+    """Declared check of an attribute's name with its domain."""
     errors: Errors = []
     parts = name.split("/")
     if len(parts) == 2:
@@ -123,7 +123,7 @@ def check_reference(name: str, path: str, requests: Requests, errors: Errors) ->
 
 
 def declared_driver_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of a driver as types declare it."""
+    """Declared check of a driver's name."""
     errors = [invalid(path, name, each) for each in check_caseless_dns_subdomain(name)]
     if len(name) > DRIVER_MAX:
         errors.append(too_long_characters(path, DRIVER_MAX))
@@ -131,7 +131,7 @@ def declared_driver_name(name: str, path: str) -> list[FieldError]:
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of a pool as types declare it."""
+    """Declared check of a pool's name."""
     errors: Errors = []
     if length(name) > DNS_SUBDOMAIN_MAX:
         errors.append(too_long(path, DNS_SUBDOMAIN_MAX))
@@ -146,29 +146,29 @@ def declared_pool_name(name: str, path: str) -> list[FieldError]:
 
 
 def declared_short_name(name: str, path: str) -> list[FieldError]:
-    """Check a label of DNS as types declare it."""
+    """Declared check of a DNS label."""
     return [invalid(path, name, each) for each in _in_bytes(check_dns_label(name))]
 
 
 def declared_long_name(name: str, path: str) -> list[FieldError]:
-    """Check a subdomain of DNS as types declare it."""
+    """Declared check of a DNS subdomain."""
     return [invalid(path, name, each) for each in _in_bytes(check_dns_subdomain(name))]
 
 
 def declared_label_key(name: str, path: str) -> list[FieldError]:
-    """Check a key of labels as types declare it."""
+    """Declared check of a label key."""
     return [invalid(path, name, each) for each in check_label_key(name)]
 
 
 def declared_uuid(text: str, path: str) -> list[FieldError]:
-    """Check a UUID as types declare it."""
+    """Declared check of a UUID."""
     parts = text.split("-")
     is_good = [len(each) for each in parts] == [8, 4, 4, 4, 12] and _HEX.issuperset("".join(parts))
     return [] if is_good else [invalid(path, text, _UUID)]
 
 
 def declared_extended_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of an extended resource as types declare it."""
+    """Declared check of an extended resource's name."""
     wrong: list[str] = []
     if "/" not in name:
         wrong.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
@@ -181,12 +181,12 @@ def declared_extended_name(name: str, path: str) -> list[FieldError]:
 
 
 def name_of_class(name: str, is_prefix: bool) -> list[str]:  # noqa: FBT001  # a CheckName
-    """Check the name of a DeviceClass; a prefix is not looked at."""
+    """Check the name of a DeviceClass; a prefix is not checked."""
     return [] if is_prefix else _in_bytes(check_dns_subdomain(name))
 
 
 def _in_bytes(messages: list[str]) -> list[str]:
-    """Return messages with the unit that declared rules name."""
+    """Return messages with the unit of declared rules."""
     return [
         each.replace(" characters", " bytes") if each.startswith("must be no more than") else each
         for each in messages

@@ -1,4 +1,4 @@
-"""FlowSchemas: which requests belong to which priority level."""
+"""FlowSchemas: classification of requests to priority levels."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -38,9 +38,9 @@ _SUBJECT_FIELDS: Final = {
     "ServiceAccount": "serviceAccount",
     "User": "user",
 }
-"""By the kind of a subject, the field it is in; in the order in which kinds are told."""
+"""The field of each kind of subject, in the order of errors."""
 _TOLD: Final = ("ServiceAccount", "User", "Group")
-"""The order in which fields are looked at."""
+"""The order in which fields are checked."""
 _VERBS: Final = (
     "create",
     "delete",
@@ -162,7 +162,7 @@ def _check_alone(values: Sequence[str], path: str, what: str, errors: Errors) ->
 
 
 def _listed(name: str, missing: str, what: str) -> Rule:
-    """Return the rule about a list that has something in it, and nothing beside `*`."""
+    """Return the check of a list that must not be empty, and in which `*` must be alone."""
 
     def check(rule: dict[str, Any], path: str, errors: Errors) -> None:
         values, where = rule.get(name) or [], child(path, name)
@@ -187,7 +187,7 @@ def _check_urls(rule: dict[str, Any], path: str, errors: Errors) -> None:
 
 
 def _url_problem(url: str) -> str:
-    """Return what is wrong with a path; empty: nothing."""
+    """Return the error of a path; empty: none."""
     if not url:
         return "must not be empty"
     if not url.startswith("/"):

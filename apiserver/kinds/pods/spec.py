@@ -1,9 +1,9 @@
-"""The rules of a pod's spec, in the order in which errors are told.
+"""Validation of pod specs, in the order of errors.
 
     check_spec(SpecScope(spec, "spec.template.spec", errors, …))
 
-The parts have modules of their own; here stands their order, and what concerns the spec as a whole:
-names of hosts, DNS, namespaces shared with the node.
+The parts have modules of their own; this one has their order, and the checks of the whole spec:
+hostnames, DNS, host namespaces.
 """
 
 from typing import Any, Final
@@ -118,7 +118,7 @@ def _check_host_ports(scope: SpecScope) -> None:
         ports_path = child(index(list_path, position), "ports")
         for number, port in enumerate(container.get("ports") or ()):
             host_port, container_port = port.get("hostPort", 0), port.get("containerPort", 0)
-            # Templates may leave the port open; pods get it by default.
+            # Templates may omit the port; pods get it by default.
             if (scope.is_pod or host_port) and host_port != container_port:
                 port_path = child(index(ports_path, number), "hostPort")
                 scope.errors.append(invalid(port_path, host_port, message))

@@ -1,4 +1,4 @@
-"""StorageVersionMigrations: stored objects of a resource are to be written anew."""
+"""StorageVersionMigrations: requests to rewrite the stored objects of a resource."""
 
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _version_problem(version: str) -> str:
-    """Return why a text is no resource version, empty if it is one or if there is none."""
+    """Return the error of a resource version, empty if it is valid or absent."""
     if not version or (version.isascii() and version.isdigit() and version[0] != "0"):
         return ""
     return f"resource version is not well formed: {version}"

@@ -1,8 +1,9 @@
-"""StatefulSets: pods with names and volumes that stay.
+"""StatefulSets: pods with stable names and volumes.
 
 The controller names the pods and gives each a volume of every claim template, so hostname and
-subdomain of the pod template are not checked, and the claims count as volumes of it. What cannot
-change is only checked on creation, and if a stored spec has errors, so may the template.
+subdomain of the pod template are not checked, and the claims count as volumes of it. Immutable
+fields are only checked on creation, and if a stored spec has errors, the template may have some
+too.
 """
 
 from collections.abc import Iterable
@@ -206,7 +207,7 @@ def _check_pods(
 
 
 def _with_claims(spec: Obj, template: Obj) -> Obj:
-    """Return the template as the controller completes it."""
+    """Return the template with the volumes that the controller adds."""
     pod_spec = template.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
     kept: Obj = {

@@ -1,4 +1,4 @@
-"""The rules of environment variables: one by one, and whole maps taken over.
+"""Validation of environment variables: single ones, and envFrom.
 
 env[0] = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
@@ -48,7 +48,7 @@ def check_env(variable: Obj, path: str, errors: Errors) -> None:
 
 
 def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
-    """Check the maps that are taken over; what is wrong with their number is told at the list."""
+    """Check envFrom; errors about its size are reported at the list."""
     for position, source in enumerate(sources):
         source_path = index(path, position)
         _prefix(source, source_path, errors)
@@ -63,7 +63,7 @@ def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
 
 
 def check_file_key_volumes(scope: SpecScope) -> None:
-    """Check that the volumes of variables from files exist and are empty directories."""
+    """Check that the volumes of fileKeyRef exist and are emptyDirs."""
     volumes: dict[str, Obj] | None = None
     for container, path in scope.containers():
         for position, variable in enumerate(container.get("env") or ()):
@@ -130,4 +130,4 @@ _VALUE_SOURCES: Final[dict[str, Rule]] = {
         path_without_steps_back("path"),
     ),
 }
-"""Where the value of a variable comes from, in the order in which it is looked at."""
+"""Sources of a variable's value, in order of evaluation."""

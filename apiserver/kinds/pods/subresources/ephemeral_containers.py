@@ -1,4 +1,4 @@
-"""The subresource `ephemeralcontainers`: containers added to a running pod, for good."""
+"""The subresource `ephemeralcontainers`: adds containers to a running pod."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _TYPE: Final = "io.k8s.api.core.v1.EphemeralContainer"
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over everything but the ephemeral containers."""
+    """Keep everything but the ephemeral containers."""
     containers = (new.get("spec") or {}).get(_FIELD)
     spec = {name: value for name, value in (old.get("spec") or {}).items() if name != _FIELD}
     if containers:

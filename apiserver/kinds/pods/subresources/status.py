@@ -1,6 +1,6 @@
-"""The status of a pod, as kubelets write it: what is kept, and what may not be said.
+"""The status of a pod, as kubelets write it.
 
-A container that has ended may only run again if its restart policy and rules let it.
+A terminated container may only run again if its restart policy and rules allow it.
 """
 
 from typing import Any, Final
@@ -49,7 +49,7 @@ _KEPT_IF_ABSENT: Final = ("resourceClaimStatuses", "extendedResourceClaimStatus"
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over what an update of the status may not change."""
+    """Keep what an update of the status cannot change."""
     metadata, stored = new["metadata"], old["metadata"]
     new["spec"] = old.get("spec", {})
     if "deletionTimestamp" not in stored:
@@ -83,7 +83,7 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
-    """Return the warnings about addresses that are not written as they should be."""
+    """Return the warnings about addresses that are not canonical."""
     status = new.get("status") or {}
     return [
         warning
@@ -99,7 +99,7 @@ def _keep_observed_generations(status: Obj, old_status: Obj) -> None:
     conditions = status.get("conditions")
     if not conditions:
         return
-    # A type may stand several times; each takes the next value of its type.
+    # A type may occur several times; each takes the next value of its type.
     stored: dict[str, list[int]] = {}
     for each in old_status.get("conditions") or ():
         stored.setdefault(each.get("type", ""), []).append(each.get("observedGeneration", 0))
@@ -166,7 +166,7 @@ def _check_restarts(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> 
 
 
 def _revived(status: Obj, old_status: Obj, list_name: str) -> list[tuple[int, str, int]]:
-    """Return which containers had ended and have not now: old place, name, exit code."""
+    """Return containers that are no longer terminated: old index, name, exit code."""
     now: dict[str, Obj] = {}
     for each in status.get(list_name) or ():
         if "terminated" not in (each.get("state") or {}):

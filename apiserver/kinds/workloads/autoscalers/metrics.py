@@ -1,8 +1,8 @@
-"""The rules of what an autoscaler measures.
+"""Validation of an autoscaler's metrics.
 
     {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", …}}}
 
-A metric has one source, the one that its type names, and a target that this source can have.
+A metric has one source, which its type names, and a target of a type that the source supports.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SOURCES: Final = {
     "Resource": "resource",
     "ContainerResource": "containerResource",
 }
-"""The fields of sources by the types of metrics, in the order in which they are looked at."""
+"""Source fields by metric type, in order of evaluation."""
 
 _TYPES: Final = tuple(sorted(SOURCES))
 _TARGET_TYPES: Final = frozenset({"Utilization", "Value", "AverageValue"})

@@ -1,4 +1,4 @@
-"""CronJobs: Jobs by the calendar."""
+"""CronJobs: Jobs on a schedule."""
 
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 )
 
 NAME_BYTES_MAX: Final = 52
-"""A Job's name is that of the CronJob and eleven characters, and has to be a DNS label."""
+"""A Job's name is that of the CronJob and eleven characters, and must be a DNS label."""
 
 _SPEC: Final = "io.k8s.api.batch.v1.CronJobSpec"
 _JOB_PATH: Final = "spec.jobTemplate.spec"
@@ -41,7 +41,7 @@ _ZONE_PART_MAX: Final = 14
 
 
 def job_spec_of(obj: Obj) -> Obj:
-    """Return the spec of the Jobs that a CronJob makes."""
+    """Return the spec of the Jobs of a CronJob."""
     spec: Obj = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
     return spec
 
@@ -94,7 +94,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _check_has_schedule(errors: Errors, spec: Obj) -> None:
-    # Upstream's declarative validation: told after all other errors.
+    # Upstream's declarative validation: these errors come last.
     if not spec.get("schedule"):
         errors.append(required("spec.schedule"))
 

@@ -1,4 +1,4 @@
-"""The rules of what counts as the failure and as the success of a Job.
+"""Validation of the failure policy and the success policy of a Job.
 
 podFailurePolicy:  rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]
 successPolicy:     rules: [{succeededIndexes: 0-2, succeededCount: 1}]
@@ -38,7 +38,7 @@ _STATUSES: Final = ("False", "True", "Unknown")
 
 
 def check_failure_policy(errors: Errors, spec: Obj, path: str) -> None:
-    """Check the failure policy of a spec of a Job; `path` is the policy's."""
+    """Check the failure policy in a Job's spec; `path`: of the policy."""
     rules: list[Obj] = spec["podFailurePolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if len(rules) > RULES_MAX:
@@ -123,7 +123,7 @@ def _check_conditions(errors: Errors, patterns: Sequence[Obj], path: str) -> Non
 
 
 def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
-    """Check the success policy of a spec of an Indexed Job; `path` is the policy's."""
+    """Check the success policy in the spec of an Indexed Job; `path`: of the policy."""
     rules: list[Obj] = spec["successPolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if not rules:
@@ -133,7 +133,7 @@ def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
         errors.append(too_many(rules_path, len(rules), RULES_MAX))
     completions: int | None = spec.get("completions")
     if completions is None:
-        # That is an error by itself, and nothing can be said of the numbers.
+        # That is an error already, and the numbers cannot be checked.
         return
     for position, rule in enumerate(rules):
         _check_success_rule(errors, rule, index(rules_path, position), completions)
