@@ -1,4 +1,4 @@
-"""The columns of custom resources in Tables: the name, and what the definition names.
+"""Table columns of custom resources: the name, and those of the definition.
 
 columns_of(version)   → (Name, Replicas, Age)
 cells_of(version)(obj, now)   → ["web", 3, "5m"]
@@ -41,7 +41,7 @@ def columns_of(version: Obj) -> tuple[Column, ...]:
 
 
 def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
-    """Return what makes the cells of an object: (object, now in seconds)."""
+    """Return the function for an object's cells: (object, now in seconds)."""
     found = [(each["type"], Finder(each["jsonPath"])) for each in _given(version)]
 
     def cells(obj: Obj, now: float) -> list[Any]:
@@ -52,7 +52,7 @@ def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
 
 
 def _given(version: Obj) -> list[Obj]:
-    """Return the columns of a version; those of any kind if one of them has no usable path."""
+    """Return the columns of a version; the default ones if one of them has an invalid path."""
     given: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
     try:
         for each in given:

@@ -1,7 +1,7 @@
-"""Whether a stored definition has the form that rows are made of.
+"""Checks the form of a stored definition before rows are made.
 
-The API lets none through that has not, but others write to the store, too. What is made of a schema
-is made late; whether it can be made is known at once.
+The API admits only valid definitions, but others write to the store, too. Schemas are compiled
+late; whether that is possible is known at once.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ _PATHS: Final = ("specReplicasPath", "statusReplicasPath")
 
 
 def check_form(definition: Obj) -> None:
-    """Raise ValueError, LookupError or TypeError for a definition that no rows can be made of."""
+    """Raise ValueError, LookupError or TypeError for a malformed definition."""
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     for text in (spec["group"], spec["scope"], names["plural"], names["kind"]):
         _expect(text, str)

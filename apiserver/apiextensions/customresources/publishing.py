@@ -1,4 +1,4 @@
-"""What OpenAPI says of a custom resource: its schema, and that of its list.
+"""OpenAPI components of a custom resource and its list.
 
 component_name("stable.example.com", "v1", "CronTab")   → "com.example.stable.v1.CronTab"
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT: Final = "io.k8s.api.core.v1.Pod"
 _LIST: Final = "io.k8s.api.core.v1.PodList"
-"""A kind and its list that have the fields of all objects with the descriptions of all objects."""
+"""A kind and its list with the fields and descriptions of all objects."""
 
 
 def component_name(group: str, version: str, kind: str) -> str:
@@ -34,8 +34,8 @@ def components_of(
 ) -> dict[str, Schema]:
     """Return the components of a version of a custom resource, by name.
 
-    descriptions: what the fields of every object are described with; own texts, if there are none.
-    selectable: paths of the fields that selectors may name (`spec.color`).
+    descriptions: of the fields of every object; own texts, if empty. selectable: paths of the
+    selectable fields (`spec.color`).
     """
     name = component_name(group, version, kind)
     own: Schema = json_text.copied(schema)

@@ -1,10 +1,9 @@
-"""The Scale of custom resources: its numbers are where the definition says.
+"""The Scale of custom resources, by the paths of the definition.
 
 scaling = scaling_of({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"})
 
-An object without the number that is wanted has no Scale that can be read, but one that can be
-written. What stands at a path and is no number is an error. Whether a number may be wanted is
-checked with the object, as part of it.
+An object without desired replicas has no readable Scale, but a writable one. A value at a path that
+is not a number is an error. The replicas are validated as part of the object.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from kvstack.apiserver.kinds.strategy import Obj, Scaling
 from kvstack.apiserver.kinds.workloads.scales import scale_object
 
 UNSET: Final = -(2**31)
-"""The replicas of the Scale that a change begins with where the object has none."""
+"""The replicas of the Scale that a change starts with if the object has none."""
 _GO_TYPES: Final = {
     bool: "bool",
     int: "int64",
@@ -29,7 +28,7 @@ _GO_TYPES: Final = {
 
 
 def scaling_of(given: Obj) -> Scaling:
-    """Return how the Scale is made that a definition describes."""
+    """Return the scaling of a definition."""
     path = given["specReplicasPath"]
     wanted, current = _steps(path), _steps(given["statusReplicasPath"])
     selector_path = given.get("labelSelectorPath")
@@ -69,7 +68,7 @@ _MISSING: Final = object()
 
 
 def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
-    """Return what stands at a path, or _MISSING; raises ApiError if a step leads nowhere."""
+    """Return the value at a path, or _MISSING; raises ApiError if a step is not an object."""
     value: Any = obj
     for number, step in enumerate(steps):
         if value is None:
@@ -109,7 +108,7 @@ def _misfit(steps: Sequence[str], value: object, wanted: str) -> status.ApiError
 
 
 def _set(obj: Obj, steps: Sequence[str], value: int) -> None:
-    """Put a number at a path; raises ApiError if something else stands in its way."""
+    """Set a number at a path; raises ApiError if a step is not an object."""
     holder = obj
     for number, step in enumerate(steps[:-1]):
         below = holder.setdefault(step, {})

@@ -1,9 +1,9 @@
-"""The hooks of a custom resource at one version, made of its definition.
+"""The hooks of a version of a custom resource, made from its definition.
 
     strategy = strategy_of_version(definition, version, hub)
 
-Objects are handled in the version that is stored, the hub. Those that came in another version are
-checked by the schema of that version, as far as the hub keeps what they say.
+Objects are handled in the storage version, the hub. Those in another version are validated by the
+schema of that version, as far as the hub preserves their fields.
 """
 
 from collections.abc import Callable
@@ -42,10 +42,10 @@ def schema_of(version: Obj) -> Schema:
 def strategy_of_version(
     definition: Obj, version: Obj, hub: Obj, *, is_going: bool, is_converted: bool
 ) -> Strategy:
-    """Return the hooks of a version of a definition; hub: the version that is stored.
+    """Return the hooks of a version of a definition; hub: the storage version.
 
     is_going: whether the definition is being deleted. is_converted: whether a webhook converts;
-    objects are then handled in this version, and no other.
+    objects are then only handled in this version.
     """
     spec = definition["spec"]
     checks = _Checks(version, is_namespaced=spec["scope"] == "Namespaced")
@@ -113,7 +113,7 @@ _NOT_RESET: Final = frozenset(("apiVersion", "kind", "metadata", "status"))
 
 
 def _conversion(own: Schema, api_version: str, hub_version: str) -> Conversion:
-    """Return how objects go from a version to the hub and back: nothing but the name changes."""
+    """Return the conversion between a version and the hub: only apiVersion changes."""
 
     def to_stored(obj: Obj) -> Obj:
         return {**obj, "apiVersion": hub_version}
@@ -149,7 +149,7 @@ def _field_text(value: object) -> str:
 
 
 class _Preparation:
-    """What is dropped, kept and counted before an object is checked."""
+    """Preparation: what is dropped, kept and counted."""
 
     def __init__(self, resource: GroupResource, *, has_status: bool, is_going: bool) -> None:
         self._resource = resource
@@ -173,7 +173,7 @@ class _Preparation:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def differs(self, new: Obj, old: Obj) -> bool:
-        """Return whether a change is one of what users want."""
+        """Return whether the desired state differs."""
         kept = ("metadata", "status") if self._has_status else ("metadata",)
         wanted = [{k: v for k, v in obj.items() if k not in kept} for obj in (new, old)]
         return not json_text.equal(*wanted)
@@ -195,7 +195,7 @@ def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
 
 
 class _Checks:
-    """What a version asks of objects."""
+    """Validation of a version's objects."""
 
     def __init__(self, version: Obj, *, is_namespaced: bool) -> None:
         self._is_namespaced = is_namespaced
@@ -214,11 +214,11 @@ class _Checks:
         ]
 
     def errors(self, obj: Obj, context: Context) -> list[FieldError]:
-        """Return what is wrong with an object besides its metadata."""
+        """Return the errors of an object besides its metadata."""
         errors = self._value_errors(obj, NEW) + self._other_errors(obj)
         if self._rules is None:
             return errors
-        # Rules do not run where something is missing or too long, be it in the metadata.
+        # Rules are not evaluated if something is missing or too long, even in the metadata.
         found = [*errors, *self._metadata_errors(obj)]
         return errors + self._rule_errors(obj, None, context, found)
 
@@ -226,9 +226,9 @@ class _Checks:
         return validate(obj["metadata"], name_is_dns_subdomain, is_namespaced=self._is_namespaced)
 
     def update_errors(self, new: Obj, old: Obj, context: Context) -> list[FieldError]:
-        """Return what is wrong with an object that takes the place of another.
+        """Return the errors of an update.
 
-        What is wrong with the other one already may stay.
+        Existing faults may stay.
         """
         errors = self._value_errors(new, old)
         others = self._other_errors(new)

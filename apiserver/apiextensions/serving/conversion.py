@@ -3,14 +3,14 @@
     converter = WebhookConverter(definition, client, new_uid)
     converted = await converter.convert([obj, …], "g.io/v2")      one call for all
 
-The webhook is asked each time: one that was mended, or has begun to lie, is seen at once. Only what
-a request needs while it is made without waiting is held, for as long as that request says:
+The webhook is called each time: a fixed or newly broken one takes effect at once. Results are only
+held if a synchronous part of a request needs them, for as long as the request says:
 
     held = await converter.hold(obj, "g.io/v2")
     converter.known(obj, "g.io/v2")               what the webhook answered
     converter.release(held)
 
-A converter belongs to one state of its definition: another one begins anew.
+A converter belongs to one state of its definition: a change starts with a new one.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class WebhookConverter:
         new_uid: Callable[[], str],
         metrics: ConversionMetrics,
     ) -> None:
-        """Take the webhook of a definition; ValueError: it names none that can be called."""
+        """Take the webhook of a definition; raises ValueError if it cannot be called."""
         spec = definition["spec"]
         self._name: Final[str] = definition["metadata"]["name"]
         self._metrics: Final = metrics
@@ -65,7 +65,7 @@ class WebhookConverter:
         self._client: Final = client
         self._new_uid: Final = new_uid
         self._held: dict[bytes, list[bytes]] = {}
-        """What requests hold, by what it was made of; the last answer counts."""
+        """Results that requests hold, by source object; the last one counts."""
 
     def known(self, obj: Obj, api_version: str) -> Obj | None:
         """Return an object in a version, if it is in that version or held."""
@@ -78,7 +78,7 @@ class WebhookConverter:
         return found
 
     async def hold(self, obj: Obj, api_version: str) -> bytes:
-        """Convert an object and hold what comes of it until `release`; return what to release.
+        """Convert an object and hold the result until `release`; return the handle.
 
         Raises ApiError.
         """
@@ -88,14 +88,14 @@ class WebhookConverter:
         return key
 
     def release(self, held: bytes) -> None:
-        """Forget what a request held."""
+        """Drop a result that a request held."""
         texts = self._held[held]
         texts.pop()
         if not texts:
             del self._held[held]
 
     async def convert(self, objects: Sequence[Obj], api_version: str) -> list[Obj]:
-        """Return objects in a version, those that are in it already as they are; ApiError."""
+        """Return objects in a version, unchanged if they are in it already; raises ApiError."""
         found = list(objects)
         others = [n for n, each in enumerate(objects) if each.get("apiVersion") != api_version]
         if others:
@@ -148,7 +148,7 @@ def _key(obj: Obj, api_version: str) -> bytes:
 
 
 def _checked(given: Obj, made: object, api_version: str, told: str, position: int) -> Obj:
-    """Return a converted object with the metadata of the one it was made of; raises ApiError."""
+    """Return a converted object with the metadata of its source; raises ApiError."""
 
     def wrong(text: str) -> ApiError:
         return status.unknown(f"{told} invalid object at index {position}: {text}")
@@ -177,7 +177,7 @@ def _checked(given: Obj, made: object, api_version: str, told: str, position: in
 
 
 def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
-    """Return the metadata of a converted object: only labels and annotations are its own."""
+    """Return the metadata of a converted object: only labels and annotations may change."""
     restored = dict(before)
     for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):
         given = made.get(name)
