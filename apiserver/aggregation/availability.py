@@ -1,11 +1,11 @@
-"""Whether aggregated API servers can be asked: the condition Available of their APIServices.
+"""Availability checks of aggregated API servers: the condition Available of APIServices.
 
     keeper = AvailabilityKeeper(registry, backends, services, logger)
     await keeper.begin();  await keeper.end()
 
-A server is looked at when its APIService, Service or endpoints change, every 30 seconds, and sooner
-while it fails. Of five questions at once one good answer is enough. An APIService without a Service
-is this server's own and always available: that is told again when somebody writes otherwise.
+A server is checked when its APIService, Service or endpoints change, every 30 seconds, and sooner
+while it fails. Of five concurrent attempts one success is enough. An APIService without a Service
+is local and always available; the condition is restored if it is overwritten.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _CONFLICTS: Final = frozenset((404, 409))
 
 
 class Finding(NamedTuple):
-    """What the condition says."""
+    """The value of the condition."""
 
     is_available: bool
     reason: str
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
     @property
     def condition(self) -> dict[str, str]:
-        """The members that say it."""
+        """Return the members of the condition."""
         status = "True" if self.is_available else "False"
         return {"status": status, "reason": self.reason, "message": self.message}
 
@@ -54,7 +54,7 @@ _LOCAL: Final = Finding(is_available=True, reason=LOCAL, message=LOCAL_MESSAGE)
 
 
 class AvailabilityKeeper:
-    """Keeps the condition of every APIService."""
+    """Maintains the condition of every APIService."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class AvailabilityKeeper:
         *,
         looks_at_others: bool = True,
     ) -> None:
-        """Look by the given means; looks_at_others: else their conditions stay as they are."""
+        """looks_at_others: if False, conditions of aggregated servers are not changed."""
         self._looks_at_others: Final = looks_at_others
         self._registry: Final = registry
         self._backends: Final = backends
@@ -76,7 +76,7 @@ class AvailabilityKeeper:
         self._users: dict[tuple[str, str], set[str]] = {}
         """The APIServices by the namespace and name of their Service."""
         self._found: dict[str, Finding] = {}
-        """What was found out last, by APIService."""
+        """The last finding by APIService."""
         self._lost: Final = LabelledCounter(
             "aggregator_unavailable_apiservice_total",
             "Counter of APIServices which are marked as unavailable broken down by APIService name"
@@ -85,7 +85,7 @@ class AvailabilityKeeper:
         )
 
     async def begin(self) -> None:
-        """Begin to look."""
+        """Start checking."""
         view = self._registry.view
         view.subscribe(API_SERVICES, self._note)
         view.subscribe(SERVICES, self._note_service)
@@ -105,12 +105,12 @@ class AvailabilityKeeper:
         yield self._lost.samples()
 
     def look_again(self) -> None:
-        """Look at all servers now."""
+        """Check all servers now."""
         for name in self._tasks:
             self._wakes[name].set()
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         tasks, self._tasks = list(self._tasks.values()), {}
         for each in tasks:
             each.cancel()
@@ -180,7 +180,7 @@ class AvailabilityKeeper:
         return obj is not None and remote_of(obj) is None
 
     async def _look(self, name: str) -> bool:
-        """Look at one server and tell; return whether it is there and that was told."""
+        """Check one server; return whether it is reachable and its condition was written."""
         obj = self._registry.view.get(API_SERVICES, "", name)
         if obj is None:
             return True
@@ -201,7 +201,7 @@ class AvailabilityKeeper:
         return finding.is_available
 
     async def find(self, remote: Remote) -> Finding:
-        """Return what is to be said of a server."""
+        """Return the condition of a server."""
         return self._service_fault(remote) or await self._ask(remote)
 
     def _service_fault(self, remote: Remote) -> Finding | None:
@@ -228,7 +228,7 @@ class AvailabilityKeeper:
         return None
 
     async def _ask(self, remote: Remote) -> Finding:
-        """Ask several times at once; one good answer is enough."""
+        """Make several concurrent attempts; one success is enough."""
         asked = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
         message = ""
         try:
@@ -277,7 +277,7 @@ class AvailabilityKeeper:
 
 
 def _is_reported(obj: Obj, finding: Finding) -> bool:
-    """Tell whether the condition of an APIService says what was found."""
+    """Return whether the condition of an APIService already says so."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if each["type"] == AVAILABLE:
             return all(each.get(name) == value for name, value in finding.condition.items())

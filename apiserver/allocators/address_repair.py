@@ -1,4 +1,4 @@
-"""Repair of cluster IPs: each has one IPAddress that refers to its Service, and no other is left.
+"""Repair of cluster IPs: each has one IPAddress that refers to its Service, and no others remain.
 
     Service 10.0.0.5  ⇄  IPAddress 10.0.0.5 of it          nothing to do
     Service 10.0.0.5     no IPAddress                      is made
@@ -7,8 +7,9 @@
                          same cluster IP
                          IPAddress of no Service           is deleted after a while
 
-An IPAddress without its Service waits because the Service may be on its way, or because a refused
-one is just being undone. Only IPAddresses that the allocator made are looked at without a Service.
+An IPAddress without its Service is kept for a while because the Service may be about to be written,
+or because a refused one is just being undone. Only IPAddresses of the allocator are checked for a
+missing Service.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,23 +32,23 @@ from kvstack.apiserver.allocators.findings import Finding, Obj
 GRACE_SECONDS: Final = 60
 """How long the Service of a new IPAddress may take."""
 UNDO_SECONDS: Final = 5
-"""How long an IPAddress that is newer than its Service may be there without being its."""
+"""How long an IPAddress that is newer than its Service may exist without belonging to it."""
 
 FindService = Callable[[str, str], Obj | None]
-"""(namespace, name): return the Service, None if there is none."""
+"""(namespace, name): returns the Service, None if it does not exist."""
 
 
 @dataclass(slots=True)
 class Repair:
-    """What is to be done; deletions come before creations."""
+    """The required changes; deletions precede creations."""
 
     findings: list[Finding] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    """The names of IPAddresses to be deleted."""
+    """Names of IPAddresses to delete."""
     created: list[Obj] = field(default_factory=list)
-    """The IPAddresses to be made."""
+    """IPAddresses to create."""
     retry_seconds: float = 0
-    """When to look again, if it is too early to decide; 0: no need."""
+    """When to check again, if it is too early to decide; 0: never."""
 
 
 def repair_service(
@@ -56,7 +57,7 @@ def repair_service(
     find_address: Callable[[str], Obj | None],
     find_service: FindService,
 ) -> Repair:
-    """Return how the IPAddresses of a Service are made right."""
+    """Return the repair of a Service's IPAddresses."""
     repair = Repair()
     spec = service.get("spec") or {}
     if spec.get("clusterIP", "") in {"", "None"}:
@@ -113,7 +114,7 @@ def _repair_cluster_ip(
 
 
 def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
-    """Return what becomes of an IPAddress, `now` in seconds since 1970."""
+    """Return the repair of an IPAddress; now: seconds since 1970."""
     repair = Repair()
     metadata = claim["metadata"]
     name = metadata["name"]
@@ -132,7 +133,7 @@ def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
         return repair
     created = _created(claim)
     lifetime = now - created
-    # A Service that ceases to be an ExternalName gets its address before it is written.
+    # A Service that is changed from ExternalName gets its address before it is written.
     if (service is None and lifetime <= GRACE_SECONDS) or (
         service is not None and _is_external(service) and lifetime < GRACE_SECONDS
     ):
@@ -165,7 +166,7 @@ def _is_of_service(parent: dict[str, str]) -> bool:
 
 
 def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | None:
-    """Return the Service the IPAddress refers to, None if it is not there; likely the given one."""
+    """Return the Service of the IPAddress, None if it does not exist; likely the given one."""
     parent, metadata = _parent(claim), service["metadata"]
     if not _is_of_service(parent):
         return None

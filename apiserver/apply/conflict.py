@@ -1,4 +1,4 @@
-"""The refusal of an apply that would change what others own.
+"""Conflicts of an apply with other managers.
 
     Apply failed with 3 conflicts: conflicts with "a" using apps/v1:
     - .spec.replicas
@@ -6,7 +6,7 @@
     conflicts with "b":
     - .spec.replicas
 
-Managers are sorted, and the causes stand in the same order.
+Managers are sorted, and the causes have the same order.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ from kvstack.apiserver.apply.managed_fields import UPDATE, Manager, identity
 from kvstack.apiserver.apply.path import path_text
 
 Conflicts = dict[Manager, FieldSet]
-"""The fields that an apply would take, by the managers that own them; no set is empty."""
+"""The fields that an apply would change, by their managers; no set is empty."""
 
 _REASON = "FieldManagerConflict"
 
 
 def conflict_error(conflicts: Mapping[Manager, FieldSet]) -> ApiError:
-    """Return the error that tells of all conflicts; there must be one."""
+    """Return the error of all conflicts, of which there must be one."""
     told = {
         _text(manager): [path_text(path) for path in paths(conflicts[manager])]
         for manager in sorted(conflicts, key=identity)

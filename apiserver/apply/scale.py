@@ -1,11 +1,11 @@
-"""The managers of a Scale: who owns the replicas of its parent, in both directions.
+"""The managers of a Scale: mapping of replicas to and from its parent.
 
     Deployment  {"f:spec": {"f:replicas": {}, "f:paused": {}}}   apps/v1
     Scale       {"f:spec": {"f:replicas": {}}}                   autoscaling/v1, the same managers
 
-A write of a Scale goes through an endpoint of its own, with the managers that `scale_entries` makes
-of the parent's; `parent_entries` carries the outcome back. Which field of the parent holds the
-replicas depends on its version; None: there is none at that version.
+A write of a Scale goes through an endpoint of its own, with the managers that `scale_entries`
+derives from the parent's; `parent_entries` maps the result back. The replicas field of the parent
+depends on its version; None: that version has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _REPLICAS: Final[Path] = (FIELD + "spec", FIELD + "replicas")
 
 
 def scale_entries(parent: Sequence[Entry], paths: ReplicasPaths) -> list[Entry]:
-    """Return the entries of a Scale: of all managers of the parent that own its replicas.
+    """Return the entries of a Scale: of all managers that own the parent's replicas.
 
     Raises ManagedFieldsError.
     """
@@ -51,7 +51,7 @@ def parent_entries(
     """Return the entries of the parent after a write of its Scale.
 
     parent: its entries before; scale: those of the Scale after; api_version: of the parent in the
-    request. Managers of versions that `paths` does not know are left out. Raises
+    request. Managers of versions that `paths` does not have are left out. Raises
     ManagedFieldsError.
     """
     owners = decode(scale, scale)
@@ -77,7 +77,7 @@ def parent_entries(
 
 
 def _own(managers: Managers, manager: Manager, fields: FieldSet, api_version: str) -> None:
-    # Without a time: the parent never had one of this manager.
+    # Without a time: the parent never had an entry of this manager.
     before = managers.get(manager, Managed({}, api_version))
     managers[manager] = Managed(union(before.fields, fields), api_version, before.time)
 

@@ -1,9 +1,9 @@
-"""Links of HTML pages that are passed on, so that they lead to where the page came from.
+"""Rewriting of links in forwarded HTML pages.
 
     rewritten(b'<a href="/x">', lambda url: f"/prefix{url}")   → b'<a href="/prefix/x">'
 
-Only start tags are looked at; scripts, comments and text stay as they are, and so does the rest of
-a tag. The time grows with the page and no faster, whatever is in it: it comes from anybody.
+Only start tags are parsed; scripts, comments and text are unchanged, and so is the rest of a tag.
+The time is linear in the size of the page, which is untrusted.
 """
 
 import html
@@ -43,14 +43,14 @@ LINKS: Final[Mapping[str, frozenset[str]]] = {
         "video": "poster src",
     }.items()
 }
-"""The attributes of tags that are links."""
+"""The link attributes of tags."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 _TEXT_ONLY: Final = {
     name: re.compile(f"</{name}", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
 }
-"""What has no tags inside, and where it ends."""
+"""Elements without markup inside, and their end tags."""
 _NAME: Final = re.compile(r"[A-Za-z][^\s/>]*+")
 _ATTRIBUTE: Final = re.compile(
     r"""[\s/]*+(?P<name>[^\s=/>]++)(?:\s*+=\s*+(?P<value>"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
@@ -60,7 +60,7 @@ _REST: Final = re.compile(r"[\s/=]*+")
 
 def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
     """Return a page with its links rewritten."""
-    text = page.decode("latin-1")  # of any character set: tags are ASCII
+    text = page.decode("latin-1")  # any character set: tags are ASCII
     done: list[str] = []
     end = 0
     for start, stop in _links(text):
@@ -72,7 +72,7 @@ def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
 
 
 def _links(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the values of links are, with their quotes."""
+    """Return the positions of link values, including their quotes."""
     place = text.find("<")
     while place >= 0:
         if text.startswith("<!--", place):
@@ -96,7 +96,7 @@ def _links(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_tag(text: str, place: int, links: frozenset[str]) -> Generator[tuple[int, int], None, int]:
-    """Give where the links of a tag are; return where the tag ends, negative: nowhere."""
+    """Add the positions of a tag's links; return the end of the tag, negative: there is none."""
     while True:
         attribute = _ATTRIBUTE.match(text, place)
         if attribute is None:
@@ -113,7 +113,7 @@ def _of_tag(text: str, place: int, links: frozenset[str]) -> Generator[tuple[int
 
 
 def _replaced(value: str, rewrite: Rewrite) -> str | None:
-    """Return what stands for a value; None: it stays."""
+    """Return the replacement of a value; None: unchanged."""
     bare = value[1:-1] if value[0] in "\"'" and value[-1] == value[0] else value
     url = html.unescape(bare)
     new = rewrite(url)

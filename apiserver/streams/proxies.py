@@ -1,11 +1,10 @@
-"""Requests that are passed on to nodes, pods and Services, and their answers.
+"""Requests proxied to nodes, pods and Services.
 
     client ── GET /api/v1/nodes/n/proxy/x ──► server ── GET /x ──► kubelet
 
-The other side sees the client's request under the path behind `proxy`, without its credentials, and
-with the way it came (`X-Forwarded-For`, `X-Forwarded-Uri`). Its redirects and the links of its
-pages are changed so that they lead through the server. A request for another protocol is handed
-over with its connection.
+The target gets the client's request with the path after `proxy`, without its credentials, and with
+its origin (`X-Forwarded-For`, `X-Forwarded-Uri`). Redirects and links in pages are rewritten to
+lead through the server. An upgrade request takes over its connection.
 """
 
 import posixpath
@@ -27,9 +26,9 @@ from kvstack.component.http.streamed_answer import StreamedAnswer
 
 _PATH_SAFE: Final = "/$&+,:;=@-_.~"
 _WHOLE_MAX: Final = 256 << 10
-"""Up to which size an answer is sent with its length."""
+"""Up to this size an answer is sent with its length."""
 _PAGE_MAX: Final = 32 << 20
-"""Up to which size links of a page are looked for."""
+"""Up to this size the links of a page are rewritten."""
 _GZIP: Final = 31
 _DEFLATE: Final = -15
 _ENCODINGS: Final = {"": 0, "gzip": _GZIP, "deflate": _DEFLATE}
@@ -38,14 +37,13 @@ _READING: Final = ("GET", "HEAD")
 
 
 class Proxies:
-    """Passes requests on."""
+    """Proxies requests."""
 
     def __init__(self, backends: Backends) -> None:
-        """Reach others by these."""
         self._backends = backends
 
     async def serve(self, place: Proxying, request: Request, reply: Reply) -> None:
-        """Answer with what somebody else answers; raises ApiError."""
+        """Proxy a request and its answer; raises ApiError."""
         is_upgrade = wants_upgrade(request)
         if not place.path and request.method in _READING and not is_upgrade:
             _redirect(place, request, reply)
@@ -87,7 +85,7 @@ def _unreachable(error: Exception) -> Exception:
 
 
 def _redirect(place: Proxying, request: Request, reply: Reply) -> None:
-    """Send a client to the root of the other side, so that relative links work."""
+    """Redirect a client to the root path with a slash, so that relative links work."""
     query = request.target.partition("?")[2]
     location = f"{quote(place.prefix, safe=_PATH_SAFE)}/" + (f"?{query}" if query else "")
     reply.send_nothing(301, ("Location", location))
@@ -126,7 +124,7 @@ async def _pass_back(
 
 
 def _passed(place: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
-    """Return headers and body of a request as they are passed on."""
+    """Return headers and body of a proxied request."""
     escaped = quote(place.path, safe=_PATH_SAFE)
     uri = posixpath.normpath(f"{place.prefix}/{escaped}")
     headers = [*forwarded.of_request(request), ("x-forwarded-uri", _slashed(uri, escaped))]
@@ -155,7 +153,7 @@ def _slashed(path: str, like: str) -> str:
 async def _send(
     answer: StreamedAnswer, headers: list[forwarded.Header], request: Request, reply: Reply
 ) -> None:
-    """Send an answer as it comes; a small one with its length."""
+    """Forward an answer as it arrives; a small one with its length."""
     length = answer.length
     if request.method == "HEAD":
         own = [("Content-Length", str(length))] if length is not None else []
@@ -170,7 +168,7 @@ async def _send(
 
 
 def _is_page(answer: StreamedAnswer) -> bool:
-    """Tell whether an answer is a page whose links can be changed."""
+    """Return whether an answer is a page whose links can be rewritten."""
     media_type = answer.header("content-type").partition(";")[0].strip()
     is_small = answer.length is None or answer.length <= _PAGE_MAX
     return (
@@ -199,7 +197,7 @@ async def _send_page(
 
 
 def _rewritten(url: str, place: Proxying, request: Request) -> str:
-    """Return a URL of the other side as the client can follow it."""
+    """Return a URL of the target as the client can follow it."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -3,9 +3,10 @@
     client = WebhookClient(services, outbound)
     body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
 
-Connections are kept; one that the webhook closed meanwhile is replaced. Answers have a time and a
-size, redirects are not followed (a webhook could lead the API server anywhere), and compressed
-answers, which may grow, are not asked for. What goes wrong is told in the words of Go's client.
+Connections are kept alive; one that the webhook closed meanwhile is replaced. Answers have a time
+limit and a size limit, redirects are not followed (a webhook could lead the API server anywhere),
+and compression is not accepted, since compressed answers may expand. Errors have the texts of Go's
+client.
 """
 
 import asyncio
@@ -55,16 +56,15 @@ _OWN_WORDS: Final = frozenset((403, 406, 415))
 
 
 class CallError(Exception):
-    """A webhook could not be called, or did not answer as it should; the text says why."""
+    """A webhook could not be called, or its answer is invalid; the text says why."""
 
 
 class Answer:
-    """What a webhook answered, whatever it was."""
+    """Any answer of a webhook."""
 
     __slots__ = ("body", "code", "content_type")
 
     def __init__(self, code: int, content_type: str, body: bytes) -> None:
-        """Hold status, media type and body."""
         self.code: Final = code
         self.content_type: Final = content_type
         self.body: Final = body
@@ -74,9 +74,9 @@ class WebhookClient:
     """Calls webhooks; belongs to one event loop."""
 
     def __init__(self, services: Services, outbound: Outbound) -> None:
-        """Find Services by the given means; nothing is dialled yet.
+        """No connection is made yet.
 
-        outbound: whether anything may be called, which callers ask first.
+        outbound: whether calls are allowed; callers check it first.
         """
         self.outbound: Final = outbound
         self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
@@ -92,7 +92,7 @@ class WebhookClient:
         timeout_s: float,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Answer:
-        """Send a body and return what is answered with a status of success; raises CallError."""
+        """Send a body; return that of a successful answer. Raises CallError."""
         url = client_config.url + query
         try:
             async with asyncio.timeout(timeout_s):
@@ -102,7 +102,7 @@ class WebhookClient:
         return _checked(Answer(found.code, found.header("content-type"), found.body))
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._http.close()
 
     async def _send(
@@ -124,7 +124,7 @@ class WebhookClient:
             raise CallError(f"Post {quote(url)}: {told}") from error
 
     def _context(self, ca: bytes) -> ssl.SSLContext:
-        """Return the settings for a bundle; another bundle has connections of its own."""
+        """Return the TLS context of a CA bundle; each bundle has connections of its own."""
         found = self._contexts.get(ca)
         if found is None:
             found = self._contexts[ca] = client_context(ca)
@@ -134,7 +134,7 @@ class WebhookClient:
 
 
 def _checked(answer: Answer) -> Answer:
-    """Return an answer of success; raises CallError with what else was said."""
+    """Return a successful answer; raises CallError for others."""
     code = answer.code
     if 200 <= code < 300:
         return answer
@@ -157,7 +157,7 @@ def _checked(answer: Answer) -> Answer:
 
 
 def _refusal_message(answer: Answer) -> str:
-    """Return the message of a Status that refuses; empty: the answer is none."""
+    """Return the message of a failure Status; empty: the answer is none."""
     try:
         found = orjson.loads(answer.body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What webhooks answer, read as Go reads it.
+"""Decoding of webhook answers, as in Go.
 
 read_review(answer, "admission.k8s.io/v1", "AdmissionReview", type_)   → the object
 """
@@ -23,7 +23,7 @@ _TYPE_META: Final = (
 def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Obj:
     """Return the review of an answer; raises CallError.
 
-    One that does not say what it is counts as what is wanted; its kind and apiVersion stay empty.
+    An answer without kind counts as the expected one; its kind and apiVersion stay empty.
     """
     if not answer.body:
         raise CallError(
