@@ -196,7 +196,9 @@ class AvailabilityKeeper:
             await self._tell(obj, finding)
         except (ApiError, StoreError) as error:
             if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
-                self._logger.warning("a condition cannot be told", name=name, error=str(error))
+                self._logger.warning(
+                    "failed to write an APIService condition", name=name, error=str(error)
+                )
             return False
         return finding.is_available
 

@@ -129,7 +129,7 @@ class RemoteDiscovery:
                 await self._find_openapi_v2(remote)
         except (BackendError, TimeoutError, ValueError, LookupError, TypeError) as error:
             self._logger.warning(
-                "an aggregated server does not say what it serves",
+                "discovery of an aggregated server failed",
                 name=remote.name,
                 error=str(error) or type(error).__name__,
             )
@@ -147,7 +147,7 @@ class RemoteDiscovery:
                         return list(version.get("resources") or ())
         code, _, body = await self._backends.get(remote, remote.path, _JSON, _BYTES_MAX)
         if code != 200:
-            raise BackendError(f"{remote.path} answers {code}")
+            raise BackendError(f"{remote.path} answered {code}")
         return as_aggregated(orjson.loads(body).get("resources") or ())
 
     async def _find_openapi(self, remote: Remote) -> dict[str, str]:

@@ -77,7 +77,7 @@ class AggregationProxy:
         reply, request = context.reply, context.request
         name = "" if remote is None else remote.name
         if not self._outbound.may_ask(API_SERVER, name, f"{request.method} {request.target}"):
-            reply.send_text(503, f"{name} was not asked: {CLOSED}\n", NO_SNIFF)
+            reply.send_text(503, f"{name} was not called: {CLOSED}\n", NO_SNIFF)
             return
         if remote is None or not remote.is_available:
             reply.send_text(503, _UNAVAILABLE, NO_SNIFF)

@@ -348,7 +348,7 @@ class Api:
         if not decision.allowed:
             reply.extra.append(NO_SNIFF)
             if decision.error:
-                self._logger.error("a request cannot be authorized", error=decision.error)
+                self._logger.error("failed to authorize a request", error=decision.error)
                 reply.send_text(500, undecided(request.target, decision))
                 return
             raise denied(route.info, user, decision)
@@ -395,7 +395,7 @@ class Api:
         """Run the verb on a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
-        assert endpoint is not None, "pages are served elsewhere"
+        assert endpoint is not None, "pages have a handler of their own"
         if endpoint.deprecation:
             reply.warnings.append(endpoint.deprecation)
         if self.env.settings.is_read_only and not read_only.lets_pass(route):

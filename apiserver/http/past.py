@@ -21,7 +21,7 @@ from kvstack.apiserver.registry.time_index import TooOldError
 from kvstore.client.errors import StoreError
 
 _READING: Final = frozenset(("get", "list", "watch"))
-_READ_ONLY: Final = "the past cannot be changed"
+_READ_ONLY: Final = "past states are read-only"
 _NO_MOMENT: Final = "must be a resourceVersion, or a time as in RFC 3339, e.g. 2006-01-02T15:04:05Z"
 _REVISION_DIGITS_MAX: Final = 18
 
@@ -39,7 +39,7 @@ async def revision_of(registry: Registry, route: Route) -> int:
         raise status.bad_request(f"invalid moment {quote(text)}: {_NO_MOMENT}") from None
     unix_ms = moment.seconds * 1000 + moment.nanoseconds // 1_000_000
     if unix_ms > registry.clock.unix_ms():
-        raise status.bad_request(f"invalid moment {quote(text)}: it has not come yet")
+        raise status.bad_request(f"invalid moment {quote(text)}: it is in the future")
     try:
         return await registry.times.revision_at(unix_ms)
     except TooOldError:
@@ -57,6 +57,4 @@ async def expired(registry: Registry) -> ApiError:
     if oldest_ms is None:
         return status.expired(errors.LIST_EXPIRED)
     oldest = format_time(-(-oldest_ms // 1000))
-    return status.expired(
-        f"{errors.LIST_EXPIRED} The oldest time that can be asked for is {oldest}."
-    )
+    return status.expired(f"{errors.LIST_EXPIRED} The oldest available time is {oldest}.")

@@ -8,7 +8,7 @@ from typing import Final
 from kvstack.apiserver.http.routing import WRITES, Route
 
 _WRITES: Final = WRITES | {"deletecollection"}
-REFUSAL: Final = "this cluster can only be read"
+REFUSAL: Final = "this cluster is read-only"
 
 
 def lets_pass(route: Route) -> bool:

@@ -139,7 +139,7 @@ class Codec:
     def decode(self, value: bytes) -> Obj:
         """Return the object of another writer's value, in the hub version; raises StoredError."""
         if value.startswith(_ENCRYPTED):
-            raise StoredError("the stored object is encrypted, and no key of it is known")
+            raise StoredError("the stored object is encrypted with an unknown key")
         try:
             obj, version = self._typed(value)
         except (JsonError, ProtobufError, DecodeError) as error:
@@ -167,7 +167,7 @@ class Codec:
             return from_protobuf(envelope.content, version.type), version
         plain = json_text.parse(value)
         if not isinstance(plain, dict):
-            raise StoredError("the stored value is no object")
+            raise StoredError("the stored value is not an object")
         version = self._version(str(plain.get("apiVersion", "")), str(plain.get("kind", "")))
         return decode(plain, version.type).obj, version
 

@@ -180,7 +180,7 @@ def codec_of(table: Table, rows: list[Resource]) -> Codec:
     """Return the codec of the rows of one prefix."""
     hub = _hub(rows)
     storage = hub.storage
-    assert storage is not None, "rows without a store were left out"
+    assert storage is not None, "rows that are not stored were left out"
     strategy = strategy_of_row(hub) or _NO_HOOKS
     return Codec(
         hub.kind,

@@ -211,7 +211,7 @@ class TimeIndex:
             try:
                 await self._store.txn([Compare.absent(each.key) for each in puts], puts)
             except StoreError as error:
-                self._logger.warning("times cannot be noted", error=str(error))
+                self._logger.warning("failed to record times of revisions", error=str(error))
                 self._wake_in(_RETRY_S)
                 return
             del self._unwritten[: sum(map(len, slots.values()))]

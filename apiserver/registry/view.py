@@ -128,7 +128,7 @@ class View:
                 self._checks.pop(oldest, None)
             parsed = self._parsed[record] = record.parse()
             if IS_CHECKED:
-                self._checks[record] = watched(parsed, f"the object that is kept of {record.key}")
+                self._checks[record] = watched(parsed, f"the cached object of {record.key}")
         elif IS_CHECKED:
             self._checks[record]()
         return parsed

@@ -161,7 +161,7 @@ class WatchCache:
         revision = await self._store.current_revision()
         if revision < known:
             self._logger.warning(
-                "the store is older than what was read from it: everything is read anew",
+                "the store went back to an older revision: reloading everything",
                 revision=revision,
                 known=known,
             )
@@ -195,7 +195,7 @@ class WatchCache:
                     pause_s = _RETRY_S
                     await self._follow()
                 except StoreError as error:
-                    self._logger.warning("the store cannot be read", error=str(error))
+                    self._logger.warning("failed to read the store", error=str(error))
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _RETRY_MAX_S)
         finally:
@@ -260,13 +260,13 @@ class WatchCache:
                         self.is_interrupted = False
                     case Compacted():
                         self._logger.warning(
-                            "the store has compacted what was not read: everything is read anew",
+                            "the store has compacted unread changes: reloading everything",
                             oldest=value.oldest,
                         )
                         return
                     case Restored():
                         self._logger.warning(
-                            "the store went back to an older state: everything is read anew",
+                            "the store went back to an older state: reloading everything",
                             revision=value.revision,
                         )
                         return

@@ -294,7 +294,7 @@ class ApiServer:
 
         port: 0 is any free port; None is that of the options.
         """
-        assert self._http is None, "it does not listen yet"
+        assert self._http is None, "the server does not listen yet"
         serving = self._options.serving
         port = serving.port if port is None else port
         self._certificate.ensure()
@@ -358,7 +358,7 @@ class ApiServer:
                 while grace_s and self.site.watches.count:  # noqa: ASYNC110 - nobody is told
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
-            self._logger.info("watches are ended", count=self.site.watches.count)
+            self._logger.info("ending the remaining watches", count=self.site.watches.count)
 
     async def _reach_store(self) -> None:
         """Wait until the watch cache is filled."""
@@ -369,7 +369,7 @@ class ApiServer:
                     try:
                         await self.registry.watch_cache.latest(timeout_s)
                     except (StoreError, BehindError) as error:
-                        self._logger.warning("the store is not reached yet", error=str(error))
+                        self._logger.warning("the store is not reachable yet", error=str(error))
                         await asyncio.sleep(_RETRY_S)
                     else:
                         return
@@ -382,7 +382,7 @@ class ApiServer:
                 self._renew()
             self._certificate.ensure()
         except ConfigError as error:
-            self._logger.error("certificates cannot be renewed", error=str(error))
+            self._logger.error("failed to renew certificates", error=str(error))
 
     def _tls(self) -> ServerTls:
         serving, given = self._options.serving, self._options.authentication

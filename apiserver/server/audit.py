@@ -82,7 +82,7 @@ class Audit:
         targets = (options.log.target, options.webhook.target)
         if not options.policy_file:
             if any(targets):
-                logger.warning("no audit policy is given: no events are recorded")
+                logger.warning("no audit policy: events are not recorded")
             return
         try:
             policy = read_policy(file_bytes(options.policy_file))

@@ -137,7 +137,7 @@ class Authenticators:
                 authorities.replace(Path(path).read_bytes())
             except (OSError, ValueError) as error:
                 logger = self._parts.logger
-                logger.error("authorities cannot be read", file=path, error=str(error))
+                logger.error("failed to read client CAs", file=path, error=str(error))
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families of metrics."""
@@ -166,7 +166,7 @@ class Authenticators:
             self._data = data
             settings = self._changed(data)
         except (OSError, DocumentError) as error:
-            logger.error("issuers of tokens are not changed", file=path, error=str(error))
+            logger.error("failed to reload the token issuers", file=path, error=str(error))
             self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
             return
         if settings == self._settings:
@@ -183,7 +183,7 @@ class Authenticators:
         gone = self._issuers.replace(members)
         self.tokens.forget()
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
-        logger.info("issuers of tokens are changed", issuers=[e.issuer for e in settings.issuers])
+        logger.info("reloaded the token issuers", issuers=[e.issuer for e in settings.issuers])
         for each in gone:
             await each.close()
 

@@ -125,14 +125,14 @@ class Authorizers:
                 return
             members, connections = self._made(choices)
         except (OSError, ConfigError, DocumentError) as error:
-            logger.error("authorizers are not changed", file=path, error=str(error))
+            logger.error("failed to reload the authorizers", file=path, error=str(error))
             self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
             return
         old, self._connections = self._connections, connections
         self._choices, self._members = choices, members
         self.chain.replace(members)
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
-        logger.info("authorizers are changed", file=path, names=[each.name for each in choices])
+        logger.info("reloaded the authorizers", file=path, names=[each.name for each in choices])
         for each in old:
             await each.close()
 

@@ -28,7 +28,7 @@ def add_identity_pages(
             accounts.issuers[0], security.authenticators.keys, address, accounts.jwks_uri
         )
     except ValueError as error:
-        logger.info("the pages of OpenID Connect are not served", error=str(error))
+        logger.info("OpenID Connect discovery is not served", error=str(error))
         return
     configuration = _page(found.configuration, CONFIGURATION_TYPE)
     pages.add(CONFIGURATION_PATH, configuration, takes_slash=True)

@@ -138,5 +138,7 @@ def _path(endpoint: Endpoint, metadata: Mapping[str, Any], *, has_name: bool) ->
 
 
 def _object(result: Result) -> Obj:
-    assert isinstance(result, Stored), "the server writes whole objects and tries nothing"
+    assert isinstance(result, Stored), (
+        "the server's own writes are complete objects and no dry runs"
+    )
     return result.record.parse()

@@ -65,13 +65,13 @@ class ManifestFiles:
                 self._take(plugin, files)
             except (OSError, DocumentError) as error:
                 self._logger.error(
-                    "webhooks and policies of files are not changed",
+                    "failed to reload webhooks and policies of manifest files",
                     plugin=plugin,
                     folder=folder,
                     error=str(error),
                 )
             else:
-                self._logger.info("webhooks and policies of files are changed", plugin=plugin)
+                self._logger.info("reloaded webhooks and policies of manifest files", plugin=plugin)
 
     def _take(self, plugin: str, files: Files) -> None:
         found = read_manifests(plugin, files, self._decode)

@@ -57,7 +57,7 @@ def _checked(config: Mapping[str, str], known: set[tuple[str, str]]) -> dict[str
     if unknown:
         raise ConfigError(f"unknown api groups {','.join(sorted(unknown))}")
     if not enabled.get("v1", enabled.get(ALL, True)):
-        raise ConfigError("the core group v1 cannot be turned off")
+        raise ConfigError("the core group v1 cannot be disabled")
     return enabled
 
 

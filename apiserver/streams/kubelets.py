@@ -48,7 +48,7 @@ class Kubelets:
         about = f"{request.method} {request.target}"
         if not self._outbound.may_ask(NODE, connecting.host, about):
             host = connecting.host or "the node"
-            raise status.service_unavailable(f"{host} was not asked: {CLOSED}")
+            raise status.service_unavailable(f"{host} was not called: {CLOSED}")
         if isinstance(connecting, Proxying):
             await self._proxies.serve(connecting, request, reply)
         elif not connecting.host:

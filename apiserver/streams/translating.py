@@ -171,7 +171,7 @@ async def _to_client(wire: WebSocketWire, streams: dict[int, Stream]) -> Object:
     try:
         status: Object = orjson.loads(ending.result())
     except ValueError:
-        return failed_status("the kubelet did not say how the command ended")
+        return failed_status("the kubelet did not report how the command ended")
     return status
 
 

@@ -16,7 +16,7 @@ API_SERVER: Final = "aggregated API server"
 NODE: Final = "node, pod or Service"
 NAMES_MAX: Final = 1_000
 OTHERS: Final = "others"
-CLOSED: Final = "nothing leaves this cluster"
+CLOSED: Final = "this cluster makes no outbound calls"
 
 
 class Unasked(NamedTuple):

@@ -21,7 +21,7 @@ def check_form(definition: Obj) -> None:
         _expect(text, str)
     versions = _expect(spec["versions"], list)
     if not any(each.get("storage") for each in versions):
-        raise ValueError("no version is stored")
+        raise ValueError("no storage version")
     for version in versions:
         _expect(version["name"], str)
         _check_schema(schema_of(version))
@@ -38,7 +38,7 @@ def check_form(definition: Obj) -> None:
 
 def _expect(value: Any, kind: type) -> Any:  # noqa: ANN401 — of any type
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
 
 

@@ -116,7 +116,7 @@ class WebhookConverter:
         about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
         uid = self._new_uid()
         if not self._client.outbound.may_ask(CONVERSION, self._name, api_version):
-            raise status.unknown(f"{about} was not asked: {CLOSED}")
+            raise status.unknown(f"{about} was not called: {CLOSED}")
         try:
             answer = await self._client.post(
                 self._client_config,

@@ -160,7 +160,7 @@ class Definitions:
             rows = rows_of(definition, record.parse, self._converter(definition))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             # Others write definitions, too; a malformed one must not block the rest.
-            self._logger.error("a definition cannot be served", name=name, error=repr(error))
+            self._logger.error("failed to serve a definition", name=name, error=repr(error))
             return None
         return _ServedDefinition(said, GroupResource(rows[0].group, rows[0].name), rows)
 
@@ -174,7 +174,7 @@ class Definitions:
         try:
             await self._registry.join(list(found.rows))
         except StoreError as error:
-            self._logger.warning("custom resources cannot be read", name=name, error=str(error))
+            self._logger.warning("failed to read custom resources", name=name, error=str(error))
             failed.add(name)
             return False
         self._served[name] = found

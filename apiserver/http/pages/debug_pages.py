@@ -128,7 +128,7 @@ def _terminating(registry: Registry) -> Page:
         try:
             await registry.watch_cache.latest(_STORE_S)
         except (BehindError, StoreError):
-            raise status.service_unavailable("the store cannot be read at present") from None
+            raise status.service_unavailable("failed to read the store at present") from None
         found: list[dict[str, Any]] = []
         finalizers: Counter[str] = Counter()
         count = 0

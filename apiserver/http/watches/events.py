@@ -102,7 +102,7 @@ class EventWriter:
     def past_change(self, kind: str, change: Change, *, with_columns: bool = False) -> bytes:
         """Return the event of a change without caching it."""
         record = change.gone() if kind == DELETED else change.record
-        assert record is not None, "only what is gone has no record"
+        assert record is not None, "only a deleted object has no record"
         return self.record(kind, record, with_columns=with_columns)
 
     def record(self, kind: str, record: Record, *, with_columns: bool = False) -> bytes:
@@ -110,7 +110,7 @@ class EventWriter:
         converted = self.endpoint.converted_version
         if converted is not None:
             ready = converted.ready(record)
-            assert ready is not None, "what is sent was converted before"
+            assert ready is not None, "sent objects were converted before"
             record = ready
         if self._is_joined:
             return self._framed(b"%b%b%b}\n" % (_OPENINGS[kind], record.head, record.body))

@@ -69,7 +69,7 @@ class Group:
             return
         if self.first and not self._pending:
             record = change.gone() if kind == DELETED else change.record
-            assert record is not None, "only what is gone has no record"
+            assert record is not None, "only a deleted object has no record"
             self._opening = self.writer.record(kind, record, with_columns=True)
         self._pending.append(self.writer.change(kind, change))
 

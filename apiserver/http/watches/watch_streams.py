@@ -177,7 +177,7 @@ class WatchStreams:
     ) -> None:
         """Send events until the watch ends; raises ApiError before the stream begins."""
         collection = call.endpoint.collection
-        assert collection is not None, "only what is stored is watched"
+        assert collection is not None, "only stored resources are watched"
         representation = negotiate(request.header("accept"), STREAM)
         is_socket = websocket.is_asked(request)
         writer = EventWriter(

@@ -73,7 +73,7 @@ class Buffered:
                     await self._task
                     await asyncio.gather(*self._sending)
             except TimeoutError:
-                self._errors.add(self.name, "the time to stop is over", len(self._events))
+                self._errors.add(self.name, "timed out on stop", len(self._events))
         await self._to.stop()
 
     async def _run(self) -> None:

@@ -45,7 +45,7 @@ class Errors:
     def add(self, plugin: str, error: object, count: int) -> None:
         """Count lost events."""
         self.counts[plugin] = self.counts.get(plugin, 0) + count
-        self._logger.error("audit events are lost", plugin=plugin, count=count, error=str(error))
+        self._logger.error("lost audit events", plugin=plugin, count=count, error=str(error))
 
 
 class LineSink:

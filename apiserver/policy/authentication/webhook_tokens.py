@@ -118,5 +118,5 @@ def _texts(value: object, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise AuthenticationError(f"{name} in the answer of the webhook is no list of texts")
+        raise AuthenticationError(f"{name} in the webhook's answer is not a list of strings")
     return tuple(value)

@@ -247,7 +247,7 @@ def _kubeconfig(
     if not type_:
         errors.append(required(child(below, "type")))
     elif type_ == _IN_CLUSTER:
-        message = "an API server cannot ask itself"
+        message = "an API server cannot be its own authorizer"
         errors.append(invalid(child(below, "type"), type_, message))
     elif type_ != _FILE:
         errors.append(not_supported(child(below, "type"), type_, (_IN_CLUSTER, _FILE)))

@@ -75,7 +75,7 @@ def read_kubeconfig(data: bytes, base: Path) -> Target:
             raise DocumentError(f"users: {quote(name)} is not supported")
     url = cluster.text("server")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-        raise DocumentError(f"clusters: server {quote(url)} is no URL")
+        raise DocumentError(f"clusters: invalid server URL {quote(url)}")
     try:
         proxy_of(cluster.text("proxy-url"))
     except UrlError as error:

@@ -109,14 +109,14 @@ def _status(review: Obj, answer: RemoteAnswer) -> Obj:
     try:
         found = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
-        raise RemoteError(f"the answer is no JSON: {error}", answer.code) from None
+        raise RemoteError(f"the answer is not JSON: {error}", answer.code) from None
     names = ("apiVersion", "kind")
     if not isinstance(found, dict) or any(found.get(name) != review[name] for name in names):
         wanted = f"{review['apiVersion']}, Kind={review['kind']}"
-        raise RemoteError(f"the answer is no {wanted}", answer.code)
+        raise RemoteError(f"the answer is not of kind {wanted}", answer.code)
     status = found.get("status")
     if status is None:
         status = {}
     if not isinstance(status, dict):
-        raise RemoteError("the status of the answer is no object", answer.code)
+        raise RemoteError("the status of the answer is not an object", answer.code)
     return status

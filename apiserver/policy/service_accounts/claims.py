@@ -149,7 +149,7 @@ def parse_audiences(payload: Mapping[str, Any]) -> tuple[str, ...]:
         return (audiences,)
     if isinstance(audiences, Sequence) and all(isinstance(each, str) for each in audiences):
         return tuple(audiences)
-    raise ClaimsError("aud is neither a text nor a list of texts")
+    raise ClaimsError("aud is neither a string nor a list of strings")
 
 
 def _reference(claims: Mapping[str, Any], member: str) -> Reference | None:
@@ -165,7 +165,7 @@ def _text(claims: Mapping[str, Any], member: str) -> str:
 def _number(claims: Mapping[str, Any], member: str) -> float | None:
     found: float | None = _member(claims, member, (int, float), None)
     if isinstance(found, bool):
-        raise ClaimsError(f"{member} is no number")
+        raise ClaimsError(f"{member} is not a number")
     return found
 
 

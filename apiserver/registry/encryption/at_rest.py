@@ -171,7 +171,7 @@ class AtRest:
     def refused(self, why: str) -> None:
         """Record that new rules cannot be used."""
         self.reloads["failure"] += 1
-        self._logger.error("new rules of encryption cannot be used", error=why)
+        self._logger.error("failed to reload the encryption configuration", error=why)
 
     async def stop(self) -> None:
         """Close the connections to plugins."""
@@ -181,7 +181,7 @@ class AtRest:
         found = await asyncio.gather(*(each.check() for each in rules.plugins.values()))
         wrong = ", ".join(filter(None, found))
         if wrong:
-            self._logger.error("a KMS plugin is not well", error=wrong)
+            self._logger.error("a KMS plugin is unhealthy", error=wrong)
         return wrong
 
     def _make_kms(self, config: Kms) -> KmsProvider:

@@ -126,7 +126,7 @@ class KmsProvider:
         self._version = ""
         self._ciphers: OrderedDict[tuple[object, ...], Cipher] = OrderedDict()
         self._failures: dict[tuple[object, ...], str] = {}
-        self.error = "the plugin was not asked yet"
+        self.error = "the plugin was not called yet"
         """What is wrong with the plugin; empty: nothing is."""
         self.misses = 0
         """Number of seeds that the plugin had to decrypt."""
@@ -294,7 +294,7 @@ def fields_of(data: bytes) -> Iterable[tuple[int, int | bytes]]:
 def read_annotation(entry: int | bytes) -> tuple[str, bytes]:
     """Return one entry of a bytes map; raises ProtobufError."""
     if not isinstance(entry, bytes):
-        raise ProtobufError("a map has entries with a length")
+        raise ProtobufError("map entries must be length-delimited")
     members = dict(fields_of(entry))
     return text_of(members.get(1, b"")), bytes_of(members.get(2, b""))
 
@@ -302,7 +302,7 @@ def read_annotation(entry: int | bytes) -> tuple[str, bytes]:
 def bytes_of(value: int | bytes) -> bytes:
     """Return a value that must be length-delimited; raises ProtobufError."""
     if not isinstance(value, bytes):
-        raise ProtobufError("a number stands where bytes are expected")
+        raise ProtobufError("expected bytes, got a number")
     return value
 
 

@@ -101,5 +101,5 @@ def _make(given: CommandLine) -> None:
     if owner:
         user, _, group = owner.partition(":")
         if not user.isdecimal() or not group.isdecimal():
-            raise ConfigError(f"--owner {owner}: numbers of a user and a group are wanted")
+            raise ConfigError(f"--owner {owner}: must be UID:GID in numbers")
         give_to(directory, int(user), int(group))

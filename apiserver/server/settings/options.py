@@ -285,7 +285,7 @@ def _serving(reader: _Reader) -> ServingOptions:
         reader.wrong.append("--tls-cert-file and --tls-private-key-file must be given together")
     advertised = reader.text("advertise-address")
     if advertised and ip_address(advertised).is_unspecified:
-        reader.wrong.append(f"advertise-address {advertised} reaches nobody")
+        reader.wrong.append(f"advertise-address {advertised} is not reachable for others")
     return ServingOptions(
         bind_address=reader.text("bind-address") or "0.0.0.0",
         port=port,

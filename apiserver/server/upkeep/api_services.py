@@ -73,7 +73,7 @@ class ApiServices:
             except (ApiError, StoreError) as error:
                 is_race = isinstance(error, ApiError) and error.code in _RACES
                 if not is_race:
-                    self._logger.warning("API services cannot be kept", error=str(error))
+                    self._logger.warning("failed to maintain APIServices", error=str(error))
                 self._wake.set()
                 await asyncio.sleep(_RETRY_S)
 

@@ -1,7 +1,7 @@
 """ConfigMaps of kube-system that describe this cluster's API servers.
 
-    extension-apiserver-authentication                       whom servers behind this one believe
-    kube-apiserver-legacy-service-account-token-tracking     since when uses of old tokens are noted
+    extension-apiserver-authentication                       CAs and headers for aggregated servers
+    kube-apiserver-legacy-service-account-token-tracking     since when legacy tokens are tracked
 
 Several servers merge their authentication settings: certificates and names of all of them.
 """

@@ -117,7 +117,7 @@ class DefinitionKeeper:
         try:
             return await self._keep_one(name)
         except (ApiError, StoreError) as error:
-            self._logger.warning("a definition cannot be kept", name=name, error=str(error))
+            self._logger.warning("failed to process a definition", name=name, error=str(error))
             return False
 
     async def _keep_one(self, name: str) -> bool:

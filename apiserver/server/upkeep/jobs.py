@@ -160,7 +160,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         yield Job("policy files", security.reload, every_s=POLICY_FILES_S)
     legacy_tokens = security.authenticators.legacy_tokens
     if legacy_tokens is not None:
-        yield Job("uses of old tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
+        yield Job("uses of legacy tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
 
 
 def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:

@@ -78,7 +78,7 @@ class Job:
                 # Other servers maintain the same objects: one of them may have written first.
                 is_race = isinstance(error, ApiError) and error.is_conflict
                 told = logger.warning if self.done.is_set() and not is_race else logger.info
-                told("a job failed and is tried again", job=self.name, error=str(error))
+                told("a job failed and will be retried", job=self.name, error=str(error))
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
             else:
@@ -124,11 +124,11 @@ class Jobs:
                 await at_end()
         except (ApiError, StoreError, TimeoutError) as error:
             # What it would have removed expires with its lease.
-            self._logger.warning("a job could not end well", job=name, error=str(error))
+            self._logger.warning("a job failed to stop", job=name, error=str(error))
 
     async def _run(self, job: Job) -> None:
         try:
             await job.run(self._logger)
         except Exception as error:
-            self._logger.error("a job ended by an error", job=job.name, error=repr(error))
+            self._logger.error("a job ended with an error", job=job.name, error=repr(error))
             raise

@@ -66,7 +66,7 @@ class NodePortRepair:
         stored = {"range": text} if kv is None else range_allocation(kv.value)
         if stored.get("range") != text:
             self._logger.warning(
-                "the stored range of node ports is made anew", stored=stored["range"], flags=text
+                "replacing the stored range of node ports", stored=stored["range"], flags=text
             )
             stored = {"range": text}
         try:

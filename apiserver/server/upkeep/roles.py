@@ -74,7 +74,7 @@ class Roles:
             return
         if step.action == RECREATE:
             existing = self._loopback.get(resource, namespace, name)
-            assert existing is not None, "what is made anew exists"
+            assert existing is not None, "a recreated object existed"
             await self._loopback.delete(resource, existing)
             await self._loopback.create(resource, step.object)
             return

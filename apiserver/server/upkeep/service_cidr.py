@@ -47,7 +47,7 @@ class DefaultServiceCidr:
             elif cidrs != self._told:
                 self._told = cidrs
                 self._logger.warning(
-                    "the cluster's service ranges are not those of the flags",
+                    "the cluster's Service ranges differ from the flags",
                     flags=self._cidrs,
                     cluster=cidrs,
                 )

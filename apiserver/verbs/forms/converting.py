@@ -111,7 +111,7 @@ class ConvertedVersion:
         try:
             found = decode(obj, self.row.type).obj
         except DecodeError as error:
-            raise status.unknown(f"a converted object cannot be read: {error}") from error
+            raise status.unknown(f"invalid converted object: {error}") from error
         self.row.strategy.default(found)
         return found
 

@@ -122,7 +122,7 @@ def read_options(given: ListParameters) -> ListOptions:
 def _of_the_past(asked: ListOptions, revision: int) -> ListOptions:
     """Return the options of a list at a revision; its pages continue at their own."""
     if asked.revision is not None or asked.match:
-        raise status.bad_request("a resourceVersion cannot be given with a path into the past")
+        raise status.bad_request("a resourceVersion cannot be combined with a path to a past state")
     return asked if asked.continue_token else asked._replace(revision=revision, match=EXACT)
 
 

@@ -9,7 +9,7 @@ from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.reading import get_and_list
 from kvstack.apiserver.verbs.results import Watching
 
-_READ_ONLY: Final = "the past cannot be watched"
+_READ_ONLY: Final = "past states cannot be watched"
 
 
 async def watch(call: Call) -> Watching:

@@ -40,7 +40,7 @@ class RequestObjects:
     """The objects of a request in one version at a time."""
 
     def __init__(self, request: AdmissionRequest) -> None:
-        assert request.versions is not None, "policies are asked within requests"
+        assert request.versions is not None, "policies are only evaluated for requests"
         self.request: Final = request
         self._versions: Final = request.versions
         self._found: dict[VersionedResource, tuple[Obj | None, Obj | None]] = {}

@@ -70,7 +70,9 @@ class Caller:
         text: the encoded review. Raises ApiError, and FailedOpenError.
         """
         if not self._client.outbound.may_ask(WEBHOOK, hook.name, _about(request)):
-            request.warnings.append(f"admission webhook {quote(hook.name)} was not asked: {CLOSED}")
+            request.warnings.append(
+                f"admission webhook {quote(hook.name)} was not called: {CLOSED}"
+            )
             return Verdict(allowed=True)
         began = self._clock.monotonic_ns()
         code, error_type = 200, ""
@@ -83,7 +85,7 @@ class Caller:
                 self._fail_open(hook, str(error))
                 raise FailedOpenError from error
             error_type = CALLING_ERROR
-            self._logger.warning("a webhook cannot be called", webhook=hook.name, error=str(error))
+            self._logger.warning("failed to call a webhook", webhook=hook.name, error=str(error))
             raise _call_failed(hook, str(error)) from error
         except ApiError as error:
             code, error_type = error.code, NO_ERROR
@@ -126,7 +128,7 @@ class Caller:
         """Return the outcome of an unexpected error at a webhook, by its failure policy."""
         text = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
-        self._logger.error("a webhook failed inside of this server", webhook=hook.name, trace=trace)
+        self._logger.error("internal error at a webhook", webhook=hook.name, trace=trace)
         if hook.ignores_failure:
             self._fail_open(hook, text)
             return FailedOpenError(text)
@@ -135,7 +137,7 @@ class Caller:
     def _fail_open(self, hook: Hook, text: str) -> None:
         self._metrics.count_failed_open(hook.name, self.type)
         self._logger.warning(
-            "a webhook cannot be called, which is ignored", webhook=hook.name, error=text
+            "failed to call a webhook, ignored by its failure policy", webhook=hook.name, error=text
         )
 
 
@@ -157,7 +159,7 @@ def request_of(
 
     new, old: the objects in that version.
     """
-    assert request.versions is not None, "webhooks are asked within requests"
+    assert request.versions is not None, "webhooks are only called for requests"
     own = request.versions.served[0]
     below = request.subresource
     content: dict[str, Any] = {"kind": _kind(versioned.kind), "resource": _resource(versioned)}

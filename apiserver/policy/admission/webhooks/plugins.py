@@ -125,7 +125,7 @@ class _RequestObjects:
     """The objects of a request in one version at a time."""
 
     def __init__(self, request: AdmissionRequest) -> None:
-        assert request.versions is not None, "webhooks are asked within requests"
+        assert request.versions is not None, "webhooks are only called for requests"
         self.request: Final = request
         self._versions: Final = request.versions
         self._versioned: VersionedResource | None = None

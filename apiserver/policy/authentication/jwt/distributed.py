@@ -61,11 +61,11 @@ class ClaimResolver:
             return None
         names, sources = claims[_NAMES], claims.get(_SOURCES)
         if not isinstance(names, dict):
-            raise _failed("the names of claims are no object")
+            raise _failed("_claim_names is not an object")
         if sources is None:
             raise _failed("oidc: no claim sources")
         if not isinstance(sources, dict):
-            raise _failed("the sources of claims are no object")
+            raise _failed("_claim_sources is not an object")
         name = names.get(self.claim)
         if name is None:
             return None
@@ -74,11 +74,11 @@ class ClaimResolver:
             raise _failed(f"id token {_NAMES} contained a source {name} missing in _claims_sources")
         url, token = source.get("endpoint") or "", source.get("access_token") or ""
         if not isinstance(url, str) or not isinstance(token, str):
-            raise _failed(f"the source {quote(name)} has no URL or token that is a text")
+            raise _failed(f"the source {quote(name)} has no URL or token of type string")
         if not url:
             return None  # another form: the claim is in an aggregated token
         if urlsplit(url).scheme != "https" or not urlsplit(url).hostname:
-            raise _failed(f"the endpoint {quote(url)} is no https URL")
+            raise _failed(f"the endpoint {quote(url)} is not an https URL")
         return Endpoint(url, token)
 
     async def resolved(self, claims: Claims, endpoint: Endpoint) -> Claims:
@@ -116,7 +116,7 @@ class ClaimResolver:
         if unverified is None:
             raise _failed(
                 f"getting untrusted issuer from endpoint {endpoint.url} failed for claim"
-                f" {quote(self.claim)}: it is no token"
+                f" {quote(self.claim)}: it is not a token"
             )
         return unverified
 
@@ -128,7 +128,7 @@ class ClaimResolver:
                 f" got {quote(unverified.algorithm)}"
             )
         if urlsplit(unverified.issuer).scheme != "https":
-            raise _failed(f"the issuer {quote(unverified.issuer)} is no https URL")
+            raise _failed(f"the issuer {quote(unverified.issuer)} is not an https URL")
         keys = await self._keys_of(unverified.issuer)
 
         def known() -> Claims | None:

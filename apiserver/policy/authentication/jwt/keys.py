@@ -138,7 +138,7 @@ class IssuerKeys:
             )
         url = found.get("jwks_uri")
         if not isinstance(url, str) or urlsplit(url).scheme != "https":
-            raise AuthenticationError("oidc: the issuer names no https URL of its keys")
+            raise AuthenticationError("oidc: jwks_uri of the issuer is not an https URL")
         return url
 
     async def _get(self, connection: Asker) -> bytes:
@@ -152,9 +152,11 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise AuthenticationError(f"oidc: the issuer answered no JSON: {error}") from None
+        raise AuthenticationError(
+            f"oidc: invalid answer of the issuer: not JSON: {error}"
+        ) from None
     if not isinstance(found, dict):
-        raise AuthenticationError("oidc: the issuer answered no object")
+        raise AuthenticationError("oidc: invalid answer of the issuer: not a JSON object")
     return found
 
 
@@ -165,7 +167,7 @@ def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
 
     entries = key_set.get("keys")
     if not isinstance(entries, list):
-        raise AuthenticationError("oidc: the issuer answered no set of keys")
+        raise AuthenticationError("oidc: invalid answer of the issuer: not a key set")
     keys: list[IssuerKey] = []
     for each in entries:
         if not isinstance(each, dict) or each.get("use") not in {None, "sig"}:
@@ -179,5 +181,5 @@ def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
         if isinstance(key, RSAPublicKey | EllipticCurvePublicKey):
             keys.append(IssuerKey(str(each.get("kid") or ""), key))
     if not keys:
-        raise AuthenticationError("oidc: the issuer has no key that can be used")
+        raise AuthenticationError("oidc: the issuer has no usable key")
     return tuple(keys)

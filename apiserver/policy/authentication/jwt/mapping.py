@@ -72,7 +72,7 @@ def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
     named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
         raise AuthenticationError(
-            f"oidc: parse groups claim {quote(source.claim)}: neither a text nor a list of texts"
+            f"oidc: parse groups claim {quote(source.claim)}: not a string or list of strings"
         )
     return tuple(source.prefix + each for each in named)
 
@@ -143,7 +143,7 @@ def _text(claims: Claims, claim: str, what: str) -> str:
     if value is None:
         raise AuthenticationError(f"oidc: parse {what}: claim not present")
     if not isinstance(value, str):
-        raise AuthenticationError(f"oidc: parse {what}: the claim is no text")
+        raise AuthenticationError(f"oidc: parse {what}: the claim is not a string")
     return value
 
 

@@ -95,7 +95,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise AuthenticationError(f"oidc: verify token: {name} is no number")
+        raise AuthenticationError(f"oidc: verify token: {name} is not a number")
     return value
 
 

@@ -110,7 +110,7 @@ def test_nothing_is_asked_that_need_not_be(world: World) -> None:
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
-        ({"_claim_names": []}, "the names of claims are no object"),
+        ({"_claim_names": []}, "_claim_names is not an object"),
         ({"_claim_names": {"groups": "a"}}, "no claim sources"),
         ({"_claim_names": {"groups": "a"}, "_claim_sources": []}, "sources of claims are no obj"),
         ({"_claim_names": {"groups": "b"}, "_claim_sources": {}}, "a source b missing"),

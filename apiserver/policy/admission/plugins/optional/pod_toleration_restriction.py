@@ -92,5 +92,5 @@ def _tolerations(namespace: Obj, annotation: str) -> list[Obj] | None:
     except ValueError as error:
         raise status.unknown(str(error)) from None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise status.unknown(f"annotation {annotation} is no list of tolerations")
+        raise status.unknown(f"annotation {annotation} is not a list of tolerations")
     return found
