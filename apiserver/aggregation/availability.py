@@ -208,38 +208,38 @@ class AvailabilityKeeper:
 
     def _service_fault(self, remote: Remote) -> Finding | None:
         name, namespace = remote.service, remote.namespace
-        shown = f"service/{name} in {quote(namespace)}"
+        service_text = f"service/{name} in {quote(namespace)}"
         service = self._registry.view.get(SERVICES, namespace, name)
         if service is None:
-            return Finding(False, "ServiceNotFound", f"{shown} is not present")
+            return Finding(False, "ServiceNotFound", f"{service_text} is not present")
         spec = service.get("spec") or {}
         if spec.get("type", "ClusterIP") != "ClusterIP":
             return None
         ports = [each for each in spec.get("ports") or () if each.get("port") == remote.port]
         if not ports:
-            message = f"{shown} is not listening on port {remote.port}"
+            message = f"{service_text} is not listening on port {remote.port}"
             return Finding(False, "ServicePortError", message)
         slices = self._services.slices(namespace, name)
         if not slices:
-            message = f"cannot find endpointslices for {shown}"
+            message = f"cannot find endpointslices for {service_text}"
             return Finding(False, "EndpointsNotFound", message)
         port_name = ports[0].get("name", "")
         if not any(_has_address(each, port_name) for each in slices):
-            message = f"endpointslices for {shown} have no addresses with port name"
+            message = f"endpointslices for {service_text} have no addresses with port name"
             return Finding(False, "MissingEndpoints", f"{message} {quote(port_name)}")
         return None
 
     async def _ask(self, remote: Remote) -> Finding:
         """Make several concurrent attempts; one success is enough."""
-        asked = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
+        checks = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
         message = ""
         try:
-            for each in asyncio.as_completed(asked):
+            for each in asyncio.as_completed(checks):
                 message = await each
                 if not message:
                     return Finding(True, "Passed", "all checks passed")
         finally:
-            for question in asked:
+            for question in checks:
                 question.cancel()
         return Finding(False, "FailedDiscoveryCheck", message)
 
@@ -267,14 +267,14 @@ class AvailabilityKeeper:
     async def _tell(self, obj: Obj, finding: Finding) -> None:
         if _is_reported(obj, finding):
             return
-        wanted: Obj = {
+        condition: Obj = {
             "type": AVAILABLE,
             **finding.condition,
             "lastTransitionTime": now_text(self._registry.clock),
         }
         new: Obj = json_text.copied(obj)
         status = new.setdefault("status", {})
-        status["conditions"] = set_condition(status.get("conditions"), wanted)
+        status["conditions"] = set_condition(status.get("conditions"), condition)
         await self._registry.live.replace(API_SERVICES, new, "status")
 
 

@@ -193,14 +193,14 @@ def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
         }
         if below:
             parent = by_name.setdefault(name, {"resource": name, "verbs": []})
-            told = {
+            entry = {
                 "subresource": below,
                 "responseKind": kind,
                 "verbs": resource.get("verbs") or [],
             }
-            parent.setdefault("subresources", []).append(told)
+            parent.setdefault("subresources", []).append(entry)
             continue
-        made: Obj = {
+        aggregated: Obj = {
             "resource": name,
             "responseKind": kind,
             "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
@@ -209,9 +209,9 @@ def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
         }
         for member in ("shortNames", "categories"):
             if resource.get(member):
-                made[member] = resource[member]
+                aggregated[member] = resource[member]
         by_name[name] = {
-            **made,
-            **{k: v for k, v in by_name.get(name, {}).items() if k not in made},
+            **aggregated,
+            **{k: v for k, v in by_name.get(name, {}).items() if k not in aggregated},
         }
     return list(by_name.values())

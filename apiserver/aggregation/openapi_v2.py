@@ -26,15 +26,15 @@ def part_of(document: Any, path: str) -> Document:  # noqa: ANN401
     paths = _section(document, "paths")
     kept = {each: item for each, item in paths.items() if each.startswith(f"{path}/")}
     sections = {name: _section(document, name) for name in _SECTIONS}
-    found: Document = {"paths": kept, **{name: {} for name in _SECTIONS}}
+    part: Document = {"paths": kept, **{name: {} for name in _SECTIONS}}
     waiting: list[Any] = [kept]
     while waiting:
         for reference in _references(waiting.pop()):
             section, name = _target(reference)
-            if section in sections and name in sections[section] and name not in found[section]:
-                found[section][name] = sections[section][name]
+            if section in sections and name in sections[section] and name not in part[section]:
+                part[section][name] = sections[section][name]
                 waiting.append(sections[section][name])
-    return found
+    return part
 
 
 def merged(own: Document, parts: Iterable[Document]) -> Document:

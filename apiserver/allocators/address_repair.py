@@ -87,11 +87,11 @@ def _repair_cluster_ip(
     find_service: FindService,
 ) -> None:
     metadata = service["metadata"]
-    made = ip_address_object(address, metadata["namespace"], metadata["name"])
+    ip_claim = ip_address_object(address, metadata["namespace"], metadata["name"])
     if claim is None:
         message = f"{_shown(address)} is not allocated; repairing"
         _tell(repair, service, "ClusterIPNotAllocated", message)
-        repair.created.append(made)
+        repair.created.append(ip_claim)
         return
     other = _service_of(claim, service, find_service)
     if other is None:
@@ -106,11 +106,11 @@ def _repair_cluster_ip(
         )
         _tell(repair, service, "ClusterIPAlreadyAllocated", message)
     labels = claim["metadata"].get("labels") or {}
-    wanted = made["metadata"]["labels"]
+    wanted = ip_claim["metadata"]["labels"]
     has_labels = all(labels.get(name) == wanted[name] for name in (FAMILY_LABEL, MANAGED_BY_LABEL))
     if other is None or not has_labels:
         repair.deleted.append(address)
-        repair.created.append(made)
+        repair.created.append(ip_claim)
 
 
 def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
@@ -127,7 +127,7 @@ def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
         text = f"IPAddress {name} {message} &ParentReference{{{shown}}}: cleaning up"
         _clean_up(repair, claim, "IPAddressNotAllocated", text)
         return repair
-    place = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
+    service_key = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
     service = find_service(parent.get("namespace", ""), parent.get("name", ""))
     if service is not None and name in _cluster_ips(service):
         return repair
@@ -139,12 +139,12 @@ def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
     ):
         repair.retry_seconds = max(GRACE_SECONDS - lifetime, 1)
     elif service is None:
-        message = f"IPAddress: {name} for Service {place} appears to have leaked: cleaning up"
+        message = f"IPAddress: {name} for Service {service_key} appears to have leaked: cleaning up"
         _clean_up(repair, claim, "IPAddressNotAllocated", message)
     elif created > _created(service) and lifetime < UNDO_SECONDS:
         repair.retry_seconds = UNDO_SECONDS
     else:
-        message = f"IPAddress: {name} for Service {place} has a wrong reference; cleaning up"
+        message = f"IPAddress: {name} for Service {service_key} has a wrong reference; cleaning up"
         _clean_up(repair, claim, "IPAddressWrongReference", message)
     return repair
 
@@ -170,8 +170,12 @@ def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | No
     parent, metadata = _parent(claim), service["metadata"]
     if not _is_of_service(parent):
         return None
-    place = parent.get("namespace", ""), parent.get("name", "")
-    return service if place == (metadata["namespace"], metadata["name"]) else find_service(*place)
+    service_key = parent.get("namespace", ""), parent.get("name", "")
+    return (
+        service
+        if service_key == (metadata["namespace"], metadata["name"])
+        else find_service(*service_key)
+    )
 
 
 def _cluster_ips(service: Obj) -> list[str]:

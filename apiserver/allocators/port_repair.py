@@ -40,14 +40,14 @@ class PortRepair:
             for port in node_ports_of(service):
                 bit = 1 << port - self._range.first if self._range.has(port) else 0
                 if not bit:
-                    told = f"is not within the port range {self._range.text}; {_RECREATE}"
-                    findings.append(_finding(service, "PortOutOfRange", port, told))
+                    reason = f"is not within the port range {self._range.text}; {_RECREATE}"
+                    findings.append(_finding(service, "PortOutOfRange", port, reason))
                 elif rebuilt & bit:
-                    told = f"was assigned to multiple services; {_RECREATE}"
-                    findings.append(_finding(service, "PortAlreadyAllocated", port, told))
+                    reason = f"was assigned to multiple services; {_RECREATE}"
+                    findings.append(_finding(service, "PortAlreadyAllocated", port, reason))
                 elif not stored & bit:
-                    told = "is not allocated; repairing"
-                    findings.append(_finding(service, "PortNotAllocated", port, told))
+                    reason = "is not allocated; repairing"
+                    findings.append(_finding(service, "PortNotAllocated", port, reason))
                 rebuilt |= bit
                 unseen &= ~bit
         self._leaks = {port: self._leaks.get(port, 0) + 1 for port in ports_of(self._range, unseen)}
@@ -75,5 +75,5 @@ def node_ports_of(service: Obj) -> Iterator[int]:
         yield health_check
 
 
-def _finding(service: Obj, reason: str, port: int, told: str) -> Finding:
-    return Finding(service, reason, "PortAllocation", f"Port {port} {told}")
+def _finding(service: Obj, reason: str, port: int, problem: str) -> Finding:
+    return Finding(service, reason, "PortAllocation", f"Port {port} {problem}")

@@ -25,21 +25,23 @@ _REASON = "FieldManagerConflict"
 
 def conflict_error(conflicts: Mapping[Manager, FieldSet]) -> ApiError:
     """Return the error of all conflicts, of which there must be one."""
-    told = {
+    paths_by_manager = {
         _text(manager): [path_text(path) for path in paths(conflicts[manager])]
         for manager in sorted(conflicts, key=identity)
     }
-    causes = [_cause(manager, path) for manager, fields in told.items() for path in fields]
-    return apply_conflict(causes, _message(told, len(causes)))
+    causes = [
+        _cause(manager, path) for manager, fields in paths_by_manager.items() for path in fields
+    ]
+    return apply_conflict(causes, _message(paths_by_manager, len(causes)))
 
 
-def _message(told: Mapping[str, list[str]], count: int) -> str:
+def _message(paths_by_manager: Mapping[str, list[str]], count: int) -> str:
     if count == 1:
-        manager, fields = next(iter(told.items()))
+        manager, fields = next(iter(paths_by_manager.items()))
         return f"Apply failed with 1 conflict: conflict with {manager}: {fields[0]}"
     blocks = [
         "\n".join([f"conflicts with {manager}:", *(f"- {path}" for path in fields)])
-        for manager, fields in told.items()
+        for manager, fields in paths_by_manager.items()
     ]
     return f"Apply failed with {count} conflicts: {chr(10).join(blocks)}"
 

@@ -68,14 +68,14 @@ def items_by_element(values: list[Json], type_: Type) -> dict[str, list[Json]]:
     Raises ItemError.
     """
     element_of_item = element_of(type_)
-    found: dict[str, list[Json]] = {}
+    items: dict[str, list[Json]] = {}
     for item in values:
         element = element_of_item(item)
-        if element in found:
-            found[element].append(item)
+        if element in items:
+            items[element].append(item)
         else:
-            found[element] = [item]
-    return found
+            items[element] = [item]
+    return items
 
 
 def created_of(type_: Type, zero: Obj, is_same: Callable[[Json, Json], bool]) -> Everything:
@@ -134,7 +134,7 @@ def _of_leaf(_value: Json) -> FieldSet:
 
 def _of_struct(type_: Type) -> Everything:
     fields = type_.fields
-    known: dict[str, Everything] = {}
+    member_functions: dict[str, Everything] = {}
 
     def walk(value: Json) -> FieldSet:
         if not value or type(value) is not dict:
@@ -145,11 +145,11 @@ def _of_struct(type_: Type) -> Everything:
             if type(member) not in _BRANCHES:
                 level[FIELD + name] = {}  # most members: their type need not be consulted
                 continue
-            below = known.get(name)
+            below = member_functions.get(name)
             if below is None:
                 below = everything_of(member_type(type_, name) or UNKNOWN)
                 if name in fields:
-                    known[name] = below
+                    member_functions[name] = below
             level[FIELD + name] = below(member)
         return level
 

@@ -101,15 +101,15 @@ def union(fields: FieldSet, others: FieldSet) -> FieldSet:
 
 def intersection(fields: FieldSet, others: FieldSet) -> FieldSet:
     """Return the members of both sets."""
-    kept: FieldSet = {}
+    common: FieldSet = {}
     is_same = True
     for element, node in fields.items():
         other = others.get(element)
         both = None if other is None else _intersection_node(node, other)
         if both is not None:
-            kept[element] = both
+            common[element] = both
         is_same = is_same and both is node
-    return fields if is_same else kept
+    return fields if is_same else common
 
 
 def difference(fields: FieldSet, others: FieldSet) -> FieldSet:

@@ -59,7 +59,9 @@ def _merged(live: Json, config: Json, type_: Type) -> Json:
 def _merged_items(live: list[Json], config: list[Json], type_: Type) -> Iterator[Json]:
     items = item_type(type_)
     old = items_by_element(live, type_)
-    kept = [item_element(item, type_) for item in live] if len(old) < len(live) else list(old)
+    old_elements = (
+        [item_element(item, type_) for item in live] if len(old) < len(live) else list(old)
+    )
     new = {item_element(item, type_): item for item in config}
     order = list(new)
     shared = [element for element in order if element in old]
@@ -75,7 +77,7 @@ def _merged_items(live: list[Json], config: list[Json], type_: Type) -> Iterator
         olds = old.get(element, ())
         return _merged(olds[0], new[element], items) if len(olds) == 1 else new[element]
 
-    for element, item in zip(kept, live, strict=True):
+    for element, item in zip(old_elements, live, strict=True):
         if element not in new:
             yield item
         elif shared and shared[-1] == element:

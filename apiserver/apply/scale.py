@@ -56,7 +56,7 @@ def parent_entries(
     """
     owners = decode(scale, scale)
     after: Managers = {}
-    known: set[Manager] = set()
+    known_managers: set[Manager] = set()
     for manager, managed in decode(parent, parent).items():
         if managed.api_version not in paths:
             continue
@@ -64,14 +64,14 @@ def parent_entries(
         fields = managed.fields
         if path and contains(fields, path):
             owner = _at_version(manager, SCALE_VERSION)
-            known.add(owner)
+            known_managers.add(owner)
             if owner not in owners:
                 fields = difference(fields, of_path(path))
         if fields:
             after[manager] = managed._replace(fields=fields)
     replicas = of_path(_path(paths, api_version) or ())
     for owner, managed in owners.items():
-        if owner not in known and contains(managed.fields, _REPLICAS):
+        if owner not in known_managers and contains(managed.fields, _REPLICAS):
             _own(after, _at_version(owner, api_version), replicas, api_version)
     return encode(after)
 

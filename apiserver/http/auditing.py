@@ -151,15 +151,15 @@ class Auditing:
 
     def _recording(self, context: RequestContext) -> Recording:
         route, user = context.route, context.user
-        known = route.recordings
-        if known is None:
-            known = route.recordings = {}
+        recordings = route.recordings
+        if recordings is None:
+            recordings = route.recordings = {}
         key = user.name, user.groups
-        found = known.get(key)
+        found = recordings.get(key)
         if found is None:
-            if len(known) >= USERS_MAX:
-                known.clear()
-            found = known[key] = self._policy.of(attributes_of(route.info, user))
+            if len(recordings) >= USERS_MAX:
+                recordings.clear()
+            found = recordings[key] = self._policy.of(attributes_of(route.info, user))
         return found
 
     def _audit_context(self, context: RequestContext, recording: Recording) -> AuditContext:
@@ -215,8 +215,10 @@ async def _finish(found: Awaitable[bool]) -> None:
 def note_error(audit: AuditContext, error: ApiError) -> None:
     """Record the error that is answered."""
     found = error.status
-    told: dict[str, Any] = {name: found[name] for name in _STATUS_MEMBERS if name in found}
-    audit.status = {"metadata": {}, **told}
+    response_status: dict[str, Any] = {
+        name: found[name] for name in _STATUS_MEMBERS if name in found
+    }
+    audit.status = {"metadata": {}, **response_status}
     if audit.wants_response:
         audit.answered(found)
 
@@ -230,10 +232,10 @@ def note_decision(audit: AuditContext, decision: Decision) -> None:
 def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None:
     """Record the answer: a Status, and the object if the level includes it."""
     if isinstance(result, Computed) and result.kind.kind == "Status":
-        told: dict[str, Any] = {
+        response_status: dict[str, Any] = {
             name: result.obj[name] for name in _STATUS_MEMBERS if name in result.obj
         }
-        audit.status = {"metadata": {}, **told, "code": result.code}
+        audit.status = {"metadata": {}, **response_status, "code": result.code}
     if not audit.wants_response:
         return
     match result:

@@ -109,15 +109,15 @@ class Encoder:
     def protobuf_content(self, record: Record) -> bytes:
         """Return the protobuf of a record without the envelope."""
         form = f"{_PROTOBUF_FORM} {self.endpoint.api_version}"
-        kept = record.encodings
-        if kept is not None and form in kept:
-            return kept[form]
+        encodings = record.encodings
+        if encodings is not None and form in encodings:
+            return encodings[form]
         obj = self.endpoint.from_hub(record.parse())
         content = to_protobuf(obj, self.endpoint.row.type)
-        if kept is None:
+        if encodings is None:
             record.encodings = {form: content}
-        elif len(kept) < _KEPT_FORMS_MAX:
-            kept[form] = content
+        elif len(encodings) < _KEPT_FORMS_MAX:
+            encodings[form] = content
         return content
 
     # Lists.
@@ -185,7 +185,7 @@ class Encoder:
         objects = [self.endpoint.from_hub(each.parse()) for each in page.records]
         metadata = list_metadata(page)
         if as_ == TABLE:
-            made = tables.table(
+            rows_table = tables.table(
                 self.endpoint,
                 objects,
                 metadata,
@@ -194,27 +194,27 @@ class Encoder:
                 now=self.now,
                 is_list=True,
             )
-            return self._write(made, meta_type(TABLE))
+            return self._write(rows_table, meta_type(TABLE))
         if as_ == PARTIAL_LIST:
-            made = {
+            rows_table = {
                 "kind": PARTIAL_LIST,
                 "apiVersion": f"meta.k8s.io/{version}",
                 "metadata": metadata,
                 "items": [tables.partial(self.endpoint, each, version) for each in objects] or None,
             }
-            return self._write(made, meta_type(PARTIAL_LIST))
+            return self._write(rows_table, meta_type(PARTIAL_LIST))
         kind = self.endpoint.row.kind
         if not self.endpoint.row.is_custom:
             objects = [_without_kind(each) for each in objects]
-        made = {
+        rows_table = {
             "kind": f"{kind.kind}List",
             "apiVersion": kind.api_version,
             "metadata": self._list_metadata(page),
             "items": objects,
         }
         if self.endpoint.row.is_custom:
-            made = dict(sorted(made.items()))
-        return self._write(made, self.endpoint.row.type)
+            rows_table = dict(sorted(rows_table.items()))
+        return self._write(rows_table, self.endpoint.row.type)
 
     def _list_metadata(self, page: Page) -> Obj:
         """Return the metadata of a whole list; lists of custom resources always have `continue`."""

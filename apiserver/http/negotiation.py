@@ -169,20 +169,20 @@ def _accepts(clause: Clause, media_type: str) -> bool:
 
 def _with_parameters(clause: Clause, media_type: str, offer: Offer) -> Representation | None:
     """Return the representation that a clause requests; None: the endpoint does not have it."""
-    asked: dict[str, str] = dict(clause.parameters)
-    if asked.get("stream", "watch") not in ("", "watch"):
+    parameters: dict[str, str] = dict(clause.parameters)
+    if parameters.get("stream", "watch") not in ("", "watch"):
         return None
-    if asked.get("sv", "v1") not in ("", "v1"):
+    if parameters.get("sv", "v1") not in ("", "v1"):
         return None
-    pretty = asked.get("pretty") == "1"
-    if not asked.keys() & {"as", "g", "v"}:
+    pretty = parameters.get("pretty") == "1"
+    if not parameters.keys() & {"as", "g", "v"}:
         if offer.aggregates or media_type not in offer.plain_types:
             return None
         return Representation(media_type, pretty=pretty)
-    kind, group, version = (asked.get(name, "") for name in ("as", "g", "v"))
+    kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
     if offer.aggregates:
         if (kind, group, version) == (AGGREGATED, DISCOVERY, "v2"):
-            profile = asked.get("profile", "")
+            profile = parameters.get("profile", "")
             return Representation(media_type, kind, version, pretty, profile)
         return None
     if not offer.transforms or group != META or version not in _META_VERSIONS:

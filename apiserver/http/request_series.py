@@ -29,9 +29,9 @@ class Labels(NamedTuple):
 
     def terminated(self, code: int) -> str:
         """Return the labels of requests that the server has terminated."""
-        told = {**self._asdict(), "code": str(code), "component": COMPONENT}
-        del told["dry_run"]
-        return labels(**dict(sorted(told.items())))
+        all_labels = {**self._asdict(), "code": str(code), "component": COMPONENT}
+        del all_labels["dry_run"]
+        return labels(**dict(sorted(all_labels.items())))
 
 
 class Series:

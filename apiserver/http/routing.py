@@ -121,14 +121,14 @@ class Router:
     def route(self, method: str, target: str) -> Route:
         """Return the route of a request; equal requests get the same object."""
         key = (method, target)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._older.pop(key, None) or self._route(method, target)
+        cached = self._cache.get(key)
+        if cached is None:
+            cached = self._older.pop(key, None) or self._route(method, target)
             if len(target) <= _CACHED_TARGET_MAX:
                 if len(self._cache) >= _CACHED_MAX:
                     self.age()
-                self._cache[key] = found
-        return found
+                self._cache[key] = cached
+        return cached
 
     def add_long(self, path: str) -> None:
         """Make a page long-running."""
@@ -210,14 +210,14 @@ def _resource_of(info: RequestInfo) -> GroupResource:
 
 def _set_timeout(route: Route, text: str) -> None:
     try:
-        asked = durations.parse(text)
+        requested = durations.parse(text)
     except durations.DurationError as error:
         route.bad_timeout = status.bad_request(
             f"invalid timeout specified in the request URL - {error}"
         )
         return
-    if 0 < asked < route.timeout_ns:
-        route.timeout_ns = asked
+    if 0 < requested < route.timeout_ns:
+        route.timeout_ns = requested
 
 
 def _has_shape(endpoint: Endpoint, info: RequestInfo) -> bool:

@@ -71,7 +71,7 @@ class SlowRequests:
             return
         request = context.request
         stages = split(took_ns, context.spent)
-        found = SlowRequest(
+        slow = SlowRequest(
             at_ms=self._clock.unix_ms(),
             method=request.method,
             path=request.target[:PATH_CHARACTERS_MAX],
@@ -82,10 +82,10 @@ class SlowRequests:
             stages_ms={stage: _ms(spent) for stage, spent in stages.items()},
         )
         self.count += 1
-        self.kept.append(found)
-        self._log(found)
+        self.kept.append(slow)
+        self._log(slow)
 
-    def _log(self, found: SlowRequest) -> None:
+    def _log(self, slow: SlowRequest) -> None:
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._logged_ns < SECOND_NS:
             self._omitted += 1
@@ -94,12 +94,12 @@ class SlowRequests:
         omitted, self._omitted = self._omitted, 0
         self._logger.warning(
             "a request was slow",
-            method=found.method,
-            path=found.path,
-            user=found.user,
-            code=found.code,
-            took_ms=found.took_ms,
-            stages_ms=found.stages_ms,
+            method=slow.method,
+            path=slow.path,
+            user=slow.user,
+            code=slow.code,
+            took_ms=slow.took_ms,
+            stages_ms=slow.stages_ms,
             omitted=omitted,
         )
 

@@ -90,7 +90,7 @@ def blank_cells(endpoint: Endpoint, now: float) -> list[list[Any]]:
     return [_cells(endpoint, blank, now)]
 
 
-def columns(given: Sequence[Column]) -> list[Obj]:
+def columns(declared: Sequence[Column]) -> list[Obj]:
     """Return columns as a Table has them."""
     return [
         {
@@ -100,7 +100,7 @@ def columns(given: Sequence[Column]) -> list[Obj]:
             "description": each.description,
             "priority": each.priority,
         }
-        for each in given
+        for each in declared
     ]
 
 

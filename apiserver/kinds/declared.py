@@ -135,8 +135,12 @@ class DeclaredRules:
         declared = self.errors(new, old, type_name)
         if not declared:
             return errors
-        told = {(each.reason, each.field) for each in declared}
-        kept = [each for each in errors if not (each.covered and (each.reason, each.field) in told)]
+        declared_keys = {(each.reason, each.field) for each in declared}
+        kept = [
+            each
+            for each in errors
+            if not (each.covered and (each.reason, each.field) in declared_keys)
+        ]
         return kept + declared
 
     def errors(self, new: Value, old: Value | None, type_name: str) -> list[FieldError]:
@@ -310,14 +314,14 @@ def _repeated(
 
 def _one_of_errors(rule: OneOf, new: Value, old: _Old, path: str) -> list[FieldError]:
     before = old.value or {}
-    given = [each for each in rule.fields if _is_set(new, each)]
-    if old.is_known and given == [each for each in rule.fields if _is_set(before, each)]:
+    set_fields = [each for each in rule.fields if _is_set(new, each)]
+    if old.is_known and set_fields == [each for each in rule.fields if _is_set(before, each)]:
         return []
     names = ", ".join(f"`{each}`" for each in rule.fields)
-    if len(given) > 1:
-        found = "{" + ", ".join(given) + "}"
+    if len(set_fields) > 1:
+        found = "{" + ", ".join(set_fields) + "}"
         return [invalid(path, found, f"must specify exactly one of: {names}")]
-    return [] if given else [invalid(path, "", f"must specify one of: {names}")]
+    return [] if set_fields else [invalid(path, "", f"must specify one of: {names}")]
 
 
 def _member_errors(rule: Member, new: Value, old: _Old, path: str) -> list[FieldError]:

@@ -159,10 +159,10 @@ def strategy_of_row(row: Resource) -> Strategy | None:
 @cache
 def strategy_of(group: str, resource: str) -> Strategy | None:
     """Return the strategy of a built-in resource; None if it has none of its own."""
-    place = _PLACES.get((group, resource))
-    if place is None:
+    entry = _PLACES.get((group, resource))
+    if entry is None:
         return None
-    module, _, name = place.partition(":")
+    module, _, name = entry.partition(":")
     strategy = getattr(import_module(f".{module}", __package__), name)
-    assert isinstance(strategy, Strategy), place
+    assert isinstance(strategy, Strategy), entry
     return strategy

@@ -95,7 +95,7 @@ class Codec:
             metadata = {n: v for n, v in obj["metadata"].items() if n != "resourceVersion"}
             return json_text.write_sorted({**obj, "metadata": metadata})[1:]
         metadata = obj["metadata"]
-        found: Obj = {
+        stored: Obj = {
             "metadata": {
                 name: metadata[name]
                 for name in self._meta_members
@@ -104,8 +104,8 @@ class Codec:
         }
         for name in self._members:
             if name in obj:
-                found[name] = obj[name]
-        return json_text.write(found)[1:]
+                stored[name] = obj[name]
+        return json_text.write(stored)[1:]
 
     def value(self, body: bytes) -> bytes:
         """Return the stored value of a body."""

@@ -77,20 +77,20 @@ def _members(value: object) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004 — of the client's text
             f"json: cannot unmarshal {word} into Go value of type storage.continueToken"
         )
-    found = {name: each for name, each in value.items() if each is not None}
+    members = {name: each for name, each in value.items() if each is not None}
     for name, type_, go_type in (
         ("v", str, "string"),
         ("rv", int, "int64"),
         ("start", str, "string"),
     ):
-        each = found.get(name, type_())
+        each = members.get(name, type_())
         if not isinstance(each, type_) or isinstance(each, bool):
             word = json_text.type_word(each)
             raise ValueError(  # noqa: TRY004
                 f"json: cannot unmarshal {word} into Go struct field continueToken.{name}"
                 f" of type {go_type}"
             )
-    return found
+    return members
 
 
 def _unpadded(token: str) -> bytes:

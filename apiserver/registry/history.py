@@ -48,8 +48,8 @@ class History:
 
     async def get(self, collection: Collection, key: str, revision: int = 0) -> Record | None:
         """Return one object at a revision, 0: the current one. Raises StoreError."""
-        place = self._prefixes.key(collection.prefix, key)
-        asked = self._store.get(place, revision=revision)
+        store_key = self._prefixes.key(collection.prefix, key)
+        asked = self._store.get(store_key, revision=revision)
         kv = (await self._metrics.timed(GET, collection.resource, asked)).kv
         if kv is None:
             return None

@@ -68,14 +68,14 @@ class ListCache:
 
     def find(self, range_: ListRange) -> CachedList | None:
         """Return the cached list of a range, if it is current."""
-        found = self._kept.get(range_)
-        if found is None:
+        cached = self._kept.get(range_)
+        if cached is None:
             return None
-        if found[0].version != range_.collection.version:
+        if cached[0].version != range_.collection.version:
             self._drop(range_)
             return None
         self._kept.move_to_end(range_)
-        return found[0]
+        return cached[0]
 
     def keep(
         self, range_: ListRange, records: list[Record], total: int, *, is_cut: bool

@@ -289,11 +289,11 @@ def _limited(
 
 
 def _cut(
-    found: list[Record], revision: int, selection: Selection, size: int | None, *, more: bool
+    records: list[Record], revision: int, selection: Selection, size: int | None, *, more: bool
 ) -> Page:
     """Return a page that has reached its limit; size: the number of remaining objects, if known."""
     if not more:
-        return Page(found, revision)
-    last = found[-1].key.removeprefix(selection.prefix)
-    remaining = None if size is None else size - len(found)
-    return Page(found, revision, continue_token.after(revision, last), remaining)
+        return Page(records, revision)
+    last = records[-1].key.removeprefix(selection.prefix)
+    remaining = None if size is None else size - len(records)
+    return Page(records, revision, continue_token.after(revision, last), remaining)

@@ -104,20 +104,22 @@ class Registry:
         assert hub.storage is not None, "resources that join are stored"
         resource = GroupResource(hub.group, hub.name)
         make = partial(codec_of, self._table, rows)
-        known = self._by_resource.get(resource)
-        if known is None or known.is_namespaced != hub.is_namespaced:
-            known = Collection(resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced)
+        collection = self._by_resource.get(resource)
+        if collection is None or collection.is_namespaced != hub.is_namespaced:
+            collection = Collection(
+                resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced
+            )
         else:
-            known.remake_codec(make)
-        self._set_transformer(known)
-        await self.watch_cache.join(known)
-        self._by_resource[resource] = known
+            collection.remake_codec(make)
+        self._set_transformer(collection)
+        await self.watch_cache.join(collection)
+        self._by_resource[resource] = collection
         self.live.forget(resource)
 
     def _set_transformer(self, collection: Collection) -> None:
         if self.transformers is not None:
-            place = self.watch_cache.prefixes.key(collection.prefix, "")
-            collection.transformer = self.transformers.of(collection.resource, place)
+            store_key = self.watch_cache.prefixes.key(collection.prefix, "")
+            collection.transformer = self.transformers.of(collection.resource, store_key)
 
     async def read_broken_anew(self) -> None:
         """Read collections with unreadable objects again; raises StoreError."""

@@ -145,14 +145,15 @@ def _by_fields(
             (names.index(each.field), each.is_equal, each.value) for each in fields.requirements
         ]
         if len(conditions) == 1:
-            place, is_equal, value = conditions[0]
+            field_index, is_equal, value = conditions[0]
             return lambda record: (
-                bool(record.fields) and ((record.fields[place] == value) is is_equal)
+                bool(record.fields) and ((record.fields[field_index] == value) is is_equal)
             )
         return lambda record: (
             bool(record.fields)
             and all(
-                (record.fields[place] == value) is is_equal for place, is_equal, value in conditions
+                (record.fields[field_index] == value) is is_equal
+                for field_index, is_equal, value in conditions
             )
         )
 

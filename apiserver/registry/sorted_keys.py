@@ -44,43 +44,43 @@ class SortedKeys:
             self._chunks.append([key])
             self._firsts.append(key)
             return
-        place = self._chunk_of(key)
-        chunk = self._chunks[place]
+        chunk_index = self._chunk_of(key)
+        chunk = self._chunks[chunk_index]
         insort(chunk, key)
-        self._firsts[place] = chunk[0]
+        self._firsts[chunk_index] = chunk[0]
         if len(chunk) > CHUNK_KEYS_MAX:
             half = len(chunk) // 2
-            self._chunks.insert(place + 1, chunk[half:])
-            self._firsts.insert(place + 1, chunk[half])
+            self._chunks.insert(chunk_index + 1, chunk[half:])
+            self._firsts.insert(chunk_index + 1, chunk[half])
             del chunk[half:]
 
     def remove(self, key: str) -> None:
         """Remove a key; raises KeyError if it is not contained."""
-        place = self._chunk_of(key)
-        chunk = self._chunks[place] if self._chunks else []
+        chunk_index = self._chunk_of(key)
+        chunk = self._chunks[chunk_index] if self._chunks else []
         at = bisect_left(chunk, key)
         if at == len(chunk) or chunk[at] != key:
             raise KeyError(key)
         del chunk[at]
         self._size -= 1
         if chunk:
-            self._firsts[place] = chunk[0]
+            self._firsts[chunk_index] = chunk[0]
         else:
-            del self._chunks[place], self._firsts[place]
+            del self._chunks[chunk_index], self._firsts[chunk_index]
 
     def between(self, start: str, end: str | None) -> Iterator[str]:
         """Iterate over the keys in [start, end) (None: to the last)."""
         if not self._chunks:
             return
-        place = self._chunk_of(start)
-        at = bisect_left(self._chunks[place], start)
-        while place < len(self._chunks):
-            chunk = self._chunks[place]
+        chunk_index = self._chunk_of(start)
+        at = bisect_left(self._chunks[chunk_index], start)
+        while chunk_index < len(self._chunks):
+            chunk = self._chunks[chunk_index]
             if end is not None and chunk[-1] >= end:
                 yield from chunk[at : bisect_left(chunk, end)]
                 return
             yield from chunk[at:] if at else chunk
-            place, at = place + 1, 0
+            chunk_index, at = chunk_index + 1, 0
 
     def count(self, start: str, end: str | None) -> int:
         """Return the number of keys in [start, end)."""
@@ -91,12 +91,14 @@ class SortedKeys:
         """Return the number of keys before one."""
         if not self._chunks:
             return 0
-        place = self._chunk_of(key)
-        return sum(map(len, self._chunks[:place])) + bisect_left(self._chunks[place], key)
+        chunk_index = self._chunk_of(key)
+        return sum(map(len, self._chunks[:chunk_index])) + bisect_left(
+            self._chunks[chunk_index], key
+        )
 
     def _chunk_of(self, key: str) -> int:
         """Return the index of the chunk of a key."""
-        place = bisect_left(self._firsts, key)
-        if place == len(self._firsts) or self._firsts[place] != key:
-            place -= 1
-        return max(place, 0)
+        chunk_index = bisect_left(self._firsts, key)
+        if chunk_index == len(self._firsts) or self._firsts[chunk_index] != key:
+            chunk_index -= 1
+        return max(chunk_index, 0)

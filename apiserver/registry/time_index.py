@@ -135,12 +135,12 @@ class TimeIndex:
         after = await self._store.range(slot, prefix_end(PREFIX), limit=2)
         later = [each for kv in after.kvs for each in _read(kv)]
         later += [each for each in self._notes if not later or each.unix_ms > later[-1].unix_ms]
-        place = bisect_right(later, unix_ms, key=lambda each: each.unix_ms)
-        before = later[place - 1] if place else await self._last_before(slot)
+        index = bisect_right(later, unix_ms, key=lambda each: each.unix_ms)
+        before = later[index - 1] if index else await self._last_before(slot)
         if before is None:
             raise TooOldError
-        if place < len(later) and later[place].first:
-            return later[place].first - 1
+        if index < len(later) and later[index].first:
+            return later[index].first - 1
         return before.last
 
     async def _last_before(self, key: bytes) -> Note | None:

@@ -90,12 +90,12 @@ class View:
         collection = self._find(resource)
         if collection is None:
             return
-        place = collection.codec.field_names.index(field) if field else -1
+        field_index = collection.codec.field_names.index(field) if field else -1
 
         def is_seen(record: Record | None) -> bool:
             if record is None or record.error:
                 return False
-            return not (field and record.fields and not record.fields[place])
+            return not (field and record.fields and not record.fields[field_index])
 
         def change_of(record: Record | None, previous: Record | None) -> Change | None:
             now = record.parse() if record is not None and is_seen(record) else None

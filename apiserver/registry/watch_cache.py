@@ -144,9 +144,9 @@ class WatchCache:
             if self._transformers is not None:
                 await self._transformers.prepare(each.value for each in page.kvs)
             for each in page.kvs:
-                place = self.prefixes.split(each.key)
-                if place is not None:
-                    key, at = place[1], each.mod_revision
+                location = self.prefixes.split(each.key)
+                if location is not None:
+                    key, at = location[1], each.mod_revision
                     records.append(collection.read(key, each.value, at, each.lease))
         return records, revision
 
@@ -211,7 +211,7 @@ class WatchCache:
 
     async def _load(self) -> None:
         root = self.prefixes.root.encode()
-        found: dict[str, list[Record]] = {prefix: [] for prefix in self.collections}
+        records_by_prefix: dict[str, list[Record]] = {prefix: [] for prefix in self.collections}
         revision = 0
         pages = self._store.pages(root, prefix_end(root), page_keys=LOAD_PAGE_KEYS)
         async for page in pages:
@@ -219,8 +219,8 @@ class WatchCache:
             if self._transformers is not None:
                 await self._transformers.prepare(each.value for each in page.kvs)
             for each in page.kvs:
-                self._read_into(found, each)
-        for prefix, records in found.items():
+                self._read_into(records_by_prefix, each)
+        for prefix, records in records_by_prefix.items():
             collection = self.collections.get(prefix)
             if collection is not None:
                 collection.fill(records, revision)
@@ -234,9 +234,9 @@ class WatchCache:
             loaded(revision)
 
     def _read_into(self, found: dict[str, list[Record]], kv: KeyValue) -> None:
-        place = self.prefixes.split(kv.key)
-        if place is not None and place[0] in found:
-            prefix, key = place
+        location = self.prefixes.split(kv.key)
+        if location is not None and location[0] in found:
+            prefix, key = location
             collection = self.collections[prefix]
             found[prefix].append(collection.read(key, kv.value, kv.mod_revision, kv.lease))
 
@@ -303,10 +303,10 @@ class WatchCache:
         arrived: dict[str, list[tuple[int, str, Record | None]]] = {}
         for event in events:
             kind, kv, _ = event
-            place = self.prefixes.split(kv.key)
-            if place is None:
+            location = self.prefixes.split(kv.key)
+            if location is None:
                 continue
-            prefix, key = place
+            prefix, key = location
             revision = kv.mod_revision
             if self._joining and prefix in self._joining:
                 self._joining[prefix].append(event)

@@ -94,8 +94,8 @@ class Writes:
         self, collection: Collection, seen: Record, *, also: Sequence[Also] = ()
     ) -> Record | Raced:
         """Delete an object that was read; return its last state, at the revision of deletion."""
-        place = self._watch_cache.prefixes.key(collection.prefix, seen.key)
-        asked = self._txn(place, seen.revision, Delete(place), also)
+        store_key = self._watch_cache.prefixes.key(collection.prefix, seen.key)
+        asked = self._txn(store_key, seen.revision, Delete(store_key), also)
         done = await self._metrics.timed(DELETE, collection.resource, asked)
         if not done.succeeded:
             return await self._raced(collection, seen.key, seen.revision, done)
@@ -115,9 +115,9 @@ class Writes:
         codec = collection.codec
         body = codec.to_body(obj) if body is None else body
         lease = await self._leases.get(ttl_s) if ttl_s else 0
-        place = self._watch_cache.prefixes.key(collection.prefix, key)
-        put = Put(place, collection.value(key, body), lease)
-        asked = self._txn(place, revision, put, also)
+        store_key = self._watch_cache.prefixes.key(collection.prefix, key)
+        put = Put(store_key, collection.value(key, body), lease)
+        asked = self._txn(store_key, revision, put, also)
         operation = UPDATE if revision else CREATE
         done = await self._metrics.timed(operation, collection.resource, asked)
         if not done.succeeded:
@@ -127,9 +127,9 @@ class Writes:
         return record
 
     def _txn(
-        self, place: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
+        self, store_key: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
     ) -> Awaitable[TxnResult]:
-        compares = [Compare.mod_revision(place, revision)]
+        compares = [Compare.mod_revision(store_key, revision)]
         success: list[Op] = [op]
         for each in also:
             compares.append(Compare.mod_revision(each.key, each.revision))
@@ -137,7 +137,7 @@ class Writes:
                 success.append(Delete(each.key))
             else:
                 success.append(Put(each.key, each.value))
-        return self._store.txn(compares, success, [Range(place)])
+        return self._store.txn(compares, success, [Range(store_key)])
 
     async def _raced(
         self, collection: Collection, key: str, revision: int, done: TxnResult

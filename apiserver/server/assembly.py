@@ -233,10 +233,15 @@ class ApiServer:
         return site
 
     def _tell_metrics(self, admissions: AdmissionMetrics, conversions: ConversionMetrics) -> None:
-        told = self.site.metrics.more
-        told += [admissions.readings, self.security.readings, conversions.readings, rule_readings]
+        sources = self.site.metrics.more
+        sources += [
+            admissions.readings,
+            self.security.readings,
+            conversions.readings,
+            rule_readings,
+        ]
         if self.encryption is not None:
-            told.append(partial(encryption.readings, self.encryption))
+            sources.append(partial(encryption.readings, self.encryption))
 
     @property
     def options(self) -> Options:

@@ -99,15 +99,15 @@ class Audit:
             await self._sink.stop()
 
     def _sinks(self, options: AuditOptions, clock: Clock) -> list[Sink]:
-        found: list[Sink] = []
+        sinks: list[Sink] = []
         if options.log.target:
-            found.append(self._in_front_of(self._log(options, clock), options.log))
+            sinks.append(self._in_front_of(self._log(options, clock), options.log))
         if options.webhook.target:
             path = Path(options.webhook.target)
             target = read_kubeconfig(file_bytes(str(path)), path.parent)
             webhook = Webhook(target, self._errors, options.backoff_s)
-            found.append(self._in_front_of(webhook, options.webhook, is_parallel=True))
-        return found
+            sinks.append(self._in_front_of(webhook, options.webhook, is_parallel=True))
+        return sinks
 
     def _log(self, options: AuditOptions, clock: Clock) -> LineSink:
         path = options.log.target

@@ -84,12 +84,12 @@ class AuthenticatorParts:
 class Authenticators:
     """All authenticators of a server."""
 
-    def __init__(self, given: AuthenticationOptions, parts: AuthenticatorParts) -> None:
+    def __init__(self, options: AuthenticationOptions, parts: AuthenticatorParts) -> None:
         """Read files and make the authenticators; raises ConfigError."""
-        self._given: Final = given
+        self._given: Final = options
         self._parts: Final = parts
-        accounts = given.accounts
-        self.audiences: Final = given.api_audiences or accounts.issuers[:1]
+        accounts = options.accounts
+        self.audiences: Final = options.api_audiences or accounts.issuers[:1]
         self.keys: Final = tuple(key for path in accounts.key_files for key in _keys(path))
         self.legacy_tokens: LegacyTokens | None = None
         self._account_tokens: ServiceAccountTokens | None = None
@@ -103,8 +103,8 @@ class Authenticators:
         self._webhook: Connection | None = None
         members = [self.local_tokens, *self._static(), *self._accounts(), *self._others()]
         self.tokens: Final = TokenChain(members, parts.clock)
-        self.client_authorities: Final = _authorities(given.client_ca_file, parts.clock)
-        self.proxy_authorities: Final = _authorities(given.proxy_ca_file, parts.clock)
+        self.client_authorities: Final = _authorities(options.client_ca_file, parts.clock)
+        self.proxy_authorities: Final = _authorities(options.proxy_ca_file, parts.clock)
         clients = self.client_authorities
         self._certificates: Final = None if clients is None else CertificateUsers(clients)
         self.requests: Final = self._requests()
@@ -117,11 +117,11 @@ class Authenticators:
                 await self._fetch_keys(each)
 
     async def _fetch_keys(self, tokens: JwtTokens) -> None:
-        issuer, told = tokens.settings.issuer, tokens.keys.problem
+        issuer, problem = tokens.settings.issuer, tokens.keys.problem
         try:
             await tokens.keys.refresh()
         except AuthenticationError as error:
-            if tokens.keys.problem != told:
+            if tokens.keys.problem != problem:
                 self._parts.logger.warning("no keys", issuer=issuer, error=str(error))
 
     def reload_authorities(self) -> None:
@@ -194,25 +194,25 @@ class Authenticators:
         return settings
 
     def _read(self) -> AuthenticationSettings:
-        given = self._given
-        if given.config_file:
+        options = self._given
+        if options.config_file:
             try:
-                self._data = Path(given.config_file).read_bytes()
+                self._data = Path(options.config_file).read_bytes()
                 settings = read_authentication(self._data, self._means)
             except (OSError, DocumentError) as error:
                 raise ConfigError(
                     "failed to load authentication configuration from file"
-                    f' "{given.config_file}": {error}'
+                    f' "{options.config_file}": {error}'
                 ) from None
-            if settings.anonymous is not None and given.is_anonymous_given:
+            if settings.anonymous is not None and options.is_anonymous_given:
                 raise ConfigError(
                     "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field"
                     " is configured in authentication configuration file"
                 )
             return settings
-        if given.oidc is None:
+        if options.oidc is None:
             return AuthenticationSettings()
-        settings_of_flags = _of_flags(given.oidc)
+        settings_of_flags = _of_flags(options.oidc)
         try:
             check_issuer(settings_of_flags, self._means)
         except DocumentError as error:
@@ -262,8 +262,8 @@ class Authenticators:
             members.append(self._webhook_tokens(given.webhook))
         return members
 
-    def _webhook_tokens(self, given: TokenWebhookOptions) -> WebhookTokens:
-        path, parts = Path(given.file), self._parts
+    def _webhook_tokens(self, options: TokenWebhookOptions) -> WebhookTokens:
+        path, parts = Path(options.file), self._parts
         try:
             self._webhook = Connection(read_kubeconfig(path.read_bytes(), path.parent))
         except (OSError, DocumentError) as error:
@@ -272,7 +272,7 @@ class Authenticators:
             self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, chance=parts.chance
         )
         return WebhookTokens(
-            webhook, self.audiences, parts.clock, version=given.version, lasts_ns=given.lasts_ns
+            webhook, self.audiences, parts.clock, version=options.version, lasts_ns=options.lasts_ns
         )
 
     def _requests(self) -> RequestAuthenticator:

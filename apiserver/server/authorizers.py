@@ -148,18 +148,18 @@ class Authorizers:
             await each.close()
 
     def _read(self) -> list[AuthorizerChoice]:
-        given = self._options.authorization
-        if not given.config_file:
+        options = self._options.authorization
+        if not options.config_file:
             settings = WebhookSettings(
-                "webhook", given.webhook_version, given.allowed_ns, given.other_ns
+                "webhook", options.webhook_version, options.allowed_ns, options.other_ns
             )
-            webhook = WebhookChoice(settings, given.webhook_file, _FLAGS_TIMEOUT_NS)
+            webhook = WebhookChoice(settings, options.webhook_file, _FLAGS_TIMEOUT_NS)
             return of_modes(self._options.authorization_modes, webhook)
         try:
-            self._data = Path(given.config_file).read_bytes()
+            self._data = Path(options.config_file).read_bytes()
             return self._parsed(self._data)
         except (OSError, DocumentError) as error:
-            raise ConfigError(f"{given.config_file}: {error}") from None
+            raise ConfigError(f"{options.config_file}: {error}") from None
 
     @staticmethod
     def _parsed(data: bytes, needed: frozenset[str] = frozenset()) -> list[AuthorizerChoice]:

@@ -115,9 +115,9 @@ def _checks(health: Health) -> Page:
         counts: dict[str, int] = {}
         for (name, kind), (fine, failed, is_fine) in sorted(health.observed.items()):
             last[labels(name=name, type=kind)] = int(is_fine)
-            for told, count in (("error", failed), ("success", fine)):
+            for level, count in (("error", failed), ("success", fine)):
                 if count:
-                    counts[labels(name=name, status=told, type=kind)] = count
+                    counts[labels(name=name, status=level, type=kind)] = count
         body = render(
             [
                 (

@@ -58,8 +58,8 @@ class Encryption:
         """Reload the file if it has changed; return whether the rules changed."""
         try:
             data = file_bytes(self._options.config_file)
-            found = sha256(data).digest()
-            if found == self._hash:
+            digest = sha256(data).digest()
+            if digest == self._hash:
                 return False
             rules = read_encryption(data)
         except DocumentError as error:
@@ -67,7 +67,7 @@ class Encryption:
             return False
         if await self.rules.replace(rules):
             return False
-        self._hash = found
+        self._hash = digest
         return True
 
 

@@ -24,15 +24,15 @@ def add_identity_pages(
     if not accounts.issuers or not security.authenticators.keys:
         return
     try:
-        found = documents(
+        both = documents(
             accounts.issuers[0], security.authenticators.keys, address, accounts.jwks_uri
         )
     except ValueError as error:
         logger.info("OpenID Connect discovery is not served", error=str(error))
         return
-    configuration = _page(found.configuration, CONFIGURATION_TYPE)
+    configuration = _page(both.configuration, CONFIGURATION_TYPE)
     pages.add(CONFIGURATION_PATH, configuration, takes_slash=True)
-    pages.add(KEYS_PATH, _page(found.keys, KEYS_TYPE), takes_slash=True)
+    pages.add(KEYS_PATH, _page(both.keys, KEYS_TYPE), takes_slash=True)
 
 
 def _page(body: bytes, content_type: str) -> Page:

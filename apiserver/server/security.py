@@ -58,7 +58,7 @@ class Security:
         table: Table,
         clock: Clock,
         new_uid: Callable[[], str],
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
         """Read files and assemble the parts; raises ConfigError."""
@@ -67,8 +67,8 @@ class Security:
         self._clock: Final = clock
         self._logger: Final = logger
         self._new_uid: Final = new_uid
-        self._chance: Final = chance
-        self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, chance, logger))
+        self._chance: Final = random
+        self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, random, logger))
         self.authorizer: Final = self.authorizers.chain
         self.authenticators: Final = Authenticators(
             options.authentication,
@@ -76,7 +76,7 @@ class Security:
                 registry.view,
                 registry.live,
                 clock,
-                chance,
+                random,
                 logger,
                 allows_all="AlwaysAllow" in self.authorizers.types,
             ),

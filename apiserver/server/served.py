@@ -39,7 +39,7 @@ def served_rows(table: Iterable[Resource], config: Mapping[str, str]) -> list[Re
     return [each for each in rows if _is_on(each, wanted)]
 
 
-def _checked(config: Mapping[str, str], known: set[tuple[str, str]]) -> dict[str, bool]:
+def _checked(config: Mapping[str, str], known_versions: set[tuple[str, str]]) -> dict[str, bool]:
     enabled: dict[str, bool] = {}
     unknown = []
     for name, text in config.items():
@@ -47,12 +47,12 @@ def _checked(config: Mapping[str, str], known: set[tuple[str, str]]) -> dict[str
         try:
             enabled[key] = parse_bool(text) if text else True
         except NumberError:
-            told = f"invalid value of runtime-config {name}={text}"
-            raise ConfigError(told) from None
+            message = f"invalid value of runtime-config {name}={text}"
+            raise ConfigError(message) from None
         if key == ALL or key in _LEVELS or key in ALWAYS:
             continue
         group, _, rest = key.partition("/")
-        if (group, rest.partition("/")[0]) not in known:
+        if (group, rest.partition("/")[0]) not in known_versions:
             unknown.append(name)
     if unknown:
         raise ConfigError(f"unknown api groups {','.join(sorted(unknown))}")
@@ -65,17 +65,17 @@ def _plain(name: str) -> str:
     return "v1" if name in ("api/v1", "v1") else name
 
 
-def _is_on(row: Resource, wanted: Mapping[str, bool]) -> bool:
-    resource = wanted.get(f"{row.group_version}/{row.name}")
+def _is_on(row: Resource, config: Mapping[str, bool]) -> bool:
+    resource = config.get(f"{row.group_version}/{row.name}")
     if resource is not None:
         return resource
-    version = wanted.get(row.group_version)
+    version = config.get(row.group_version)
     if version is not None:
         return version
     for level, pattern in _LEVELS.items():
         if pattern.fullmatch(row.version):
-            return wanted.get(level, wanted.get(ALL, level == "api/ga"))
-    return wanted.get(ALL, True)
+            return config.get(level, config.get(ALL, level == "api/ga"))
+    return config.get(ALL, True)
 
 
 def served_as(endpoints: Endpoints, group: str, version: str, kind: str) -> list[MappedResource]:

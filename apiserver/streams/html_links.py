@@ -73,43 +73,45 @@ def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
 
 def _links(text: str) -> Iterator[tuple[int, int]]:
     """Return the positions of link values, including their quotes."""
-    place = text.find("<")
-    while place >= 0:
-        if text.startswith("<!--", place):
-            place = text.find("-->", place + 4)
-            if place < 0:
+    position = text.find("<")
+    while position >= 0:
+        if text.startswith("<!--", position):
+            position = text.find("-->", position + 4)
+            if position < 0:
                 return
         else:
-            name = _NAME.match(text, place + 1)
-            place += 1
+            name = _NAME.match(text, position + 1)
+            position += 1
             if name is not None:
                 tag = name[0].lower()
-                place = yield from _of_tag(text, name.end(), LINKS.get(tag, _NONE))
-                if place < 0:
+                position = yield from _of_tag(text, name.end(), LINKS.get(tag, _NONE))
+                if position < 0:
                     return
                 if tag in _TEXT_ONLY:
-                    close = _TEXT_ONLY[tag].search(text, place)
+                    close = _TEXT_ONLY[tag].search(text, position)
                     if close is None:
                         return
-                    place = close.end()
-        place = text.find("<", place)
+                    position = close.end()
+        position = text.find("<", position)
 
 
-def _of_tag(text: str, place: int, links: frozenset[str]) -> Generator[tuple[int, int], None, int]:
+def _of_tag(
+    text: str, position: int, links: frozenset[str]
+) -> Generator[tuple[int, int], None, int]:
     """Add the positions of a tag's links; return the end of the tag, negative: there is none."""
     while True:
-        attribute = _ATTRIBUTE.match(text, place)
+        attribute = _ATTRIBUTE.match(text, position)
         if attribute is None:
-            rest = _REST.match(text, place)
-            place = place if rest is None else rest.end()
-            if text.startswith(">", place):
-                return place + 1
-            if place >= len(text):
+            rest = _REST.match(text, position)
+            position = position if rest is None else rest.end()
+            if text.startswith(">", position):
+                return position + 1
+            if position >= len(text):
                 return -1
             continue
         if attribute["value"] and attribute["name"].lower() in links:
             yield attribute.span("value")
-        place = attribute.end()
+        position = attribute.end()
 
 
 def _replaced(value: str, rewrite: Rewrite) -> str | None:

@@ -187,7 +187,7 @@ def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
             return DEFAULT_DELETE
         body = _delete_query(query)
     preconditions = body.get("preconditions") or {}
-    found = DeleteOptions(
+    parsed = DeleteOptions(
         body.get("gracePeriodSeconds"),
         preconditions.get("uid"),
         preconditions.get("resourceVersion"),
@@ -196,8 +196,8 @@ def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
         bool(body.get("dryRun")),
         bool(body.get(UNSAFE)),
     )
-    _refuse("DeleteOptions", _delete_errors(found, body))
-    return found
+    _refuse("DeleteOptions", _delete_errors(parsed, body))
+    return parsed
 
 
 def check_of_collection(given: DeleteOptions) -> None:

@@ -120,8 +120,8 @@ class WebhookClient:
             raise CallError(str(error)) from None
         except (AnswerError, OSError) as error:
             site = site_of(url)
-            told = await faults.dial_text(error, site.host, site.port, self._services)
-            raise CallError(f"Post {quote(url)}: {told}") from error
+            message = await faults.dial_text(error, site.host, site.port, self._services)
+            raise CallError(f"Post {quote(url)}: {message}") from error
 
     def _context(self, ca: bytes) -> ssl.SSLContext:
         """Return the TLS context of a CA bundle; each bundle has connections of its own."""
@@ -140,16 +140,16 @@ def _checked(answer: Answer) -> Answer:
         return answer
     if 300 <= code < 400:
         raise CallError(f"the server answered with a redirect ({code}), which is not followed")
-    if told := _refusal_message(answer):
-        raise CallError(told)
-    said = "unknown"
+    if message := _refusal_message(answer):
+        raise CallError(message)
+    reason = "unknown"
     if answer.content_type.startswith("text/"):
-        said = answer.body.decode("utf-8", "replace").strip() or said
+        reason = answer.body.decode("utf-8", "replace").strip() or reason
     if code in _OWN_WORDS:
-        raise CallError(said)
+        raise CallError(reason)
     text = _TEXTS.get(code)
     if text is None and code >= 500:
-        text = f"an error on the server ({quote(said)}) has prevented the request from succeeding"
+        text = f"an error on the server ({quote(reason)}) has prevented the request from succeeding"
     raise CallError(
         text
         or f"the server responded with the status code {code} but did not return more information"

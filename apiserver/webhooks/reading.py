@@ -34,11 +34,11 @@ def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Obj
     if not isinstance(value, dict):
         word = json_text.type_word(value)
         raise _no_kind(f"json: cannot unmarshal {word} into Go value of type {_TYPE_META}")
-    told = (value.get("apiVersion") or "", value.get("kind") or "")
-    if told not in (("", ""), (api_version, kind)):
-        version, wanted = _version(str(told[0])), _version(api_version)
+    named_kind = (value.get("apiVersion") or "", value.get("kind") or "")
+    if named_kind not in (("", ""), (api_version, kind)):
+        version, wanted = _version(str(named_kind[0])), _version(api_version)
         raise CallError(
-            f"converting ({version}.{told[1]}) to ({wanted}.{kind}): unknown conversion"
+            f"converting ({version}.{named_kind[1]}) to ({wanted}.{kind}): unknown conversion"
         )
     try:
         return decode(value, type_).obj

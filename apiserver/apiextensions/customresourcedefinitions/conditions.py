@@ -59,30 +59,30 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
     new: Obj = json_text.copied(definition)
     status = new["status"]
     taken, kinds = _taken(definition, others)
-    wanted = definition["spec"]["names"]
+    requested = definition["spec"]["names"]
     accepted = dict(status.get("acceptedNames") or {})
-    if accepted == wanted and not _has(definition, NAMES_ACCEPTED):
+    if accepted == requested and not _has(definition, NAMES_ACCEPTED):
         return new
     conflict: tuple[str, str] | None = None
-    short = wanted.get("shortNames") or []
+    short = requested.get("shortNames") or []
     used = [each for each in short if each in taken]
     if used:
-        told = ", ".join(f"{quote(each)} is already in use" for each in used)
-        conflict = "ShortNamesConflict", told if len(used) == 1 else f"[{told}]"
+        message = ", ".join(f"{quote(each)} is already in use" for each in used)
+        conflict = "ShortNamesConflict", message if len(used) == 1 else f"[{message}]"
     else:
         _set(accepted, "shortNames", short)
-    for name, reason, known in (
+    for name, reason, accepted_name in (
         ("plural", "PluralConflict", taken),
         ("singular", "SingularConflict", taken),
         ("kind", "KindConflict", kinds),
         ("listKind", "ListKindConflict", kinds),
     ):
-        value = wanted.get(name, "")
-        if value and value in known:
+        value = requested.get(name, "")
+        if value and value in accepted_name:
             conflict = reason, f"{quote(value)} is already in use"  # the last one is reported
         else:
             _set(accepted, name, value)
-    _set(accepted, "categories", wanted.get("categories"))
+    _set(accepted, "categories", requested.get("categories"))
     status["acceptedNames"] = {
         name: accepted[name]
         for name in ("plural", "singular", "shortNames", "kind", "listKind", "categories")

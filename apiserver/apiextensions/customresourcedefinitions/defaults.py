@@ -129,11 +129,11 @@ def _metadata_errors(
 ) -> list[FieldError]:
     value = schema["default"]
     resource = surround(deepcopy(value))
-    told = "must result in valid metadata: "
+    prefix = "must result in valid metadata: "
     error = coerce(resource, root, "", is_resource=True)
     if error is not None:
-        return [invalid(path, value, f"{told}{error}")]
+        return [invalid(path, value, f"{prefix}{error}")]
     wrong = embedded_errors(resource, root, "", is_resource=True)
     if wrong:
-        return [invalid(path, value, told + aggregate(map(str, wrong)))]
+        return [invalid(path, value, prefix + aggregate(map(str, wrong)))]
     return ValueSchema(schema).errors(value, path)

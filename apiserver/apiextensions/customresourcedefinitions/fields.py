@@ -75,14 +75,14 @@ def check_subresources(subresources: Obj | None, base: str, errors: Errors) -> N
     if scale is None:
         return
     path = child(base, "scale")
-    for name, wanted, told in _PATHS_OF_SCALE:
+    for name, wanted, detail in _PATHS_OF_SCALE:
         text, where = scale.get(name) or "", child(path, name)
         is_pointer = name == "labelSelectorPath"
         if is_pointer and not text:
             continue
         if _check_path(text, where, errors) and not text.startswith(wanted):
             value = JsonText(text) if is_pointer else text
-            errors.append(invalid(where, value, f"should be a json path {told}"))
+            errors.append(invalid(where, value, f"should be a json path {detail}"))
 
 
 def check_selectable_fields(

@@ -61,13 +61,13 @@ class Budget:
         """Return the cost errors of all rules of the schema at the path."""
         if self.total <= SCHEMA_MAX:
             return []
-        told = (
+        message = (
             "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3"
             " schema"
         )
         what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
         return [
-            *(forbidden(each.path, told) for each in self._largest),
+            *(forbidden(each.path, message) for each in self._largest),
             forbidden(path, _message(what, self.total, SCHEMA_MAX)),
         ]
 

@@ -330,12 +330,15 @@ def key_errors(schema: Schema, path: str) -> list[FieldError]:
         property_ = properties.get(name)
         if property_ is None:
             continue
-        below, told = key(child(where, "properties"), name), f"this property is in {_MAP_KEYS}, so"
+        below, prefix = (
+            key(child(where, "properties"), name),
+            f"this property is in {_MAP_KEYS}, so",
+        )
         if name not in (items.get("required") or ()) and property_.get("default") is None:
-            detail = f"{told} it must have a default or be a required property"
+            detail = f"{prefix} it must have a default or be a required property"
             errors.append(required(child(below, "default"), detail))
         if property_.get("nullable"):
-            errors.append(forbidden(child(below, "nullable"), f"{told} it cannot be nullable"))
+            errors.append(forbidden(child(below, "nullable"), f"{prefix} it cannot be nullable"))
     return errors
 
 

@@ -80,9 +80,9 @@ def unsupported(schema: Schema) -> str:
     """Return why a schema cannot be made structural; empty if it can."""
     if _LOOKED_AT.isdisjoint(schema):
         return ""
-    for name, told in _UNSUPPORTED:
+    for name, text in _UNSUPPORTED:
         if name in schema and schema[name] not in ("", {}, None):
-            return f"OpenAPIV3Schema '{told}' is not supported"
+            return f"OpenAPIV3Schema '{text}' is not supported"
     inner = [schema["not"]] if schema.get("not") is not None else []
     inner += [each for name in _JUNCTORS for each in schema.get(name) or ()]
     for each in inner:

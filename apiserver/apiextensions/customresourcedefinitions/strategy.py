@@ -166,14 +166,14 @@ def _approval_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
 def _approval(obj: Obj) -> tuple[str, str]:
     """Return whether there is an approval, and its errors."""
     text = (obj["metadata"].get("annotations") or {}).get(APPROVAL, "")
-    told = f'protected groups must have approval annotation "{APPROVAL}"'
+    message = f'protected groups must have approval annotation "{APPROVAL}"'
     if not text:
-        return "missing", f"{told}, {_ENHANCEMENT}"
+        return "missing", f"{message}, {_ENHANCEMENT}"
     if text.startswith("unapproved"):
         return "bypassed", ""
     if _is_url(text):
         return "approved", ""
-    reason = f'{told} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
+    reason = f'{message} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
     return "bad", reason
 
 

@@ -171,11 +171,11 @@ def _check_within(schema: Schema, path: str, errors: Errors, *, skips_any: bool 
     where = child(path, "properties")
     for name, property_ in properties.items():
         _check_within(property_, key(where, name), errors)
-    for name, told in _FORBIDDEN_WITHIN:
+    for name, keyword in _FORBIDDEN_WITHIN:
         value = schema.get(name)
         is_pointer = name in _POINTERS or isinstance(value, dict)
         if value or (is_pointer and value is not None):
-            errors.append(forbidden(child(path, name), f"{told} to be structural"))
+            errors.append(forbidden(child(path, name), f"{keyword} to be structural"))
     if "metadata" in properties:
         detail = "must not be specified in a nested context"
         errors.append(forbidden(key(where, "metadata"), detail))

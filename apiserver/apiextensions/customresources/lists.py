@@ -59,7 +59,7 @@ def _identity(item: Any, schema: Schema) -> Any:  # noqa: ANN401
     return {name: item[name] for name in schema.get(_KEYS) or () if name in item}
 
 
-def _repeated(values: list[Any], told: list[Any], path: str) -> Errors:
+def _repeated(values: list[Any], values_shown: list[Any], path: str) -> Errors:
     """Return one error for each value that occurs more than once."""
     errors: Errors = []
     seen: list[Any] = []
@@ -69,5 +69,5 @@ def _repeated(values: list[Any], told: list[Any], path: str) -> Errors:
             seen.append(each)
         elif not any(same_json(each, before) for before in repeated):
             repeated.append(each)
-            errors.append(duplicate(index(path, position), told[position]))
+            errors.append(duplicate(index(path, position), values_shown[position]))
     return errors

@@ -125,8 +125,8 @@ def _version(definition: Obj, name: str) -> Obj:
 
 
 def _fingerprint(spec: Obj, names: Obj, version: Obj, hub: Obj) -> str:
-    told = [spec.get("scope"), names, version, hub["name"]]
-    return hashlib.sha256(json_text.write(told)).hexdigest()
+    parts = [spec.get("scope"), names, version, hub["name"]]
+    return hashlib.sha256(json_text.write(parts)).hexdigest()
 
 
 def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
@@ -136,7 +136,7 @@ def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
     own = version.get("deprecationWarning")
     if own is not None:
         return str(own)
-    told = f"{spec['group']}/{version['name']} {kind} is deprecated"
+    warning = f"{spec['group']}/{version['name']} {kind} is deprecated"
     rank = version_rank(version["name"])
     better = sorted(
         version_rank(each["name"])
@@ -144,8 +144,8 @@ def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
         if each.get("served") and not each.get("deprecated")
     )
     if better and better[0] < rank:
-        return f"{told}; use {spec['group']}/{better[0][-1]} {kind}"
-    return told
+        return f"{warning}; use {spec['group']}/{better[0][-1]} {kind}"
+    return warning
 
 
 def _hash(group: str, version: str, kind: str) -> str:

@@ -122,16 +122,16 @@ class RuleChecks:
         old: Any,  # noqa: ANN401
         warnings: list[str],
         *,
-        found: list[FieldError] | None = None,
+        errors_before: list[FieldError] | None = None,
         path: str = "",
         is_ratcheting: bool = True,
     ) -> list[FieldError]:
         """Return the violations; old: None for a new object.
 
-        warnings: receives violations that existed before, if is_ratcheting. found: the other
+        warnings: receives existing violations, if is_ratcheting. errors_before: the other
         errors.
         """
-        if any(each.reason in _BLOCKING for each in found or ()):
+        if any(each.reason in _BLOCKING for each in errors_before or ()):
             return [invalid(NO_PATH, None, _NOT_CHECKED)]
         root = self._root
         if root is None:
@@ -333,7 +333,7 @@ class _Check:
         correlation: _Correlation | None,
         parent: _Correlation | None,
     ) -> None:
-        known = old if isinstance(old, dict) else {}
+        old_members = old if isinstance(old, dict) else {}
         inner = parent if correlation is None else correlation
         for name, each in value.items():
             below = node.extra or node.properties.get(name)
@@ -341,7 +341,7 @@ class _Check:
                 continue
             where = key(path, name) if node.extra is not None else child(path, name)
             found = None if correlation is None else correlation.member(name)
-            self._visit(below, where, each, known.get(name), found, inner)
+            self._visit(below, where, each, old_members.get(name), found, inner)
 
     def _run_all(
         self,
@@ -402,14 +402,16 @@ class _Check:
     def _failed(self, node: _Node, rule: _Rule, path: str, error: EvaluationError) -> None:
         text, where = str(error), path or NO_PATH
         if isinstance(error, CostError):
-            told = "no further validation rules will be run due to call cost exceeds limit for rule"
-            self._stop(path, node, f"'{text}': {told}: {rule.text}")
+            message = (
+                "no further validation rules will be run due to call cost exceeds limit for rule"
+            )
+            self._stop(path, node, f"'{text}': {message}: {rule.text}")
         if text.startswith("no such overload"):
-            told = (
+            message = (
                 "call arguments did not match a supported operator, function or macro signature"
                 " for rule"
             )
-            self.errors.append(invalid(where, node.type, f"'{text}': {told}: {rule.text}"))
+            self.errors.append(invalid(where, node.type, f"'{text}': {message}: {rule.text}"))
         else:
             self.errors.append(invalid(where, node.type, f"{text} evaluating rule: {rule.text}"))
 

@@ -30,20 +30,20 @@ _GO_TYPES: Final = {
 def scaling_of(given: Obj) -> Scaling:
     """Return the scaling of a definition."""
     path = given["specReplicasPath"]
-    wanted, current = _steps(path), _steps(given["statusReplicasPath"])
+    desired, current = _steps(path), _steps(given["statusReplicasPath"])
     selector_path = given.get("labelSelectorPath")
     selector = _steps(selector_path) if selector_path else ()
 
     def scale_of(obj: Obj) -> Obj:
-        return _scale(obj, _number(obj, wanted, 0))
+        return _scale(obj, _number(obj, desired, 0))
 
     def read(obj: Obj) -> Obj:
-        if _found(obj, wanted) is _MISSING:
+        if _found(obj, desired) is _MISSING:
             raise status.internal_error(f"the spec replicas field {quote(path)} does not exist")
         return scale_of(obj)
 
     def before(obj: Obj) -> Obj:
-        return _scale(obj, _number(obj, wanted, UNSET))
+        return _scale(obj, _number(obj, desired, UNSET))
 
     def _scale(obj: Obj, replicas: int) -> Obj:
         text = _text(obj, selector) if selector else ""
@@ -53,10 +53,10 @@ def scaling_of(given: Obj) -> Scaling:
         replicas: int = (scale.get("spec") or {}).get("replicas", 0)
         if replicas == UNSET:
             raise status.bad_request(f"the spec replicas field {quote(path)} cannot be empty")
-        _set(obj, wanted, replicas)
+        _set(obj, desired, replicas)
 
     return Scaling(
-        path=wanted, scale_of=scale_of, set_replicas=set_replicas, read=read, before=before
+        path=desired, scale_of=scale_of, set_replicas=set_replicas, read=read, before=before
     )
 
 

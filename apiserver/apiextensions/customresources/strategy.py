@@ -181,17 +181,17 @@ class _Preparation:
 
 def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
     given = new["metadata"]
-    kept: Obj = {**json_text.copied(old), "metadata": dict(old["metadata"])}
+    stored: Obj = {**json_text.copied(old), "metadata": dict(old["metadata"])}
     for name in _KEPT_BY_STATUS:
-        kept["metadata"].pop(name, None)
+        stored["metadata"].pop(name, None)
         if name in given:
-            kept["metadata"][name] = given[name]
-    kept.pop("status", None)
+            stored["metadata"][name] = given[name]
+    stored.pop("status", None)
     if "status" in new:
-        kept["status"] = new["status"]
-    kept["apiVersion"], kept["kind"] = new["apiVersion"], new["kind"]
+        stored["status"] = new["status"]
+    stored["apiVersion"], stored["kind"] = new["apiVersion"], new["kind"]
     new.clear()
-    new.update(kept)
+    new.update(stored)
 
 
 class _Checks:
@@ -242,7 +242,7 @@ class _Checks:
     ) -> list[FieldError]:
         if self._rules is None:
             return []
-        return self._rules.errors(obj, old, context.warnings, found=found)
+        return self._rules.errors(obj, old, context.warnings, errors_before=found)
 
     def _value_errors(self, obj: Obj, old: Any) -> list[FieldError]:  # noqa: ANN401
         if self._values is None:

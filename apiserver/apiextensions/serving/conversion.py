@@ -126,16 +126,18 @@ class WebhookConverter:
                 bytes_max=ANSWER_BYTES_MAX,
             )
             call.failure = MALFORMED
-            made = read_objects(answer, uid, self._version)
+            made_objects = read_objects(answer, uid, self._version)
         except CallError as error:
             raise status.unknown(f"{about} failed: {error}") from error
-        if len(made) != len(objects):
+        if len(made_objects) != len(objects):
             call.failure = PARTIAL
-            raise status.unknown(f"{about} returned {len(made)} objects, expected {len(objects)}")
+            raise status.unknown(
+                f"{about} returned {len(made_objects)} objects, expected {len(objects)}"
+            )
         call.failure = INVALID
         return [
             _checked(given, converted, api_version, f"{about} returned", position)
-            for position, (given, converted) in enumerate(zip(objects, made, strict=True))
+            for position, (given, converted) in enumerate(zip(objects, made_objects, strict=True))
         ]
 
 
@@ -147,61 +149,61 @@ def _key(obj: Obj, api_version: str) -> bytes:
     return hashlib.blake2b(orjson.dumps(obj) + api_version.encode(), digest_size=24).digest()
 
 
-def _checked(given: Obj, made: object, api_version: str, told: str, position: int) -> Obj:
+def _checked(source: Obj, converted: object, api_version: str, prefix: str, position: int) -> Obj:
     """Return a converted object with the metadata of its source; raises ApiError."""
 
     def wrong(text: str) -> ApiError:
-        return status.unknown(f"{told} invalid object at index {position}: {text}")
+        return status.unknown(f"{prefix} invalid object at index {position}: {text}")
 
-    if not isinstance(made, dict):
-        raise wrong(f"invalid type, expected an object, got {json_text.type_word(made)}")
+    if not isinstance(converted, dict):
+        raise wrong(f"invalid type, expected an object, got {json_text.type_word(converted)}")
     for name, word, expected in (
         ("apiVersion", "groupVersion", api_version),
-        ("kind", "kind", given.get("kind")),
+        ("kind", "kind", source.get("kind")),
     ):
-        if made.get(name) != expected:
-            got = made.get(name, "")
+        if converted.get(name) != expected:
+            got = converted.get(name, "")
             raise wrong(f"invalid {word} (expected {expected}, received {got})")
-    metadata = made.get("metadata")
+    metadata = converted.get("metadata")
     if not isinstance(metadata, dict):
         raise status.unknown(
-            f"{told} invalid metadata in object at index {position}: missing metadata in converted"
-            " object"
+            f"{prefix} invalid metadata in object at index {position}: missing metadata in"
+            " converted object"
         )
-    before = given.get("metadata") or {}
+    before = source.get("metadata") or {}
     for name, word in _SAME:
         expected, got = before.get(name, ""), metadata.get(name, "")
         if expected != got:
             raise wrong(f"must have the same {word}: {expected} != {got}")
-    return {**made, "metadata": _restored(before, metadata, told, position)}
+    return {**converted, "metadata": _restored(before, metadata, prefix, position)}
 
 
-def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
+def _restored(before: Obj, made: Obj, prefix: str, position: int) -> Obj:
     """Return the metadata of a converted object: only labels and annotations may change."""
     restored = dict(before)
     for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):
-        given = made.get(name)
-        if given is None:
+        member = made.get(name)
+        if member is None:
             restored.pop(name, None)
             continue
-        errors = _text_errors(given, name)
-        if not errors and given != before.get(name):
-            errors = [str(each) for each in validate(f"metadata.{name}", given)]
+        errors = _text_errors(member, name)
+        if not errors and member != before.get(name):
+            errors = [str(each) for each in validate(f"metadata.{name}", member)]
         if errors:
             raise status.unknown(
-                f"{told} invalid metadata in object at index {position}: {', '.join(errors)}"
+                f"{prefix} invalid metadata in object at index {position}: {', '.join(errors)}"
             )
-        restored[name] = given
+        restored[name] = member
     return restored
 
 
-def _text_errors(given: object, name: str) -> list[str]:
-    if not isinstance(given, dict):
-        word = json_text.type_word(given)
+def _text_errors(values: object, name: str) -> list[str]:
+    if not isinstance(values, dict):
+        word = json_text.type_word(values)
         return [f"invalid metadata.{name} of type {word} in converted object"]
     return [
         f"metadata.{name}[{each}] must be a string, but is {json_text.type_word(value)} in"
         " converted object"
-        for each, value in given.items()
+        for each, value in values.items()
         if not isinstance(value, str)
     ]

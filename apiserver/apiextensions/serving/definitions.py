@@ -128,14 +128,14 @@ class Definitions:
         joining: list[tuple[str, _ServedDefinition]] = []
         for name in names:
             record, served = collection.get(name), self._served.get(name)
-            found = None if record is None else self._read(name, record, served)
-            if found is None:
+            current = None if record is None else self._read(name, record, served)
+            if current is None:
                 is_different |= self._leave(name)
-            elif found is not served:
-                if served is None or served.said.rest != found.said.rest:
-                    joining.append((name, found))
+            elif current is not served:
+                if served is None or served.said.rest != current.said.rest:
+                    joining.append((name, current))
                 else:
-                    self._served[name] = found
+                    self._served[name] = current
                     is_different = True
         for at in range(0, len(joining), _AT_ONCE):
             part = joining[at : at + _AT_ONCE]
@@ -153,8 +153,8 @@ class Definitions:
         if not is_true(definition, ESTABLISHED):
             return None
         try:
-            said = _said(definition)
-            if served is not None and served.said == said:
+            fingerprint = _said(definition)
+            if served is not None and served.said == fingerprint:
                 return served
             check_form(definition)
             rows = rows_of(definition, record.parse, self._converter(definition))
@@ -162,7 +162,7 @@ class Definitions:
             # Others write definitions, too; a malformed one must not block the rest.
             self._logger.error("failed to serve a definition", name=name, error=repr(error))
             return None
-        return _ServedDefinition(said, GroupResource(rows[0].group, rows[0].name), rows)
+        return _ServedDefinition(fingerprint, GroupResource(rows[0].group, rows[0].name), rows)
 
     def _converter(self, definition: Obj) -> WebhookConverter | None:
         spec = definition["spec"]
@@ -170,14 +170,14 @@ class Definitions:
             return None
         return self._make_converter(definition)
 
-    async def _join(self, name: str, found: _ServedDefinition, failed: set[str]) -> bool:
+    async def _join(self, name: str, definition: _ServedDefinition, failed: set[str]) -> bool:
         try:
-            await self._registry.join(list(found.rows))
+            await self._registry.join(list(definition.rows))
         except StoreError as error:
             self._logger.warning("failed to read custom resources", name=name, error=str(error))
             failed.add(name)
             return False
-        self._served[name] = found
+        self._served[name] = definition
         return True
 
     def _leave(self, name: str) -> bool:
@@ -190,13 +190,13 @@ class Definitions:
 
 def _said(definition: Obj) -> _RowSource:
     spec = definition["spec"]
-    told = [
+    parts = [
         spec.get("versions"),
         spec.get("conversion"),
         spec.get("scope"),
         definition["status"].get("acceptedNames"),
     ]
-    digest = hashlib.sha256(json_text.write(told)).digest()
+    digest = hashlib.sha256(json_text.write(parts)).digest()
     return _RowSource(is_true(definition, TERMINATING), digest)
 
 

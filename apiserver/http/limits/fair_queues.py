@@ -105,22 +105,22 @@ class FairQueues:
         ticket.flow.level.leave(ticket, self._clock.monotonic_ns())
 
     def _flow(self, route: Route, user: User) -> Flow:
-        known, generation = route.flows, self.control.generation
-        if known is None or known.generation != generation:
-            known = RouteFlows(generation)
-            route.flows = known
-        if known.last is not None and known.last_user is user:
-            return known.last
+        flows, generation = route.flows, self.control.generation
+        if flows is None or flows.generation != generation:
+            flows = RouteFlows(generation)
+            route.flows = flows
+        if flows.last is not None and flows.last_user is user:
+            return flows.last
         key = user.name, user.groups
-        flow = known.by_user.get(key)
+        flow = flows.by_user.get(key)
         if flow is None:
             flow = self.control.flow_of(user, route.info)
             if self.control.generation != generation:
                 return flow
-            if len(known.by_user) >= USERS_MAX:
-                known.by_user.clear()
-            known.by_user[key] = flow
-        known.last_user, known.last = user, flow
+            if len(flows.by_user) >= USERS_MAX:
+                flows.by_user.clear()
+            flows.by_user[key] = flow
+        flows.last_user, flows.last = user, flow
         return flow
 
     async def _wait(self, ticket: Ticket, route: Route) -> None:

@@ -129,7 +129,7 @@ def _terminating(registry: Registry) -> Page:
             await registry.watch_cache.latest(_STORE_S)
         except (BehindError, StoreError):
             raise status.service_unavailable("failed to read the store at present") from None
-        found: list[dict[str, Any]] = []
+        terminating: list[dict[str, Any]] = []
         finalizers: Counter[str] = Counter()
         count = 0
         for collection in list(registry.watch_cache.collections.values()):
@@ -144,14 +144,16 @@ def _terminating(registry: Registry) -> Page:
                 if count % _PARSED_SLICE == 0:
                     await asyncio.sleep(0)
                 finalizers.update(meta["finalizers"])
-                found.append({"group": resource.group, "resource": resource.resource, **meta})
-        found.sort(key=lambda each: (each["deletionTimestamp"], each["namespace"], each["name"]))
+                terminating.append({"group": resource.group, "resource": resource.resource, **meta})
+        terminating.sort(
+            key=lambda each: (each["deletionTimestamp"], each["namespace"], each["name"])
+        )
         send_json(
             context,
             {
                 "count": count,
                 "finalizers": dict(finalizers.most_common(TERMINATING_MAX)),
-                "objects": found[:TERMINATING_MAX],
+                "objects": terminating[:TERMINATING_MAX],
             },
         )
 

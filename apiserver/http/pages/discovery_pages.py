@@ -173,14 +173,14 @@ class DiscoveryPages:
         is_pretty: bool,
     ) -> _EncodedDocument:
         key = (path, representation.media_type, "", is_pretty)
-        found = self._written.get(key)
-        if found is None:
+        written = self._written.get(key)
+        if written is None:
             made = document()
             kind: str = made["kind"]
             version, media_type = made.get("apiVersion", ""), representation.media_type
             body = _encoded(made, kind, version, media_type, is_pretty=is_pretty)
-            found = self._written[key] = _EncodedDocument(representation.media_type, body)
-        return found
+            written = self._written[key] = _EncodedDocument(representation.media_type, body)
+        return written
 
     def _aggregated(
         self, path: str, representation: Representation, *, is_pretty: bool

@@ -87,8 +87,10 @@ class Health:
             else:
                 lines.append(f"[+]{name} ok")
         if excluded:
-            told = ", ".join(quote(each) for each in sorted(excluded))
-            lines.append(f"warn: some health checks cannot be excluded: no matches for {told}")
+            excluded_names = ", ".join(quote(each) for each in sorted(excluded))
+            lines.append(
+                f"warn: some health checks cannot be excluded: no matches for {excluded_names}"
+            )
         if failed:
             self._logger.warning("health checks fail", page=page, checks=",".join(failed))
             text = "\n".join([*lines, f"{page} check failed", ""])

@@ -110,20 +110,20 @@ class MetricsPage:
         )
 
     def _objects(self) -> Iterator[FamilySamples]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for each in self._registry.watch_cache.collections.values():
-            found[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
+            counts[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
         for name in ("apiserver_resource_objects", "apiserver_storage_objects"):
             yield (
                 name,
                 FamilyKind.GAUGE,
                 "Number of stored objects at the time of last check split by kind.",
-                found,
+                counts,
             )
 
     async def _store(self) -> list[FamilySamples]:
         try:
-            found = await self._registry.store.status(timeout_s=_STORE_S)
+            store_status = await self._registry.store.status(timeout_s=_STORE_S)
         except StoreError:
             return []
         return [
@@ -131,7 +131,7 @@ class MetricsPage:
                 "apiserver_storage_size_bytes",
                 FamilyKind.GAUGE,
                 "Size of the storage database file physically allocated in bytes.",
-                {labels(storage_cluster_id="etcd-0"): found.db_size},
+                {labels(storage_cluster_id="etcd-0"): store_status.db_size},
             )
         ]
 

@@ -124,29 +124,29 @@ class OpenApiPages:
         if not content_type:
             reply.send_nothing(406, _VARY)
             return
-        made = await self._get(name, content_type)
+        document = await self._get(name, content_type)
         asked = context.route.query.get("hash", [""])[0]
         own: Headers = []
-        if asked == made.hash:
+        if asked == document.hash:
             reply.cache_control = "public, immutable"
             now_s = self._clock.unix_ms() / 1000
             own.append(("Expires", formatdate(now_s + _YEAR_S, usegmt=True)))
         elif asked:
-            where = f"{_V3}/{name}?hash={made.hash}"
-            tag = ("Etag", f'"{made.hash}"')
+            where = f"{_V3}/{name}?hash={document.hash}"
+            tag = ("Etag", f'"{document.hash}"')
             reply.send(301, content_type, b"", ("Location", where), tag, _VARY)
             return
-        self._send(request, reply, content_type, made, *own)
+        self._send(request, reply, content_type, document, *own)
 
     @staticmethod
     def _send(
-        request: Request, reply: Reply, content_type: str, made: _Document, *own: Header
+        request: Request, reply: Reply, content_type: str, document: _Document, *own: Header
     ) -> None:
-        tag = f'"{made.hash}"'
+        tag = f'"{document.hash}"'
         if tag in request.header("if-none-match"):
             reply.send_nothing(304, ("Etag", tag), _VARY, *own)
         else:
-            reply.send(200, content_type, made.body, ("Etag", tag), _VARY, *own)
+            reply.send(200, content_type, document.body, ("Etag", tag), _VARY, *own)
 
     def _current(self) -> Documents:
         if self._documents is None:

@@ -150,10 +150,10 @@ class FanOut:
         if selection.key is not None:
             key = selection.key
             return self._by_key.setdefault(key, []), lambda: self._by_key.pop(key)
-        place = selection.exact_field
-        if place is not None:
-            self._fields.add(place[0])
-            return self._by_field.setdefault(place, []), lambda: self._by_field.pop(place)
+        exact = selection.exact_field
+        if exact is not None:
+            self._fields.add(exact[0])
+            return self._by_field.setdefault(exact, []), lambda: self._by_field.pop(exact)
         prefix = selection.prefix
         return self._by_prefix.setdefault(prefix, []), lambda: self._by_prefix.pop(prefix)
 
@@ -189,14 +189,14 @@ class FanOut:
     def _by_fields(self, change: Change) -> list[Group]:
         now = change.record.fields if change.record is not None else ()
         before = change.previous.fields if change.previous is not None else ()
-        places: dict[Place, None] = {}
-        for place in self._fields:
+        exact_fields: dict[Place, None] = {}
+        for exact in self._fields:
             for values in (now, before):
                 if values:
-                    places[(place, values[place])] = None
+                    exact_fields[(exact, values[exact])] = None
         return [
             group
-            for each in places
+            for each in exact_fields
             for group in self._by_field.get(each, ())
             if group.selection.covers(change.key)
         ]

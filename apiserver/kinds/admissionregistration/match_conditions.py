@@ -27,7 +27,7 @@ def check_match_conditions(
     """
     if len(conditions) > CONDITIONS_MAX:
         errors.append(too_many(path, len(conditions), CONDITIONS_MAX))
-    known = {each.get("expression", "") for each in stored}
+    stored_texts = {each.get("expression", "") for each in stored}
     names: set[str] = set()
     for position, condition in enumerate(conditions):
         where = index(path, position)
@@ -37,7 +37,7 @@ def check_match_conditions(
                 text=text,
                 use=Use.MATCH_CONDITION,
                 has_params=has_params,
-                is_stored=text in known,
+                is_stored=text in stored_texts,
             )
             problem = context.expressions.check(expression)
             if problem is not None:

@@ -91,8 +91,8 @@ def _check_mutation(
     if kind not in _PATCHES:
         errors.append(not_supported(child(path, "patchType"), JsonText(kind), _PATCHES))
         return
-    wanted, use = _PATCHES[kind]
-    patch, patch_path = mutation.get(wanted), child(path, wanted)
+    field, use = _PATCHES[kind]
+    patch, patch_path = mutation.get(field), child(path, field)
     if patch is None:
         detail = f"must be specified when patchType is {kind}"
         errors.append(required(patch_path, detail))
@@ -103,7 +103,7 @@ def _check_mutation(
         else:
             errors.append(required(where))
     for other, _ in _PATCHES.values():
-        if other != wanted and mutation.get(other) is not None:
+        if other != field and mutation.get(other) is not None:
             detail = f"must not be specified when patchType is {kind}"
             errors.append(invalid(child(path, other), f"{{{other}}}", detail))
 

@@ -33,9 +33,9 @@ class Scope(NamedTuple):
     """None: the policy has none."""
 
     def check(
-        self, text: str, use: Use, path: str, errors: Errors, *, is_stored: bool, shown: str = ""
+        self, text: str, use: Use, path: str, errors: Errors, *, is_stored: bool, printed: str = ""
     ) -> None:
-        """Check an expression; `shown`: the value in errors, if not the text itself."""
+        """Check an expression; printed: the value in errors, if not the text itself."""
         expression = AdmissionExpression(
             text=text,
             use=use,
@@ -46,7 +46,7 @@ class Scope(NamedTuple):
         )
         problem = self.context.expressions.check(expression)
         if problem is not None:
-            errors.append(problem.error(path, shown or text))
+            errors.append(problem.error(path, printed or text))
 
 
 def default_policy(spec: Obj) -> None:

@@ -160,9 +160,9 @@ def _check_side_effects(value: str | None, path: str, errors: Errors, allowed: _
 
 def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) -> None:
     versions: list[str] = webhook.get("admissionReviewVersions") or []
-    known = ", ".join(_VERSIONS)
+    supported = ", ".join(_VERSIONS)
     if not versions:
-        errors.append(required(path, f"must specify one of {known}"))
+        errors.append(required(path, f"must specify one of {supported}"))
         return
     seen: set[str] = set()
     for position, version in enumerate(versions):
@@ -173,7 +173,7 @@ def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) 
         seen.add(version)
         add_invalid(errors, where, version, check_dns1035_label(version))
     if not allowed.unknown_versions and seen.isdisjoint(_VERSIONS):
-        errors.append(invalid(path, versions, f"must include at least one of {known}"))
+        errors.append(invalid(path, versions, f"must include at least one of {supported}"))
 
 
 def _allowed_before(webhooks: list[Obj]) -> _Allowed:

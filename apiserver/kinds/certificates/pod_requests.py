@@ -171,7 +171,7 @@ def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
     errors: Errors = []
-    known = 0
+    known_count = 0
     for position, condition in enumerate(conditions):
         # Upstream spells these paths so.
         path = f"status.conditions.[{position}]"
@@ -179,8 +179,8 @@ def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
         if kind not in _STATES:
             errors.append(not_supported(child(path, "type"), kind, _STATES))
             continue
-        known += 1
-        if known > 1:
+        known_count += 1
+        if known_count > 1:
             detail = 'There may be at most one condition with type "Issued", "Denied", or "Failed"'
             errors.append(invalid(child(path, "type"), kind, detail))
         if status != "True":

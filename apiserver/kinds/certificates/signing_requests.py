@@ -217,8 +217,8 @@ def _check_conditions(conditions: list[Obj], allowed: _Allowed, errors: Errors) 
         seen.add(kind)
     if {APPROVED, DENIED} <= seen and not allowed.both_decisions:
         names = [f'conditions[{{"type": {quote(each)}}}]' for each in (APPROVED, DENIED)]
-        told = ", ".join(f"`{each}`" for each in names)
-        detail = f"must specify at most one of: {told}"
+        supported = ", ".join(f"`{each}`" for each in names)
+        detail = f"must specify at most one of: {supported}"
         errors.append(invalid(_CONDITIONS, f"{{{', '.join(names)}}}", detail))
 
 

@@ -167,15 +167,18 @@ def term(
     longer than its status says, for clients that never reload it; longest_seconds 0: no limit.
     """
     spec: Obj = request["spec"]
-    told: int = spec["expirationSeconds"]
+    status_seconds: int = spec["expirationSeconds"]
     warning = ""
-    if 0 < longest_seconds < told:
-        warning = f"requested expiration of {told} seconds shortened to {longest_seconds} seconds"
-        told = spec["expirationSeconds"] = longest_seconds
-    is_injected = told == INJECTED_SECONDS and is_pod_bound
+    if 0 < longest_seconds < status_seconds:
+        warning = (
+            f"requested expiration of {status_seconds} seconds shortened to"
+            f" {longest_seconds} seconds"
+        )
+        status_seconds = spec["expirationSeconds"] = longest_seconds
+    is_injected = status_seconds == INJECTED_SECONDS and is_pod_bound
     if extends and is_injected and set(spec["audiences"]) <= set(api_audiences):
-        return Term(told, extended_seconds, told, warning)
-    return Term(told, told, 0, warning)
+        return Term(status_seconds, extended_seconds, status_seconds, warning)
+    return Term(status_seconds, status_seconds, 0, warning)
 
 
 def _kind_of(reference: Obj) -> GroupVersionKind:

@@ -41,27 +41,27 @@ Requests = dict[str, frozenset[str]]
 
 def check_driver_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
     """Check the name of a driver; `covered`: the type declares the same check."""
-    found: Errors = []
+    name_errors: Errors = []
     if not name:
-        found.append(required(path))
+        name_errors.append(required(path))
     else:
         if length(name) > DRIVER_MAX:
-            found.append(too_long(path, DRIVER_MAX))
-        add_invalid(found, path, name, check_dns_subdomain(name.lower()))
-    errors.extend(each._replace(covered=covered) for each in found)
+            name_errors.append(too_long(path, DRIVER_MAX))
+        add_invalid(name_errors, path, name, check_dns_subdomain(name.lower()))
+    errors.extend(each._replace(covered=covered) for each in name_errors)
 
 
 def check_pool_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
     """Check the name of a pool: DNS subdomains, separated by slashes."""
-    found: Errors = []
+    segment_errors: Errors = []
     if not name:
-        found.append(required(path))
+        segment_errors.append(required(path))
     else:
         if length(name) > DNS_SUBDOMAIN_MAX:
-            found.append(too_long(path, DNS_SUBDOMAIN_MAX))
+            segment_errors.append(too_long(path, DNS_SUBDOMAIN_MAX))
         for part in name.split("/"):
-            add_invalid(found, path, part, check_dns_subdomain(part))
-    errors.extend(each._replace(covered=covered) for each in found)
+            add_invalid(segment_errors, path, part, check_dns_subdomain(part))
+    errors.extend(each._replace(covered=covered) for each in segment_errors)
 
 
 def check_qualified_name(name: str, path: str, errors: Errors) -> None:
@@ -136,12 +136,12 @@ def declared_pool_name(name: str, path: str) -> list[FieldError]:
     if length(name) > DNS_SUBDOMAIN_MAX:
         errors.append(too_long(path, DNS_SUBDOMAIN_MAX))
     for position, part in enumerate(name.split("/")):
-        told = f"segment {position}: "
+        prefix = f"segment {position}: "
         if part:
-            wrong = (told + each for each in _in_bytes(check_dns_subdomain(part)))
+            wrong = (prefix + each for each in _in_bytes(check_dns_subdomain(part)))
             add_invalid(errors, path, part, wrong)
         else:
-            errors.append(invalid(path, name, f"{told}must not be empty"))
+            errors.append(invalid(path, name, f"{prefix}must not be empty"))
     return errors
 
 

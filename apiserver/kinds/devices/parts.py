@@ -160,9 +160,11 @@ def check_bindings(obj: Obj, path: str, errors: Errors) -> None:
         if condition in good:
             detail = "bindingFailureConditions must not overlap with bindingConditions"
             errors.append(invalid(where, condition, detail))
-    for here, there, where, told in (
+    for here, there, where, other_name in (
         (good, bad, good_path, names),
         (bad, good, bad_path, names[::-1]),
     ):
         if there and not here:
-            errors.append(invalid(where, None, f"{told[0]} are required to use {told[1]}"))
+            errors.append(
+                invalid(where, None, f"{other_name[0]} are required to use {other_name[1]}")
+            )

@@ -104,17 +104,17 @@ class _Checks:
 
     def peer(self, path: str, peer: Obj) -> None:
         """Check a peer."""
-        given = [
+        set_fields = [
             each for each in ("podSelector", "namespaceSelector") if peer.get(each) is not None
         ]
-        for each in given:
+        for each in set_fields:
             self.selector(child(path, each), peer[each])
         block = peer.get("ipBlock")
         if block is not None:
             self._block(child(path, "ipBlock"), block)
-        if block is None and not given:
+        if block is None and not set_fields:
             self._errors.append(required(path, "must specify a peer"))
-        elif block is not None and given:
+        elif block is not None and set_fields:
             self._errors.append(forbidden(path, "may not specify both ipBlock and another peer"))
 
     def _block(self, path: str, block: Obj) -> None:

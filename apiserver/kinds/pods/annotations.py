@@ -159,13 +159,13 @@ def _check_app_armor_matches(scope: SpecScope, annotations: Annotations) -> None
 def _check_match(
     errors: Errors, profile: Obj, annotation: str, kind: str, path: str, what: str
 ) -> None:
-    wanted = profile.get("type")
+    field_type = profile.get("type")
     message = f"{what} type in annotation and field must match"
-    if wanted == "Localhost":
+    if field_type == "Localhost":
         if not annotation.startswith(_LOCALHOST):
             errors.append(forbidden(child(path, "type"), message))
         elif annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
             message = f"{what} profile in annotation and field must match"
             errors.append(forbidden(child(path, "localhostProfile"), message))
-    elif wanted in {"Unconfined", "RuntimeDefault"} and kind != wanted:
+    elif field_type in {"Unconfined", "RuntimeDefault"} and kind != field_type:
         errors.append(forbidden(child(path, "type"), message))

@@ -110,12 +110,12 @@ def _init_summary(
             ready += bool(status.get("ready"))
             continue
         if ended is not None:
-            told = ended.get("reason") or _ended(ended)
+            reason = ended.get("reason") or _ended(ended)
         elif waiting is not None and waiting.get("reason") not in {None, "", "PodInitializing"}:
-            told = waiting["reason"]
+            reason = waiting["reason"]
         else:
-            told = f"{position}/{len((pod.get('spec') or {}).get('initContainers') or ())}"
-        return ready, f"Init:{told}", counted, of_sidecars
+            reason = f"{position}/{len((pod.get('spec') or {}).get('initContainers') or ())}"
+        return ready, f"Init:{reason}", counted, of_sidecars
     return ready, None, counted, of_sidecars
 
 

@@ -114,33 +114,33 @@ def drop_old_annotations(metadata: Obj | None) -> None:
 
 
 def _drop(features: _Tree, obj: Obj, old: Obj | None) -> None:
-    found: list[_Use] = []
-    _find(obj, features, found)
-    if not found:
+    uses: list[_Use] = []
+    _find(obj, features, uses)
+    if not uses:
         return
     in_use: list[_Use] = []
     if old:
         _find(old, features, in_use)
     kept = {number for number, _, _ in in_use}
-    for number, holder, name in found:
+    for number, holder, name in uses:
         if number not in kept:
             del holder[name]
 
 
-def _find(obj: Obj, tree: _Tree, found: list[_Use]) -> None:
+def _find(obj: Obj, tree: _Tree, uses: list[_Use]) -> None:
     """Collect the fields of an object that a tree matches."""
     for name, below in tree.items():
         if name == "*":
             for each in all_containers(obj):
-                _find(each, below, found)
+                _find(each, below, uses)
             continue
         value = obj.get(name)
         if value is None:
             continue
         if isinstance(below, int):
-            found.append((below, obj, name))
+            uses.append((below, obj, name))
         elif "[]" in below:
             for item in value:
-                _find(item, below["[]"], found)
+                _find(item, below["[]"], uses)
         else:
-            _find(value, below, found)
+            _find(value, below, uses)

@@ -71,15 +71,15 @@ def check_projected(scope: SpecScope, volume: Obj, path: str, errors: Errors) ->
 def check_user_annotations(annotations: Obj, path: str, errors: Errors) -> None:
     """Check annotations of a certificate request for its signer."""
     for name in annotations:
-        wanted = name.lower()
-        if not wanted:
+        lower_name = name.lower()
+        if not lower_name:
             errors.append(required(path))
             continue
-        wrong = check_label_key(wanted)
-        add_invalid(errors, path, wanted, wrong)
-        if not wrong and wanted.count("/") != 1:
+        wrong = check_label_key(lower_name)
+        add_invalid(errors, path, lower_name, wrong)
+        if not wrong and lower_name.count("/") != 1:
             message = 'must be a domain-prefixed key (such as "acme.io/foo")'
-            errors.append(invalid(path, wanted, message))
+            errors.append(invalid(path, lower_name, message))
     size = sum(length(name) + length(value) for name, value in annotations.items())
     if size > ANNOTATIONS_BYTES_MAX:
         errors.append(too_long(path, ANNOTATIONS_BYTES_MAX))
@@ -100,10 +100,10 @@ class _Files:
         """Return the path of the volume."""
         return self._path
 
-    def add(self, path: str, told: str) -> None:
-        """Add a file; `told`: printed if its path is taken."""
+    def add(self, path: str, description: str) -> None:
+        """Add a file; description: printed if its path is taken."""
         if path in self._paths:
-            self._errors.append(invalid(self._path, told, _SAME_PATH))
+            self._errors.append(invalid(self._path, description, _SAME_PATH))
         self._paths.add(path)
 
 

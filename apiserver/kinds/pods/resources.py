@@ -189,16 +189,16 @@ def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
     errors = scope.errors
     requests: dict[str, str] = resources.get("requests") or {}
     for name, needed in aggregate(scope.spec, "requests").items():
-        given = requests.get(name)
-        if given is not None and needed > parse(given):
+        request = requests.get(name)
+        if request is not None and needed > parse(request):
             message = f"must be greater than or equal to aggregate container requests of {needed}"
-            errors.append(invalid(key(child(path, "requests"), name), given, message))
+            errors.append(invalid(key(child(path, "requests"), name), request, message))
     limits: dict[str, str] = resources.get("limits") or {}
     for name, needed in aggregate(scope.spec, "limits").items():
-        given = limits.get(name)
-        if given is not None and is_huge_pages(name) and needed > parse(given):
+        request = limits.get(name)
+        if request is not None and is_huge_pages(name) and needed > parse(request):
             message = f"must be greater than or equal to aggregate container limits of {needed}"
-            errors.append(invalid(key(child(path, "limits"), name), given, message))
+            errors.append(invalid(key(child(path, "limits"), name), request, message))
     containers_path = child(path, "containers")
     for position, container in enumerate(scope.spec.get("containers") or ()):
         for name, limit in _limits(container).items():

@@ -206,15 +206,15 @@ def older_label_key_errors(
     if not keys:
         return []
     errors: list[FieldError] = []
-    known: set[str] = set()
+    seen_keys: set[str] = set()
     if selector is None:
         errors.append(forbidden(path, _NO_SELECTOR))
     else:
-        known.update(selector.get("matchLabels") or ())
-        known.update(each.get("key", "") for each in selector.get("matchExpressions") or ())
+        seen_keys.update(selector.get("matchLabels") or ())
+        seen_keys.update(each.get("key", "") for each in selector.get("matchExpressions") or ())
     for position, key in enumerate(keys):
         add_invalid(errors, index(path, position), key, check_label_key(key))
-        if key in known:
+        if key in seen_keys:
             errors.append(invalid(index(path, position), key, _IN_SELECTOR))
     return errors
 
@@ -363,16 +363,16 @@ def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None
         add_invalid(errors, name_path, name, check_dns_label(name))
         names.add(name)
     sources = ("resourceClaimName", "resourceClaimTemplateName")
-    given = [each for each in sources if claim.get(each) is not None]
-    if len(given) != 1:
+    set_sources = [each for each in sources if claim.get(each) is not None]
+    if len(set_sources) != 1:
         shown = internal_value(claim, "io.k8s.api.core.v1.PodResourceClaim")
-        told = (
+        message = (
             "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            if given
+            if set_sources
             else "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
         )
-        errors.append(invalid(path, shown, told))
-    for field in given:
+        errors.append(invalid(path, shown, message))
+    for field in set_sources:
         value = claim[field]
         add_invalid(errors, child(path, field), value, name_is_dns_subdomain(value, False))
 

@@ -286,14 +286,14 @@ def _check_narrowing(errors: Errors, new: Obj, old: Obj) -> None:
         return
     if len(before) != len(terms or ()):
         message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        shown = None if terms is None else internal_value(terms, _TERM_TYPE)
-        errors.append(invalid(path, shown, message))
+        value = None if terms is None else internal_value(terms, _TERM_TYPE)
+        errors.append(invalid(path, value, message))
         return
     for position, (term, stored) in enumerate(zip(terms or (), before, strict=True)):
         if not _has_only_additions(term, stored):
             message = "only additions are allowed (no mutations or deletions)"
-            shown = internal_value(term, _TERM_TYPE)
-            errors.append(invalid(index(path, position), shown, message))
+            value = internal_value(term, _TERM_TYPE)
+            errors.append(invalid(index(path, position), value, message))
 
 
 def _has_only_additions(term: Obj, stored: Obj) -> bool:

@@ -192,14 +192,14 @@ def _overlap_warnings(volume: Obj) -> Iterable[str]:
         source = volume.get(field)
         if source and source.get("items"):
             shown = f"{what} {quote(source.get(name, ''))}" if name else what
-            for told in _overlaps([_file(each) for each in source["items"]], []):
-                yield f"volume {_name(volume)} ({shown}): overlapping paths: {told}"
+            for pair in _overlaps([_file(each) for each in source["items"]], []):
+                yield f"volume {_name(volume)} ({shown}): overlapping paths: {pair}"
     known: list[_File] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
             yield f"volume {_name(volume)} (Projected) has no sources provided"
-        for told in _overlaps(_projected_files(source), known):
-            yield f"volume {_name(volume)} (Projected): overlapping paths: {told}"
+        for pair in _overlaps(_projected_files(source), known):
+            yield f"volume {_name(volume)} (Projected): overlapping paths: {pair}"
 
 
 def _name(volume: Obj) -> str:
@@ -323,14 +323,14 @@ def _ports(containers: Sequence[tuple[Obj, str]]) -> Iterable[_Port]:
 
 
 def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
-    known: dict[tuple[int, str], list[_Port]] = {}
+    ports_by_key: dict[tuple[int, str], list[_Port]] = {}
     for declared in _ports(containers):
         port = declared.port
         host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
         if host_ip and not host_port:
             shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
             yield f"{declared.path()}: hostIP set without hostPort: {shown}"
-        same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
+        same = ports_by_key.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
         for other in same:
             other_ip, other_port = other.port.get("hostIP", ""), other.port.get("hostPort", 0)
             problem = ""

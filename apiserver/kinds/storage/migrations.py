@@ -61,14 +61,14 @@ def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     errors += field_checks.conditions(_CONDITIONS, conditions)
     if before and before != version:
         errors.append(invalid(_VERSION, version, IMMUTABLE))
-    shown = status.get("conditions")
+    stored_conditions = status.get("conditions")
     if _is_true(new, SUCCEEDED) and _is_true(new, FAILED):
         detail = "Both success and failed conditions cannot be true at the same time"
-        errors.append(invalid(_CONDITIONS, shown, detail))
-    for kind, told in ((SUCCEEDED, "Success"), (FAILED, "Failed")):
+        errors.append(invalid(_CONDITIONS, stored_conditions, detail))
+    for kind, word in ((SUCCEEDED, "Success"), (FAILED, "Failed")):
         if _is_true(old, kind) and not _is_true(new, kind):
-            detail = f"{told} condition cannot be set to false once it is true"
-            errors.append(invalid(_CONDITIONS, shown, detail))
+            detail = f"{word} condition cannot be set to false once it is true"
+            errors.append(invalid(_CONDITIONS, stored_conditions, detail))
     return errors
 
 

@@ -210,7 +210,7 @@ def _with_claims(spec: Obj, template: Obj) -> Obj:
     """Return the template with the volumes that the controller adds."""
     pod_spec = template.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
-    kept: Obj = {
+    completed_spec: Obj = {
         name: value for name, value in pod_spec.items() if name not in {"hostname", "subdomain"}
     }
     if claims:
@@ -218,9 +218,13 @@ def _with_claims(spec: Obj, template: Obj) -> Obj:
         for each in claims:
             name = (each.get("metadata") or {}).get("name", "")
             volumes[name] = {"name": name, "persistentVolumeClaim": {"claimName": name}}
-        own = [each for each in kept.get("volumes") or () if each.get("name", "") not in volumes]
-        kept["volumes"] = [*volumes.values(), *own]
-    return {**template, "spec": kept}
+        own = [
+            each
+            for each in completed_spec.get("volumes") or ()
+            if each.get("name", "") not in volumes
+        ]
+        completed_spec["volumes"] = [*volumes.values(), *own]
+    return {**template, "spec": completed_spec}
 
 
 def _check_metadata(errors: Errors, template: Obj, tolerances: Tolerances) -> None:

@@ -170,9 +170,10 @@ def _event_limit(item: Document) -> EventLimit:
     )
     item.close()
     if limit.type not in LIMIT_TYPES:
-        told = ", ".join(quote(each) for each in sorted(LIMIT_TYPES))
+        supported = ", ".join(quote(each) for each in sorted(LIMIT_TYPES))
         raise DocumentError(
-            f"{item.at('type')}: Unsupported value: {quote(limit.type)}: supported values: {told}"
+            f"{item.at('type')}: Unsupported value: {quote(limit.type)}: supported values:"
+            f" {supported}"
         )
     for name, value in (("burst", limit.burst), ("qps", limit.qps)):
         if value <= 0:
@@ -194,14 +195,14 @@ def _with_tolerations(settings: AdmissionSettings, document: Document) -> Admiss
 
 
 def _toleration(item: Document) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    toleration: dict[str, Any] = {}
     for name in ("key", "operator", "value", "effect"):
         if name in item:
-            found[name] = item.text(name)
+            toleration[name] = item.text(name)
     if "tolerationSeconds" in item:
-        found["tolerationSeconds"] = item.whole("tolerationSeconds")
+        toleration["tolerationSeconds"] = item.whole("tolerationSeconds")
     item.close()
-    return found
+    return toleration
 
 
 def _with_limited_resources(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
@@ -238,7 +239,7 @@ def _scope(item: Document) -> dict[str, Any]:
 
 def _with_image_policy(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
     own = document.item("imagePolicy") or Document({}, "imagePolicy")
-    found = ImagePolicySettings(
+    policy = ImagePolicySettings(
         own.text("kubeConfigFile"),
         _span_ns(own, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
         _span_ns(own, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
@@ -246,9 +247,9 @@ def _with_image_policy(settings: AdmissionSettings, document: Document) -> Admis
         own.flag("defaultAllow"),
     )
     own.close()
-    if not found.kubeconfig:
+    if not policy.kubeconfig:
         raise DocumentError(f"{own.at('kubeConfigFile')}: Required value")
-    return replace(settings, image_policy=found)
+    return replace(settings, image_policy=policy)
 
 
 def _with_folder(
@@ -283,15 +284,16 @@ _WEBHOOKS: Final = frozenset(
 
 def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns: int) -> int:
     """Return a duration in nanoseconds; -1 is none, and 0 the default."""
-    given = item.whole(name)
-    if given in (0, -1):
-        return 0 if given else default_ns
+    number = item.whole(name)
+    if number in (0, -1):
+        return 0 if number else default_ns
     most_ns = (1800 if unit_ns == SECOND_NS else 300) * SECOND_NS
-    if not least_ns <= given * unit_ns <= most_ns:
+    if not least_ns <= number * unit_ns <= most_ns:
         raise DocumentError(
-            f"{item.at(name)}: Invalid value: {given}: must be -1, 0, or up to {most_ns // unit_ns}"
+            f"{item.at(name)}: Invalid value: {number}: must be -1, 0,"
+            f" or up to {most_ns // unit_ns}"
         )
-    return given * unit_ns
+    return number * unit_ns
 
 
 _READERS: Final[Mapping[str, Callable[[AdmissionSettings, Document], AdmissionSettings]]] = {

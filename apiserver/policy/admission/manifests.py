@@ -156,15 +156,15 @@ def _check_name(obj: Obj, kind: str, path: str, names: dict[tuple[str, str], str
 def _check(obj: Obj, kind: str, path: str) -> None:
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     for each in obj.get("webhooks") or ():
-        told = f"webhook {quote(each.get('name', ''))} in {quote(name)} (file {quote(path)})"
+        prefix = f"webhook {quote(each.get('name', ''))} in {quote(name)} (file {quote(path)})"
         client = each.get("clientConfig") or {}
         if client.get("service") is not None:
             raise DocumentError(
-                f"{told}: clientConfig.service is not supported for static manifests; use"
+                f"{prefix}: clientConfig.service is not supported for static manifests; use"
                 " clientConfig.url instead"
             )
         if not client.get("url"):
-            raise DocumentError(f"{told}: clientConfig.url is required for static manifests")
+            raise DocumentError(f"{prefix}: clientConfig.url is required for static manifests")
     if spec.get("paramKind") is not None:
         raise DocumentError(
             f"{kind} {quote(name)}: spec.paramKind is not supported for static manifests"

@@ -76,14 +76,14 @@ class LogFile:
 
     def _tidy(self, now: datetime) -> None:
         """Compress and remove rotated files; failures are retried the next time."""
-        kept: list[tuple[datetime, Path]] = []
+        rotated: list[tuple[datetime, Path]] = []
         for each in self._path.parent.iterdir():
             moment = self._moment_of(each)
             if moment is not None:
-                kept.append((moment, each))
-        kept.sort(reverse=True)
+                rotated.append((moment, each))
+        rotated.sort(reverse=True)
         rotation = self._rotation
-        for position, (moment, each) in enumerate(kept):
+        for position, (moment, each) in enumerate(rotated):
             is_surplus = rotation.backups and position >= rotation.backups
             is_old = rotation.days and moment < now - timedelta(days=rotation.days)
             with contextlib.suppress(OSError):

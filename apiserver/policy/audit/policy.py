@@ -141,8 +141,8 @@ def read_policy(data: bytes) -> Policy:
 def _rule(item: Document, omitted: frozenset[str], *, omits_fields: bool) -> Rule:
     level = item.text("level")
     if level not in LEVELS:
-        told = ", ".join(quote(each) for each in LEVELS)
-        wrong = f"Unsupported value: {quote(level)}: supported values: {told}"
+        levels = ", ".join(quote(each) for each in LEVELS)
+        wrong = f"Unsupported value: {quote(level)}: supported values: {levels}"
         raise DocumentError(f"{item.at('level')}: {wrong if level else 'Required value'}")
     recording = Recording(
         LEVELS.index(level),
@@ -179,14 +179,14 @@ def _stages(item: Document) -> frozenset[str]:
 
 
 def _resources(item: Document) -> Resources:
-    found = Resources(item.text("group"), item.texts("resources"), item.texts("resourceNames"))
+    resources = Resources(item.text("group"), item.texts("resources"), item.texts("resourceNames"))
     item.close()
-    if found.names and not found.resources:
+    if resources.names and not resources.resources:
         raise DocumentError(
             f"{item.at('resourceNames')}: Invalid value: using resourceNames requires at least one"
             " resource"
         )
-    return found
+    return resources
 
 
 def _paths(item: Document) -> tuple[str, ...]:

@@ -108,14 +108,14 @@ class Authorities:
     def verify(self, chain: tuple[bytes, ...]) -> ClientCertificate:
         """Return the first certificate of a DER chain, verified; raises AuthenticationError."""
         now = self.now_s()
-        known = self._remembered.get(chain)
-        if known is None or now > known.expires:
+        remembered = self._remembered.get(chain)
+        if remembered is None or now > remembered.expires:
             self._remembered.pop(chain, None)
-            known = self._judged(chain, now)
+            remembered = self._judged(chain, now)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            self._remembered[chain] = known
-        return known
+            self._remembered[chain] = remembered
+        return remembered
 
     def _judged(self, chain: tuple[bytes, ...], now: float) -> ClientCertificate:
         """Return the verification result of a chain; a refused one is cached."""

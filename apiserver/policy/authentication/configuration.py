@@ -119,14 +119,14 @@ class _Reader:
         settings: list[JwtSettings] = []
         for position, entry in enumerate(entries):
             path = index("jwt", position)
-            made = self._issuer(entry, path)
+            issuer = self._issuer(entry, path)
             entry.close()
-            if any(each.issuer == made.issuer for each in settings):
-                self.errors.append(duplicate(child(path, "issuer", "url"), made.issuer))
-            discovery = made.discovery_url
+            if any(each.issuer == issuer.issuer for each in settings):
+                self.errors.append(duplicate(child(path, "issuer", "url"), issuer.issuer))
+            discovery = issuer.discovery_url
             if discovery and any(each.discovery_url == discovery for each in settings):
                 self.errors.append(duplicate(child(path, "issuer", "discoveryURL"), discovery))
-            settings.append(made)
+            settings.append(issuer)
         return tuple(settings)
 
     def anonymous(self, entry: Document | None) -> AnonymousSettings | None:
@@ -193,8 +193,8 @@ class _Reader:
         """Check the URL of an issuer."""
         problems = []
         if url in disallowed:
-            told = " ".join(sorted(disallowed))
-            problems.append(f"URL must not overlap with disallowed issuers: [{told}]")
+            issuers_text = " ".join(sorted(disallowed))
+            problems.append(f"URL must not overlap with disallowed issuers: [{issuers_text}]")
         try:
             parts = urlsplit(url)
         except ValueError as error:
@@ -254,8 +254,8 @@ class _Reader:
                 self.errors.append(invalid(where, claim, _BOTH))
             elif claim:
                 if message:
-                    told = "may not be specified when claim is set"
-                    self.errors.append(invalid(child(where, "message"), message, told))
+                    forbidden = "may not be specified when claim is set"
+                    self.errors.append(invalid(child(where, "message"), message, forbidden))
                 if claim in claims:
                     self.errors.append(duplicate(child(where, "claim"), claim))
                 claims[claim] = value
@@ -263,8 +263,8 @@ class _Reader:
                 self.errors.append(required(where, _NEITHER))
             else:
                 if value:
-                    told = "may not be specified when expression is set"
-                    self.errors.append(invalid(child(where, "requiredValue"), value, told))
+                    forbidden = "may not be specified when expression is set"
+                    self.errors.append(invalid(child(where, "requiredValue"), value, forbidden))
                 self._add(conditions, text, message, "claims", child(where, "expression"))
         return claims, tuple(conditions)
 

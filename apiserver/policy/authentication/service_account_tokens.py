@@ -186,8 +186,8 @@ def _stale(claims: Claims, now: float) -> dict[str, str]:
     if claims.warn_after is None or now <= claims.warn_after:
         return {}
     seconds = int(now) - int(claims.warn_after)
-    told = f"subject: {claims.subject}, seconds after warning threshold: {seconds}"
-    return {"authentication.k8s.io/stale-token": told}
+    warning = f"subject: {claims.subject}, seconds after warning threshold: {seconds}"
+    return {"authentication.k8s.io/stale-token": warning}
 
 
 def _was_deleted(obj: Obj, now: float) -> bool:

@@ -49,14 +49,14 @@ class TokenChain:
         if len(token) > TOKEN_LENGTH_MAX:
             raise invalid_token()
         try:
-            found = self._ask(token, audiences, 0, [])
+            result = self._ask(token, audiences, 0, [])
         except AuthenticationError:
             self.metrics.missed(self._clock.monotonic_ns() - began, is_known=False)
             raise
-        if not isinstance(found, Identified):
-            return self._timed(found, began)
+        if not isinstance(result, Identified):
+            return self._timed(result, began)
         self.metrics.missed(self._clock.monotonic_ns() - began, is_known=True)
-        return found
+        return result
 
     async def _timed(self, waiting: Awaitable[Identified], began: int) -> Identified:
         """Wait for an answer, and record its duration."""
@@ -85,14 +85,14 @@ class TokenChain:
         for member in self._members[position:]:
             position += 1
             try:
-                found = member.authenticate(token, audiences)
+                result = member.authenticate(token, audiences)
             except AuthenticationError as error:
                 errors.append(error)
                 continue
-            if isinstance(found, Identified):
-                return self._remember(token, audiences, found)
-            if found is not None:
-                return self._wait(token, audiences, position, found, errors)
+            if isinstance(result, Identified):
+                return self._remember(token, audiences, result)
+            if result is not None:
+                return self._wait(token, audiences, position, result, errors)
         raise _failure(errors)
 
     async def _wait(

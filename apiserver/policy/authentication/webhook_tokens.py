@@ -86,8 +86,8 @@ class WebhookTokens:
         return found
 
     def _found(self, status: Obj, audiences: tuple[str, ...]) -> Found:
-        told = _texts(status.get("audiences"), "audiences") or self._api_audiences
-        accepted = shared(audiences, told)
+        token_audiences = _texts(status.get("audiences"), "audiences") or self._api_audiences
+        accepted = shared(audiences, token_audiences)
         if audiences and not accepted:
             return None
         if status.get("authenticated") is not True:

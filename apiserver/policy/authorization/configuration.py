@@ -199,41 +199,41 @@ def _lasts(entry: Document, path: str, name: str, default: str, errors: list[Fie
 
 
 def _one_of(
-    entry: Document, path: str, name: str, known: Collection[str], errors: list[FieldError]
+    entry: Document, path: str, name: str, names_seen: Collection[str], errors: list[FieldError]
 ) -> str:
     value = entry.text(name)
     if not value:
         errors.append(required(child(path, name)))
-    elif value not in known:
-        errors.append(not_supported(child(path, name), value, known))
+    elif value not in names_seen:
+        errors.append(not_supported(child(path, name), value, names_seen))
     return value
 
 
 def _conditions(entry: Document, path: str, errors: list[FieldError]) -> tuple[str, ...]:
-    given = entry.items("matchConditions")
+    conditions = entry.items("matchConditions")
     name = "matchConditionSubjectAccessReviewVersion"
     version = entry.text(name)
-    if given and not version:
+    if conditions and not version:
         message = "required if match conditions are specified"
         errors.append(required(child(path, name), message))
     elif version not in {"", "v1"}:
         errors.append(not_supported(child(path, name), version, ("v1",)))
     below = child(path, "matchConditions")
-    if len(given) > CONDITIONS_MAX:
-        errors.append(too_many(below, len(given), CONDITIONS_MAX))
+    if len(conditions) > CONDITIONS_MAX:
+        errors.append(too_many(below, len(conditions), CONDITIONS_MAX))
         return ()
-    found: list[str] = []
-    for position, each in enumerate(given):
+    expressions: list[str] = []
+    for position, each in enumerate(conditions):
         text = each.text("expression")
         each.close()
         where = child(index(below, position), "expression")
         if not text.strip():
             errors.append(required(where))
-        elif text in found:
+        elif text in expressions:
             errors.append(duplicate(where, text))
         else:
-            found.append(text)
-    return tuple(found)
+            expressions.append(text)
+    return tuple(expressions)
 
 
 def _kubeconfig(

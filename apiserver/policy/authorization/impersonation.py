@@ -110,17 +110,17 @@ class Impersonation:
         self._authorizer: Final = authorizer
         self._last: dict[str, _Mode] = {}
 
-    async def impersonate(self, wanted: User, attributes: Attributes) -> Impersonated:
+    async def impersonate(self, user: User, attributes: Attributes) -> Impersonated:
         """Return the impersonated user; raises ApiError 403."""
         requester = attributes.user
         last = self._last.get(requester.name)
         order = _MODES if last is None else (last, *(each for each in _MODES if each != last))
         refused: status.ApiError | None = None
         for mode in order:
-            if not mode.applies(wanted, requester):
+            if not mode.applies(user, requester):
                 continue
             try:
-                found = await self._try(mode, wanted, attributes)
+                found = await self._try(mode, user, attributes)
             except status.ApiError as error:
                 refused = refused or error
                 continue
@@ -128,7 +128,7 @@ class Impersonation:
             return found
         raise refused or status.unknown("all impersonation modes failed")
 
-    async def _try(self, mode: _Mode, wanted: User, attributes: Attributes) -> Impersonated:
+    async def _try(self, mode: _Mode, user: User, attributes: Attributes) -> Impersonated:
         if mode is _ASSOCIATED_NODE:
             attributes = attributes._replace(user=_without_extra(attributes.user))
         if mode.is_constrained:
@@ -136,37 +136,39 @@ class Impersonation:
             await self._check(attributes._replace(verb=verb))
         asked = Attributes(attributes.user, mode.verb, version="v1", group=_AUTHENTICATION)
         named = asked if mode.is_constrained else asked._replace(group="")
-        await self._check(_name_attributes(named, mode, wanted.name))
-        if wanted.uid:
-            await self._check(asked._replace(resource="uids", name=wanted.uid))
-        await self._check_groups(named._replace(resource="groups"), mode, wanted.groups)
-        await self._check_extra(asked._replace(resource="userextras"), mode, wanted.extra)
-        return Impersonated(_completed(wanted, mode), mode.verb if mode.is_constrained else "")
+        await self._check(_name_attributes(named, mode, user.name))
+        if user.uid:
+            await self._check(asked._replace(resource="uids", name=user.uid))
+        await self._check_groups(named._replace(resource="groups"), mode, user.groups)
+        await self._check_extra(asked._replace(resource="userextras"), mode, user.extra)
+        return Impersonated(_completed(user, mode), mode.verb if mode.is_constrained else "")
 
-    async def _check_groups(self, asked: Attributes, mode: _Mode, groups: Sequence[str]) -> None:
+    async def _check_groups(
+        self, attributes: Attributes, mode: _Mode, groups: Sequence[str]
+    ) -> None:
         if mode.is_constrained:
             if "" in groups:
-                raise refusal(asked, "impersonating the empty string group is not allowed")
+                raise refusal(attributes, "impersonating the empty string group is not allowed")
             if PRIVILEGED in groups:
                 message = "impersonating the system:masters group is not allowed"
-                raise refusal(asked._replace(name=PRIVILEGED), message)
-            if len(groups) >= _MANY and await self._allows(asked._replace(name="*")):
+                raise refusal(attributes._replace(name=PRIVILEGED), message)
+            if len(groups) >= _MANY and await self._allows(attributes._replace(name="*")):
                 return
         for group in groups:
-            await self._check(asked._replace(name=group))
+            await self._check(attributes._replace(name=group))
 
     async def _check_extra(
-        self, asked: Attributes, mode: _Mode, extra: Mapping[str, Sequence[str]]
+        self, attributes: Attributes, mode: _Mode, extra: Mapping[str, Sequence[str]]
     ) -> None:
         if mode.is_constrained:
             if message := _wrong_extra(extra):
-                raise refusal(asked, message)
+                raise refusal(attributes, message)
             is_large = sum(map(len, extra.values())) >= _MANY
-            if is_large and await self._allows(asked._replace(subresource="*", name="*")):
+            if is_large and await self._allows(attributes._replace(subresource="*", name="*")):
                 return
         for key, values in extra.items():
             for value in values:
-                await self._check(asked._replace(subresource=key, name=value))
+                await self._check(attributes._replace(subresource=key, name=value))
 
     async def _allows(self, attributes: Attributes) -> bool:
         return (await decided(self._authorizer, attributes)).allowed
@@ -174,8 +176,8 @@ class Impersonation:
     async def _check(self, attributes: Attributes) -> None:
         decision = await decided(self._authorizer, attributes)
         if not decision.allowed:
-            told = (each for each in (decision.error, decision.reason) if each)
-            raise refusal(attributes, ": ".join(told))
+            reasons = (each for each in (decision.error, decision.reason) if each)
+            raise refusal(attributes, ": ".join(reasons))
 
     def _remember(self, name: str, mode: _Mode) -> None:
         if len(self._last) >= _REMEMBERED_MAX:
@@ -236,31 +238,33 @@ def _without_extra(requester: User) -> User:
     return requester._replace(extra={_ASSOCIATED_KEYS: tuple(sorted(requester.extra))})
 
 
-def _name_attributes(asked: Attributes, mode: _Mode, name: str) -> Attributes:
+def _name_attributes(attributes: Attributes, mode: _Mode, name: str) -> Attributes:
     account = parse_service_account(name)
     if account is not None:
         namespace, account_name = account
-        return asked._replace(resource="serviceaccounts", namespace=namespace, name=account_name)
+        return attributes._replace(
+            resource="serviceaccounts", namespace=namespace, name=account_name
+        )
     node = _node_name(name)
     if mode.is_constrained and node:
-        return asked._replace(resource="nodes", name="*" if mode is _ASSOCIATED_NODE else node)
-    return asked._replace(resource="users", name=name)
+        return attributes._replace(resource="nodes", name="*" if mode is _ASSOCIATED_NODE else node)
+    return attributes._replace(resource="users", name=name)
 
 
-def _completed(wanted: User, mode: _Mode) -> User:
-    groups = wanted.groups
-    account = parse_service_account(wanted.name)
+def _completed(user: User, mode: _Mode) -> User:
+    groups = user.groups
+    account = parse_service_account(user.name)
     if account is not None and not groups:
         groups = service_account_groups(account[0])
-    elif mode.is_constrained and _node_name(wanted.name):
+    elif mode.is_constrained and _node_name(user.name):
         groups = (NODES,)
-    if wanted.name == ANONYMOUS:
+    if user.name == ANONYMOUS:
         added = UNAUTHENTICATED
     elif UNAUTHENTICATED not in groups:
         added = AUTHENTICATED
     else:
-        return wanted._replace(groups=groups)
-    return wanted._replace(groups=groups if added in groups else (*groups, added))
+        return user._replace(groups=groups)
+    return user._replace(groups=groups if added in groups else (*groups, added))
 
 
 def _wrong_extra(extra: Mapping[str, Sequence[str]]) -> str:

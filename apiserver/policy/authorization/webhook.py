@@ -156,7 +156,7 @@ def review_spec(attributes: Attributes) -> Obj:
 
 
 def _resource_attributes(attributes: Attributes) -> Obj:
-    asked: Obj = {
+    resource_attributes: Obj = {
         "namespace": attributes.namespace,
         "verb": attributes.verb,
         "group": attributes.group,
@@ -165,17 +165,17 @@ def _resource_attributes(attributes: Attributes) -> Obj:
         "subresource": attributes.subresource,
         "name": attributes.name,
     }
-    asked = {name: text for name, text in asked.items() if text}
+    resource_attributes = {name: text for name, text in resource_attributes.items() if text}
     by_field, by_label = attributes.field_selector, attributes.label_selector
     if by_field is not None and by_field.requirements:
         wanted = [
             {"key": each.field, "operator": _OPERATORS[each.is_equal], "values": [each.value]}
             for each in by_field.requirements
         ]
-        asked["fieldSelector"] = {"requirements": wanted}
+        resource_attributes["fieldSelector"] = {"requirements": wanted}
     if by_label is not None and (requirements := _label_requirements(by_label)):
-        asked["labelSelector"] = {"requirements": requirements}
-    return asked
+        resource_attributes["labelSelector"] = {"requirements": requirements}
+    return resource_attributes
 
 
 def _label_requirements(selector: Selector) -> list[Obj]:

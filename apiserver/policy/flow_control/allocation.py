@@ -51,14 +51,14 @@ def limits(seats: int, wanted: Mapping[str, Shares]) -> dict[str, Limits]:
     return {name: _limits(seats, each, total) for name, each in wanted.items()}
 
 
-def _limits(seats: int, wanted: Shares, total: int) -> Limits:
-    nominal = ceil(seats * wanted.shares / total) if total else 0
-    lendable = round(nominal * wanted.lendable_percent / 100)
-    percent = wanted.borrowing_limit_percent
+def _limits(seats: int, shares: Shares, total: int) -> Limits:
+    nominal = ceil(seats * shares.shares / total) if total else 0
+    lendable = round(nominal * shares.lendable_percent / 100)
+    percent = shares.borrowing_limit_percent
     borrowing = seats if percent is None else round(nominal * percent / 100)
     request_max = 0
-    if wanted.hand_size:
-        most = min(ceil(nominal * _MAX_PERCENT_OF_ONE), nominal // wanted.hand_size)
+    if shares.hand_size:
+        most = min(ceil(nominal * _MAX_PERCENT_OF_ONE), nominal // shares.hand_size)
         request_max = max(1, most)
     return Limits(nominal, nominal - lendable, nominal + borrowing, request_max)
 

@@ -128,15 +128,15 @@ class FlowControl:
 
     def _flow(self, schema: Schema, distinguisher: str) -> Flow:
         key = schema.name, distinguisher
-        found = self._flows.get(key)
-        if found is None:
+        flow = self._flows.get(key)
+        if flow is None:
             level = self.levels[schema.level]
             counts = self.counts.setdefault((level.name, schema.name), FlowCounts())
             headers = [(SCHEMA_HEADER, schema.uid), (LEVEL_HEADER, level.uid)]
             if len(self._flows) >= _FLOWS_MAX:
                 self._flows.clear()
-            found = self._flows[key] = Flow(schema.name, distinguisher, level, counts, headers)
-        return found
+            flow = self._flows[key] = Flow(schema.name, distinguisher, level, counts, headers)
+        return flow
 
     # Borrowing.
 

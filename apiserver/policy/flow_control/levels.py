@@ -352,6 +352,6 @@ def dealt(flow: str, queuing: Queuing | None) -> tuple[int, ...]:
     deck = list(range(queuing.queues))
     hand = []
     for _ in range(min(queuing.hand_size, queuing.queues)):
-        left, place = divmod(left, len(deck))
-        hand.append(deck.pop(place))
+        left, index = divmod(left, len(deck))
+        hand.append(deck.pop(index))
     return tuple(hand)

@@ -175,15 +175,15 @@ def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
         for name, value in (metadata.get("annotations") or {}).items()
         if name.startswith(_APP_ARMOR) and not _is_app_armor_allowed(value)
     )
-    shown = [*sorted(values), *annotations]
+    profiles = [*sorted(values), *annotations]
     if annotations:
-        told = _counted("annotation", len(annotations))
-        setters = f"{setters} and {told}" if setters else told
+        label = _counted("annotation", len(annotations))
+        setters = f"{setters} and {label}" if setters else label
     if not setters:
         return None
     return Finding(
-        _counted("forbidden AppArmor profile", len(shown)),
-        f"{setters} must not set AppArmor profile type to {_quoted(shown)}",
+        _counted("forbidden AppArmor profile", len(profiles)),
+        f"{setters} must not set AppArmor profile type to {_quoted(profiles)}",
     )
 
 
@@ -193,12 +193,12 @@ def _is_app_armor_allowed(profile: str) -> bool:
 
 def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
     """No capabilities outside the default set are added."""
-    found: set[str] = set()
+    capabilities: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         added = (_context(container).get("capabilities") or {}).get("add") or ()
         others = set(added) - _CAPABILITIES
-        found.update(others)
+        capabilities.update(others)
         return bool(others)
 
     names = _names(spec, is_bad)
@@ -206,7 +206,7 @@ def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "non-default capabilities",
-        f"{_containers(names)} must not include {_quoted(sorted(found))} in"
+        f"{_containers(names)} must not include {_quoted(sorted(capabilities))} in"
         " securityContext.capabilities.add",
     )
 
@@ -228,19 +228,19 @@ def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
 
 def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
     """No host ports."""
-    found: set[str] = set()
+    host_port_texts: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         ports = (each.get("hostPort") for each in container.get("ports") or ())
         of_container = {str(each) for each in ports if each}
-        found.update(of_container)
+        host_port_texts.update(of_container)
         return bool(of_container)
 
     names = _names(spec, is_bad)
     if not names:
         return None
     uses = "uses" if len(names) == 1 else "use"
-    ports = f"{_counted('hostPort', len(found))} {', '.join(sorted(found))}"
+    ports = f"{_counted('hostPort', len(host_port_texts))} {', '.join(sorted(host_port_texts))}"
     return Finding("hostPort", f"{_containers(names)} {uses} {ports}")
 
 
@@ -272,19 +272,19 @@ def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
     names = _names(spec, lambda container: _context(container).get("privileged"))
     if not names:
         return None
-    told = f"{_containers(names)} must not set securityContext.privileged=true"
-    return Finding("privileged", told)
+    message = f"{_containers(names)} must not set securityContext.privileged=true"
+    return Finding("privileged", message)
 
 
 def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
     """The default proc mount is used."""
-    found: set[str] = set()
+    mount_types: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         mount = _context(container).get("procMount")
         if mount in {None, "Default"}:
             return False
-        found.add(mount)
+        mount_types.add(mount)
         return True
 
     names = _names(spec, is_bad)
@@ -292,7 +292,8 @@ def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "procMount",
-        f"{_containers(names)} must not set securityContext.procMount to {_quoted(sorted(found))}",
+        f"{_containers(names)} must not set securityContext.procMount to "
+        f"{_quoted(sorted(mount_types))}",
     )
 
 
@@ -315,11 +316,13 @@ def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None
     setters = _setters(_names(spec, is_bad), is_pod=is_pod)
     if not setters:
         return None
-    told = [f"{_counted('type', len(forbidden))} {_quoted(sorted(forbidden))}"] if forbidden else []
-    told += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
+    details = (
+        [f"{_counted('type', len(forbidden))} {_quoted(sorted(forbidden))}"] if forbidden else []
+    )
+    details += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
     return Finding(
         "seLinuxOptions",
-        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(told)}",
+        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(details)}",
     )
 
 
@@ -332,17 +335,19 @@ def seccomp_annotations(metadata: Obj, spec: Obj) -> Finding | None:
     """Seccomp is not disabled by annotations, which preceded the fields."""
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     names = [f"{_SECCOMP_OF_CONTAINER}{each.get('name', '')}" for each in all_containers(spec)]
-    found = sorted(
+    annotation_names = sorted(
         {
             f"{name}={quote(annotations[name])}"
             for name in (_SECCOMP_OF_POD, *names)
             if name in annotations and not _is_seccomp_allowed(annotations[name])
         }
     )
-    if not found:
+    if not annotation_names:
         return None
-    told = f"forbidden {_counted('annotation', len(found))} {', '.join(found)}"
-    return Finding("seccompProfile", told)
+    message = (
+        f"forbidden {_counted('annotation', len(annotation_names))} {', '.join(annotation_names)}"
+    )
+    return Finding("seccompProfile", message)
 
 
 def _is_seccomp_allowed(profile: str) -> bool:
@@ -351,13 +356,13 @@ def _is_seccomp_allowed(profile: str) -> bool:
 
 def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
     """Seccomp is not disabled."""
-    found: set[str] = set()
+    profiles: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
         profile = _context(holder).get("seccompProfile")
         if profile is None or profile.get("type", "") in _PROFILES:
             return False
-        found.add(profile.get("type", ""))
+        profiles.add(profile.get("type", ""))
         return True
 
     is_pod = is_bad(spec)
@@ -366,7 +371,8 @@ def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "seccompProfile",
-        f"{setters} must not set securityContext.seccompProfile.type to {_quoted(sorted(found))}",
+        f"{setters} must not set securityContext.seccompProfile.type to "
+        f"{_quoted(sorted(profiles))}",
     )
 
 
@@ -390,8 +396,8 @@ def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
     setters = _setters(_names(spec, is_bad), is_pod=is_bad(spec))
     if not setters:
         return None
-    told = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
-    return Finding("hostProcess", told)
+    message = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
+    return Finding("hostProcess", message)
 
 
 # Restricted.
@@ -405,8 +411,8 @@ def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
     )
     if not names:
         return None
-    told = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
-    return Finding("allowPrivilegeEscalation != false", told)
+    message = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
+    return Finding("allowPrivilegeEscalation != false", message)
 
 
 def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
@@ -423,15 +429,15 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
         added.update(others)
         return bool(others)
 
-    told: list[str] = []
+    details: list[str] = []
     if names := _names(spec, lacks_drop):
-        told.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
+        details.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
     if names := _names(spec, adds):
-        told.append(
+        details.append(
             f"{_containers(names)} must not include {_quoted(sorted(added))} in"
             " securityContext.capabilities.add"
         )
-    return Finding("unrestricted capabilities", "; ".join(told)) if told else None
+    return Finding("unrestricted capabilities", "; ".join(details)) if details else None
 
 
 def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
@@ -464,8 +470,8 @@ def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
     silent = _names(spec, lambda each: _context(each).get("runAsNonRoot") is None)
     if of_pod or not silent:
         return None
-    told = f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
-    return Finding(reason, told)
+    message = f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
+    return Finding(reason, message)
 
 
 def root_user(_metadata: Obj, spec: Obj) -> Finding | None:

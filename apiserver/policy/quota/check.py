@@ -104,17 +104,17 @@ def _check_quota(measure: Measure, quota: Obj, request: AdmissionRequest) -> Non
 
 def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> Obj:
     hard, used = _hard_of(quota), used_of(quota)
-    wanted = {
+    charges = {
         name: amount
         for name, amount in resources.mask(use, hard).items()
         if not resources.is_zero({name: amount})
     }
-    if not wanted:
+    if not charges:
         return quota
-    after = resources.add(used, wanted)
-    exceeded = resources.exceeds(resources.mask(after, wanted), hard)
+    after = resources.add(used, charges)
+    exceeded = resources.exceeds(resources.mask(after, charges), hard)
     if exceeded and request.subresource != "status":
-        shown = (_shown(resources.mask(each, exceeded)) for each in (wanted, used, hard))
+        shown = (_shown(resources.mask(each, exceeded)) for each in (charges, used, hard))
         raise request.forbidden(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(
                 quota["metadata"]["name"], *shown

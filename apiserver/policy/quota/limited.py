@@ -52,8 +52,8 @@ def uncovered_scopes(
 
 def shown_scopes(scopes: Iterable[Scope]) -> str:
     """Return scopes as upstream prints them: `[{PriorityClass In [high]}]`."""
-    told = (
+    texts = (
         f"{{{each.get('scopeName')} {each.get('operator')} [{' '.join(each.get('values') or ())}]}}"
         for each in scopes
     )
-    return f"[{' '.join(told)}]"
+    return f"[{' '.join(texts)}]"

@@ -58,11 +58,11 @@ class Connection:
     ) -> RemoteAnswer:
         """Return the answer; raises RemoteError."""
         target = self.target
-        told = f'{method.title()} "{target.url}"'
+        description = f'{method.title()} "{target.url}"'
         try:
             head, client = head_lines(self._headers()), self._opened()
         except (OSError, ValueError) as error:
-            raise RemoteError(f"{told}: {error}") from error
+            raise RemoteError(f"{description}: {error}") from error
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await client.request(
@@ -75,10 +75,14 @@ class Connection:
                     server_name=target.tls.server_name,
                 )
         except TimeoutError:
-            raise RemoteError(f"{told}: context deadline exceeded", is_timeout=True) from None
+            raise RemoteError(
+                f"{description}: context deadline exceeded", is_timeout=True
+            ) from None
         except (AnswerError, OSError) as error:
             site = site_of(target.url)
-            raise RemoteError(f"{told}: {fault_text(error, site.host, site.port)}") from error
+            raise RemoteError(
+                f"{description}: {fault_text(error, site.host, site.port)}"
+            ) from error
         return RemoteAnswer(answer.code, answer.body, answer.header("retry-after"))
 
     async def close(self) -> None:

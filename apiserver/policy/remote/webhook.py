@@ -49,7 +49,7 @@ class Webhook:
         *,
         timeout_s: float,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         noted: Noted = _nobody,
         first_pause_s: float = FIRST_PAUSE_S,
@@ -59,7 +59,7 @@ class Webhook:
         self._asker: Final = asker
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
-        self._chance: Final = chance
+        self._chance: Final = random
         self._sleep: Final = sleep
         self._noted: Final = noted
 
@@ -107,14 +107,16 @@ def _status(review: Obj, answer: RemoteAnswer) -> Obj:
         kind = _PassingError if answer.code in _AGAIN or answer.retry_after else RemoteError
         raise kind(text, answer.code, is_timeout=answer.code == 504)
     try:
-        found = orjson.loads(answer.body)
+        review_answer = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
         raise RemoteError(f"the answer is not JSON: {error}", answer.code) from None
     names = ("apiVersion", "kind")
-    if not isinstance(found, dict) or any(found.get(name) != review[name] for name in names):
+    if not isinstance(review_answer, dict) or any(
+        review_answer.get(name) != review[name] for name in names
+    ):
         wanted = f"{review['apiVersion']}, Kind={review['kind']}"
         raise RemoteError(f"the answer is not of kind {wanted}", answer.code)
-    status = found.get("status")
+    status = review_answer.get("status")
     if status is None:
         status = {}
     if not isinstance(status, dict):

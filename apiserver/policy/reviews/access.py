@@ -42,18 +42,18 @@ def question_of(spec: Mapping[str, Any], user: User) -> Question:
     of_path = spec.get("nonResourceAttributes")
     if of_path is not None:
         return Question(Attributes.of_path(user, of_path.get("verb", ""), of_path.get("path", "")))
-    asked: Mapping[str, Any] = spec["resourceAttributes"]
-    field_selector, field_error = _field_selector(asked.get("fieldSelector"))
-    label_selector, label_error = _label_selector(asked.get("labelSelector"))
+    resource_attributes: Mapping[str, Any] = spec["resourceAttributes"]
+    field_selector, field_error = _field_selector(resource_attributes.get("fieldSelector"))
+    label_selector, label_error = _label_selector(resource_attributes.get("labelSelector"))
     attributes = Attributes(
         user,
-        asked.get("verb", ""),
-        asked.get("group", ""),
-        asked.get("version") or "*",
-        asked.get("resource", ""),
-        asked.get("subresource", ""),
-        asked.get("namespace", ""),
-        asked.get("name", ""),
+        resource_attributes.get("verb", ""),
+        resource_attributes.get("group", ""),
+        resource_attributes.get("version") or "*",
+        resource_attributes.get("resource", ""),
+        resource_attributes.get("subresource", ""),
+        resource_attributes.get("namespace", ""),
+        resource_attributes.get("name", ""),
         field_selector=field_selector,
         label_selector=label_selector,
     )
@@ -109,14 +109,14 @@ def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector
             return labels.parse(raw), ""
         except labels.SelectorError:
             return None, _IGNORED
-    wanted = selector.get("requirements") or ()
+    requirements = selector.get("requirements") or ()
     read: list[labels.Requirement] = []
-    for each in wanted:
+    for each in requirements:
         try:
             read += labels.from_object({"matchExpressions": [each]}).requirements
         except labels.SelectorError:
             continue
-    return labels.Selector(read) if read else None, _unread(len(read), len(wanted))
+    return labels.Selector(read) if read else None, _unread(len(read), len(requirements))
 
 
 def _unread(read: int, wanted: int) -> str:

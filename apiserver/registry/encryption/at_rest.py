@@ -82,10 +82,10 @@ class _Rules:
 class _ResourceTransformer:
     """Encrypts the values of one resource; see `Transformer`."""
 
-    def __init__(self, at_rest: "AtRest", resource: GroupResource, place: bytes) -> None:
+    def __init__(self, at_rest: "AtRest", resource: GroupResource, key_prefix: bytes) -> None:
         self._at_rest: Final = at_rest
         self._resource: Final = resource
-        self._place: Final = place
+        self._place: Final = key_prefix
 
     def to_storage(self, key: str, plain: bytes) -> bytes:
         provider = self._at_rest.provider_of(self._resource)
@@ -127,9 +127,9 @@ class AtRest:
         """Return the current transformer of a resource; None: there is none."""
         return self._rules.of(resource, self.counts)
 
-    def of(self, resource: GroupResource, place: bytes) -> _ResourceTransformer:
+    def of(self, resource: GroupResource, key_prefix: bytes) -> _ResourceTransformer:
         """Return the transformer of a resource, which follows changes of the rules."""
-        return _ResourceTransformer(self, resource, place)
+        return _ResourceTransformer(self, resource, key_prefix)
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Have the plugins decrypt the seeds of values."""

@@ -166,8 +166,8 @@ def _check_masked(rules: Iterable[Rule]) -> None:
         for each in rule.resources:
             for wide in (GroupResource(each.group, ALL), GroupResource(ALL, ALL)):
                 if wide in seen:
-                    told = f"resource {quote(_yaml(each))} is masked by earlier rule"
-                    raise DocumentError(f"{told} {quote(_yaml(wide))}")
+                    message = f"resource {quote(_yaml(each))} is masked by earlier rule"
+                    raise DocumentError(f"{message} {quote(_yaml(wide))}")
         seen += rule.resources
 
 
@@ -178,19 +178,19 @@ def _yaml(resource: GroupResource) -> str:
 
 
 def _provider(item: Document) -> ProviderConfig:
-    given = [each for each in _PROVIDERS if each in item]
-    if len(given) > 1:
+    providers = [each for each in _PROVIDERS if each in item]
+    if len(providers) > 1:
         raise DocumentError(
             f"{item.path}: Invalid value: more than one provider specified in a single element,"
             " should split into different list elements"
         )
-    if not given:
+    if not providers:
         item.close()
         raise DocumentError(
             f"{item.path}: Required value: provider does not contain any of the expected"
             " providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
         )
-    kind = given[0]
+    kind = providers[0]
     own = item.item(kind)
     assert own is not None, "it is given"
     item.close()
@@ -223,10 +223,10 @@ def _key(item: Document, kind: str) -> Key:
         raise DocumentError(f'{path}: Invalid value: "REDACTED": {text}') from None
     sizes = _KEY_SIZES[kind]
     if len(plain) not in sizes:
-        told = " ".join(map(str, sizes))
+        sizes_text = " ".join(map(str, sizes))
         raise DocumentError(
             f'{path}: Invalid value: "REDACTED": secret is not of the expected length, got'
-            f" {len(plain)}, expected one of [{told}]"
+            f" {len(plain)}, expected one of [{sizes_text}]"
         )
     return Key(name, plain)
 
@@ -251,8 +251,8 @@ def _kms(own: Document) -> Kms:
         )
     if not name or ":" in name:
         wrong = f"invalid KMS provider name {name}, must not contain ':'"
-        told = f"Invalid value: {quote(name)}: {wrong}" if name else "Required value"
-        raise DocumentError(f"{own.at('name')}: {told}")
+        message = f"Invalid value: {quote(name)}: {wrong}" if name else "Required value"
+        raise DocumentError(f"{own.at('name')}: {message}")
     if timeout_ns <= 0:
         raise DocumentError(
             f"{own.at('timeout')}: Invalid value: timeout should be a positive value"

@@ -161,22 +161,22 @@ class KmsProvider:
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Have the plugin decrypt the seeds of values that are not cached."""
-        wanted: dict[tuple[object, ...], EncryptedObject] = {}
+        encrypted: dict[tuple[object, ...], EncryptedObject] = {}
         for each in values:
             try:
-                found = _read(each)
+                object_ = _read(each)
             except TransformError:
                 continue  # decryption of the value will report it
-            key = _key_of(found)
+            key = _key_of(object_)
             if key not in self._ciphers:
-                wanted[key] = found
-        for key, found in wanted.items():
+                encrypted[key] = object_
+        for key, object_ in encrypted.items():
             self.misses += 1
             try:
-                plain = await self._service.decrypt(self._new_uid(), found.seed)
+                plain = await self._service.decrypt(self._new_uid(), object_.seed)
                 cipher: Cipher = (
                     ExtendedNonce(plain, self._random)
-                    if found.seed_type == _SEED
+                    if object_.seed_type == _SEED
                     else AesGcm(plain, self._random)
                 )
             except (KmsError, TransformError, ValueError) as error:
@@ -266,16 +266,16 @@ def _key_of(found: EncryptedObject) -> tuple[object, ...]:
 # The stored form.
 
 
-def write_object(found: EncryptedObject) -> bytes:
+def write_object(object_: EncryptedObject) -> bytes:
     """Return the bytes of a value."""
     parts = [
-        delimited(tag(1, LENGTH), found.data),
-        delimited(tag(2, LENGTH), found.seed.key_id.encode()),
-        delimited(tag(3, LENGTH), found.seed.ciphertext),
-        *write_annotations(4, found.seed.annotations),
+        delimited(tag(1, LENGTH), object_.data),
+        delimited(tag(2, LENGTH), object_.seed.key_id.encode()),
+        delimited(tag(3, LENGTH), object_.seed.ciphertext),
+        *write_annotations(4, object_.seed.annotations),
     ]
-    if found.seed_type:
-        parts.append(tag(5, VARINT) + varint(found.seed_type))
+    if object_.seed_type:
+        parts.append(tag(5, VARINT) + varint(object_.seed_type))
     return b"".join(parts)
 
 

@@ -53,7 +53,7 @@ class GrpcKms:
 
     async def decrypt(self, uid: str, encrypted: Encrypted) -> bytes:
         """Decrypt a seed; raises KmsError."""
-        asked = b"".join(
+        request = b"".join(
             (
                 delimited(tag(1, LENGTH), encrypted.ciphertext),
                 delimited(tag(2, LENGTH), uid.encode()),
@@ -61,7 +61,7 @@ class GrpcKms:
                 *write_annotations(4, encrypted.annotations),
             )
         )
-        return _bytes(dict(await self._call("Decrypt", asked)).get(1, b""))
+        return _bytes(dict(await self._call("Decrypt", request)).get(1, b""))
 
     async def close(self) -> None:
         """Close the connection once pending calls have completed or timed out."""

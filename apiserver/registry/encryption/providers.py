@@ -108,14 +108,14 @@ class Prefixed:
             if not sealed.startswith(prefix):
                 continue
             try:
-                found = provider.open(sealed[len(prefix) :], context)
+                plain = provider.open(sealed[len(prefix) :], context)
             except TransformError as error:
                 if prefix:  # identity does not take encrypted values; another provider may follow
                     self._count("from_storage", prefix, is_fine=False)
                     errors[str(error)] = None
                 continue
             self._count("from_storage", prefix, is_fine=True)
-            return Plain(found.value, found.is_stale or position > 0)
+            return Plain(plain.value, plain.is_stale or position > 0)
         if not errors:
             raise TransformError(self._unmatched)
         raise TransformError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")

@@ -74,14 +74,14 @@ def give_to(directory: Path, user: int, group: int) -> None:
 
 
 def _store_files(files: CertFiles, plan: ClusterPlan, now_s: float) -> list[str]:
-    made = []
+    names = []
     files.authority("ca", "kvstore-ca", now_s)
     for name in plan.members:
         # Valid for servers and clients: members are each other's clients.
         profile = Profile(name, hosts=(name, *_LOCAL), serves=True, asks=True)
-        made += [name] if files.pair(name, "ca", profile, now_s) else []
-    made += ["client"] if files.pair("client", "ca", Profile("client"), now_s) else []
-    return made
+        names += [name] if files.pair(name, "ca", profile, now_s) else []
+    names += ["client"] if files.pair("client", "ca", Profile("client"), now_s) else []
+    return names
 
 
 def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[str]:
@@ -96,7 +96,7 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
         ("front-proxy-client", "front-proxy-ca", Profile("front-proxy-client")),
         *((name, "ca", profile) for name, profile in (*ADMINISTRATORS, *_USERS)),
     )
-    made = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
+    names = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
     configs = (
         ("admin", _name_of("admin"), plan.admin_server),
         ("super-admin", _name_of("super-admin"), plan.server),
@@ -107,8 +107,8 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
         assert pair is not None, "it was just made"
         content = kubeconfig(server, authority.cert, user, pair)
         if write_kubeconfig(directory / f"{name}.conf", content):
-            made.append(f"{name}.conf")
-    return made
+            names.append(f"{name}.conf")
+    return names
 
 
 def _name_of(administrator: str) -> str:

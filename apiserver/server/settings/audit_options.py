@@ -42,9 +42,9 @@ def audit_options(reader: FlagReader) -> AuditOptions:
     """Return the settings of the flags; errors are added to the reader's faults."""
     format_ = reader.text("audit-log-format")
     if format_ not in FORMATS:
-        told = ",".join(FORMATS)
+        formats = ",".join(FORMATS)
         reader.wrong.append(
-            f"invalid audit log format {format_}, allowed formats are {quote(told)}"
+            f"invalid audit log format {format_}, allowed formats are {quote(formats)}"
         )
     rotation = Rotation(
         reader.int("audit-log-maxsize"),
@@ -98,8 +98,8 @@ def _audit_sink(reader: FlagReader, kind: str, target: str) -> AuditSinkOptions:
 def _faults_of(kind: str, sink: AuditSinkOptions) -> list[str]:
     wrong: list[str] = []
     if sink.mode not in AUDIT_MODES:
-        told = quote(",".join(AUDIT_MODES))
-        wrong.append(f"invalid audit {kind} mode {sink.mode}, allowed modes are {told}")
+        modes = quote(",".join(AUDIT_MODES))
+        wrong.append(f"invalid audit {kind} mode {sink.mode}, allowed modes are {modes}")
     if sink.mode == "batch":
         batching = sink.batching
         checked: list[tuple[str, float]] = [

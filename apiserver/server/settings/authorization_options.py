@@ -51,8 +51,8 @@ def modes(reader: FlagReader) -> tuple[str, ...]:
         if mode not in named and reader.text(flag) and not reader.text(_CONFIG):
             wrong.append(f"cannot specify --{flag} without mode {mode}")
     if len(set(named)) < len(named):
-        told = " ".join(quote(each) for each in named)
-        wrong.append(f"authorization-mode [{told}] has mode specified more than once")
+        names = " ".join(quote(each) for each in named)
+        wrong.append(f"authorization-mode [{names}] has mode specified more than once")
     return named
 
 

@@ -175,10 +175,10 @@ class Options:
     """Effective values of all flags by name, for /flagz."""
 
 
-def options_of(given: CommandLine) -> Options:
+def options_of(command_line: CommandLine) -> Options:
     """Return the settings of a command line; raises ConfigError with all errors."""
     wrong: list[str] = []
-    reader = _Reader(given, wrong)
+    reader = _Reader(command_line, wrong)
     options = Options(
         store=_store(reader),
         serving=_serving(reader),
@@ -212,7 +212,7 @@ def options_of(given: CommandLine) -> Options:
         min_watch_s=reader.int("min-request-timeout"),
         verbosity=reader.int("v"),
         without_effect=reader.without_effect,
-        flags={each.name: shown_value(each, given[each.name]) for each in FLAGS},
+        flags={each.name: shown_value(each, command_line[each.name]) for each in FLAGS},
     )
     options = _with_service_family(options, wrong)
     _check_gates(reader)
@@ -311,15 +311,15 @@ def _serving(reader: _Reader) -> ServingOptions:
 
 
 def _named_pairs(reader: _Reader) -> tuple[NamedPair, ...]:
-    found = []
+    pairs = []
     for text in reader.texts("tls-sni-cert-key"):
         files, _, names = text.partition(":")
         cert_file, comma, key_file = files.partition(",")
         if not comma or not cert_file or not key_file:
             reader.wrong.append("expected comma separated certificate and key file paths")
             continue
-        found.append(NamedPair(cert_file, key_file, tuple(filter(None, names.split(",")))))
-    return tuple(found)
+        pairs.append(NamedPair(cert_file, key_file, tuple(filter(None, names.split(",")))))
+    return tuple(pairs)
 
 
 def _plugins(reader: _Reader, flag: str) -> tuple[str, ...]:
@@ -350,24 +350,25 @@ def _admission(reader: _Reader) -> AdmissionSettings:
 
 def _cors_origins(reader: _Reader) -> tuple[Pattern, ...]:
     """Return the origin patterns, which must be anchored at both ends of the host."""
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     for text in reader.texts("cors-allowed-origins"):
-        told = f"--cors-allowed-origins has an invalid regular expression: {quote(text)}"
+        message = f"--cors-allowed-origins has an invalid regular expression: {quote(text)}"
         try:
-            found.append(compile_pattern(text))
+            patterns.append(compile_pattern(text))
         except ValueError as error:
-            reader.wrong.append(f"{told}: {error}")
+            reader.wrong.append(f"{message}: {error}")
             continue
         if not ("^" in text or "//" in text) or not ("$" in text or ":" in text):
             reader.wrong.append(
-                f"{told}: regular expression does not pin to start/end of host in the origin header"
+                f"{message}: regular expression does not pin to start/end of host"
+                " in the origin header"
             )
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _transport_security(reader: _Reader) -> tuple[str, ...]:
-    found = reader.texts("strict-transport-security-directives")
-    for each in found:
+    directives = reader.texts("strict-transport-security-directives")
+    for each in directives:
         name, equals, value = each.partition("=")
         if each not in ("includeSubDomains", "preload") and (
             name != "max-age" or not equals or "=" in value
@@ -377,7 +378,7 @@ def _transport_security(reader: _Reader) -> tuple[str, ...]:
                 " max-age=expireTime, includeSubDomains, preload. see"
                 " https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
             )
-    return found
+    return directives
 
 
 def file_bytes(path: str) -> bytes:
@@ -458,5 +459,5 @@ def _check_gates(reader: _Reader) -> None:
         if gate not in known:
             reader.wrong.append(f"unrecognized feature gate: {gate}")
         elif value.lower() not in ("true", "false"):
-            told = f"invalid value of {gate}={value}, err: not true or false"
-            reader.wrong.append(told)
+            message = f"invalid value of {gate}={value}, err: not true or false"
+            reader.wrong.append(message)

@@ -48,24 +48,24 @@ class AuthenticationInfo:
 
     async def keep(self) -> None:
         """Add what is missing; raises ApiError."""
-        found = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
-        known: dict[str, str] = {} if found is None else found.get("data") or {}
+        config_map = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
+        known: dict[str, str] = {} if config_map is None else config_map.get("data") or {}
         wanted = {**known, **self._data(known)}
-        if found is None:
+        if config_map is None:
             if wanted:
                 metadata = {"name": AUTHENTICATION, "namespace": NAMESPACE}
                 await self._loopback.create(RESOURCE, {"metadata": metadata, "data": wanted})
         elif wanted != known:
-            await self._loopback.update(RESOURCE, {**found, "data": wanted})
+            await self._loopback.update(RESOURCE, {**config_map, "data": wanted})
 
-    def _data(self, known: dict[str, str]) -> dict[str, str]:
+    def _data(self, stored: dict[str, str]) -> dict[str, str]:
         data: dict[str, str] = {}
         if self._clients is not None:
-            data[_CLIENT_CA] = _joined(known.get(_CLIENT_CA, ""), self._clients.pem.decode())
+            data[_CLIENT_CA] = _joined(stored.get(_CLIENT_CA, ""), self._clients.pem.decode())
         if self._proxies is not None:
-            data[_PROXY_CA] = _joined(known.get(_PROXY_CA, ""), self._proxies.pem.decode())
+            data[_PROXY_CA] = _joined(stored.get(_PROXY_CA, ""), self._proxies.pem.decode())
             for key, values in self._lists.items():
-                data[key] = _added(known.get(key, ""), values)
+                data[key] = _added(stored.get(key, ""), values)
         return data
 
 

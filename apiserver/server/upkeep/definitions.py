@@ -173,7 +173,7 @@ class DefinitionKeeper:
 
         No webhooks are called: those of a removed operator would block its definitions.
         """
-        told: dict[str, None] = {}
+        problems: dict[str, None] = {}
         live, now = self._registry.live, now_text(self._registry.clock)
         for each in list(self._registry.view.list(resource)):
             if not each["metadata"].get("deletionTimestamp"):
@@ -186,8 +186,8 @@ class DefinitionKeeper:
                         await live.delete(resource, each)
                 except ApiError as error:
                     if error.code not in _RACES:
-                        told[str(error)] = None
-        return f"could not issue all deletes: {aggregate(list(told))}" if told else ""
+                        problems[str(error)] = None
+        return f"could not issue all deletes: {aggregate(list(problems))}" if problems else ""
 
     async def _tell(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
         new: Obj = json_text.copied(definition)
@@ -198,13 +198,13 @@ class DefinitionKeeper:
         return await self._registry.live.replace(DEFINITIONS, new, "status")
 
     async def _finish(self, definition: Obj, reason: str, message: str) -> None:
-        told = await self._tell(definition, FALSE, reason, message)
-        metadata = told["metadata"]
+        is_written = await self._tell(definition, FALSE, reason, message)
+        metadata = is_written["metadata"]
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != CLEANUP]
         if metadata["finalizers"]:
-            await self._registry.live.replace(DEFINITIONS, told)
+            await self._registry.live.replace(DEFINITIONS, is_written)
         else:
-            await self._registry.live.delete(DEFINITIONS, told)
+            await self._registry.live.delete(DEFINITIONS, is_written)
 
 
 def _reason(definition: Obj) -> str:

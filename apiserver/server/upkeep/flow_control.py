@@ -99,17 +99,17 @@ class FlowControl:
 
 def condition(level: str, *, is_there: bool) -> dict[str, str]:
     """Return the condition of a FlowSchema that refers to a priority level, without its time."""
-    told = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
+    message = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
     if is_there:
         return {
             "type": _DANGLING,
             "status": "False",
             "reason": "Found",
-            "message": f"{told} and it exists",
+            "message": f"{message} and it exists",
         }
     return {
         "type": _DANGLING,
         "status": "True",
         "reason": "NotFound",
-        "message": f"{told} but there is no such object",
+        "message": f"{message} but there is no such object",
     }

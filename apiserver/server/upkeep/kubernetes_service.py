@@ -141,20 +141,20 @@ class KubernetesService:
         await self._put(_SLICES, _SERVICE_NAME, body)
 
     async def _put(
-        self, resource: GroupResource, labels: dict[str, str], wanted: dict[str, Any]
+        self, resource: GroupResource, labels: dict[str, str], desired: dict[str, Any]
     ) -> None:
         """Create or update an object if it differs from the desired one."""
         stored = self._loopback.get(resource, NAMESPACE, NAME)
         if stored is None:
             metadata = {"name": NAME, "namespace": NAMESPACE, "labels": labels}
-            await self._create(resource, {"metadata": metadata, **wanted})
+            await self._create(resource, {"metadata": metadata, **desired})
             return
         own = stored["metadata"].get("labels") or {}
-        is_same = all((stored.get(name) or []) == value for name, value in wanted.items())
+        is_same = all((stored.get(name) or []) == value for name, value in desired.items())
         if is_same and all(own.get(name) == value for name, value in labels.items()):
             return
         metadata = {**stored["metadata"], "labels": {**own, **labels}}
-        await self._loopback.update(resource, {**stored, "metadata": metadata, **wanted})
+        await self._loopback.update(resource, {**stored, "metadata": metadata, **desired})
 
     async def _create(self, resource: GroupResource, obj: Obj) -> None:
         try:

@@ -77,8 +77,8 @@ class Job:
             except (ApiError, StoreError) as error:
                 # Other servers maintain the same objects: one of them may have written first.
                 is_race = isinstance(error, ApiError) and error.is_conflict
-                told = logger.warning if self.done.is_set() and not is_race else logger.info
-                told("a job failed and will be retried", job=self.name, error=str(error))
+                log = logger.warning if self.done.is_set() and not is_race else logger.info
+                log("a job failed and will be retried", job=self.name, error=str(error))
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
             else:

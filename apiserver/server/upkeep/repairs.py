@@ -75,14 +75,14 @@ class NodePortRepair:
         except BehindError:
             return
         taken = decode_bitmap(stored.get("data") or "")
-        wanted, findings = self._rounds.round(taken, registry.view.list(SERVICES))
-        if kv is None or wanted != taken or stored.keys() == {"range"}:
+        desired, findings = self._rounds.round(taken, registry.view.list(SERVICES))
+        if kv is None or desired != taken or stored.keys() == {"range"}:
             value = {
                 "kind": "RangeAllocation",
                 "apiVersion": "v1",
                 "metadata": {},
                 "range": text,
-                "data": encode_bitmap(wanted),
+                "data": encode_bitmap(desired),
             }
             revision = 0 if kv is None else kv.mod_revision
             await registry.store.txn(

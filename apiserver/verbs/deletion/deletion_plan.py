@@ -52,18 +52,18 @@ def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan
         return Plan(Operation.UPDATE, obj)
     is_graceful, seconds = False, 0
     if deletion.grace_period is not None:
-        asked = options.grace_seconds
-        if asked is not None and asked < 0:
-            asked = 1
+        requested = options.grace_seconds
+        if requested is not None and requested < 0:
+            requested = 1
         if meta.get("deletionTimestamp"):
             given = meta.get("deletionGracePeriodSeconds") or 0
             if given:
-                if asked is None or asked >= given:
+                if requested is None or requested >= given:
                     return Plan(Operation.KEEP, obj)
-                seconds = _shorten(meta, given, asked, now)
+                seconds = _shorten(meta, given, requested, now)
                 is_graceful = True
         else:
-            seconds = deletion.grace_period(obj, asked)
+            seconds = deletion.grace_period(obj, requested)
             meta["deletionTimestamp"] = _later(now, seconds)
             meta["deletionGracePeriodSeconds"] = seconds
             _raise_generation(meta)
@@ -116,15 +116,15 @@ def _collector_finalizer(before: list[str], deletion: Deletion, options: DeleteO
     return ORPHAN_FINALIZER if deletion.orphans_by_default else ""
 
 
-def _shorten(meta: Obj, given: int, asked: int, now: str) -> int:
+def _shorten(meta: Obj, given: int, requested: int, now: str) -> int:
     """Move the end of an object forward; return its whole grace period in seconds."""
-    end = _later(meta["deletionTimestamp"], asked - given)
+    end = _later(meta["deletionTimestamp"], requested - given)
     if parse_time(end).seconds < parse_time(now).seconds:
         end = now
-        asked = 1 if asked else 0
+        requested = 1 if requested else 0
     meta["deletionTimestamp"] = end
-    meta["deletionGracePeriodSeconds"] = asked
-    return asked
+    meta["deletionGracePeriodSeconds"] = requested
+    return requested
 
 
 def _later(moment: str, seconds: int) -> str:

@@ -51,7 +51,7 @@ def is_held(obj: Obj) -> bool:
 
 def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
     before = meta.get("finalizers") or []
-    wanted = {
+    finalizers = {
         ORPHAN_FINALIZER: _wants(
             options, "Orphan", is_orphan=True, is_there=ORPHAN_FINALIZER in before
         ),
@@ -59,8 +59,8 @@ def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
             options, "Foreground", is_orphan=False, is_there=FOREGROUND_FINALIZER in before
         ),
     }
-    after = [each for each in before if wanted.get(each, True)]
-    after += [each for each, is_wanted in wanted.items() if is_wanted and each not in before]
+    after = [each for each in before if finalizers.get(each, True)]
+    after += [each for each, is_wanted in finalizers.items() if is_wanted and each not in before]
     if after:
         meta["finalizers"] = after
     else:

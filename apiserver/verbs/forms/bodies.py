@@ -92,26 +92,26 @@ def read_object(
             return _read_protobuf(body, kind, type_)
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        told = declared_kind(value, kind)
+        actual = declared_kind(value, kind)
     except (UnrecognizedError, ProtobufError) as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
             f" ({_shown(body)})"
         ) from None
-    found = _type_of(told, kind, type_)
+    found = _type_of(actual, kind, type_)
     try:
         decoded = _decoded(plain._replace(value=value), found)
     except (DecodeError, RecursionError) as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
-    _check_kind(told, kind, type_)
-    return Body(decoded.obj, told, decoded.unknown, decoded.has_empty)
+        raise cannot_be_handled(actual, kind, str(error)) from None
+    _check_kind(actual, kind, type_)
+    return Body(decoded.obj, actual, decoded.unknown, decoded.has_empty)
 
 
 def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
     try:
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        given = given_kind(value, lambda: body.decode("utf-8", "replace"))
+        claimed_kind = given_kind(value, lambda: body.decode("utf-8", "replace"))
     except UnrecognizedError as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
@@ -120,13 +120,13 @@ def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
     try:
         decoded = _decoded(plain._replace(value=value), type_, is_custom=True)
     except (DecodeError, RecursionError) as error:
-        raise cannot_be_handled(given, kind, str(error)) from None
-    if (given.group, given.version) != (kind.group, kind.version):
-        raise _other_version(given, kind)
+        raise cannot_be_handled(claimed_kind, kind, str(error)) from None
+    if (claimed_kind.group, claimed_kind.version) != (kind.group, kind.version):
+        raise _other_version(claimed_kind, kind)
     findings = decoded.unknown
-    if given.kind != kind.kind:  # its fields are unknown
+    if claimed_kind.kind != kind.kind:  # its fields are unknown
         findings = [each for each in findings if not each.startswith(_UNKNOWN)]
-    return Body(decoded.obj, given, findings, decoded.has_empty)
+    return Body(decoded.obj, claimed_kind, findings, decoded.has_empty)
 
 
 _UNKNOWN: Final = "unknown field "
@@ -148,26 +148,26 @@ _NO_KIND: Final = Kind("", "", "")
 
 def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
     """Return the DeleteOptions of a body, of any group and version; raises ApiError."""
-    wanted = Kind(kind.group, kind.version, "DeleteOptions")
+    options_kind = Kind(kind.group, kind.version, "DeleteOptions")
     try:
         if media_type == PROTOBUF:
             envelope = unwrap(body)
             group, version = parse_group_version(envelope.api_version)
-            told = _completed(group, version, envelope.kind, wanted)
-            return from_protobuf(envelope.content, _options_type(told))
+            actual = _completed(group, version, envelope.kind, options_kind)
+            return from_protobuf(envelope.content, _options_type(actual))
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        type_ = _options_type(declared_kind(value, wanted))
+        type_ = _options_type(declared_kind(value, options_kind))
         return _decoded(plain, type_).obj if plain.huge else decode(value, type_).obj
     except (UnrecognizedError, ProtobufError, DecodeError, ValueError, RecursionError) as error:
         raise bad_request(str(error)) from None
 
 
-def _options_type(told: Kind) -> Type:
-    found = _table().type_of(told) if told.kind == "DeleteOptions" else None
+def _options_type(actual: Kind) -> Type:
+    found = _table().type_of(actual) if actual.kind == "DeleteOptions" else None
     if found is None:
         raise UnrecognizedError(
-            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
     return found
@@ -194,10 +194,10 @@ def as_warnings(findings: list[str]) -> list[str]:
     return found
 
 
-def cannot_be_handled(told: Kind, kind: Kind, text: str) -> ApiError:
+def cannot_be_handled(actual: Kind, kind: Kind, text: str) -> ApiError:
     """Return the 400 of a body whose kind the endpoint does not take."""
     return bad_request(
-        f'{told.kind} in version "{told.version}" cannot be handled as a {kind.kind}: {text}'
+        f'{actual.kind} in version "{actual.version}" cannot be handled as a {kind.kind}: {text}'
     )
 
 
@@ -243,10 +243,10 @@ def declared_kind(value: Json, kind: Kind) -> Kind:
 _WORDS: Final = {"boolean": "bool"}
 
 
-def _completed(group: str, version: str, told: str, kind: Kind) -> Kind:
+def _completed(group: str, version: str, kind_name: str, kind: Kind) -> Kind:
     if not version and group in ("", kind.group):
         group, version = kind.group, kind.version
-    found = Kind(group, version, told or kind.kind)
+    found = Kind(group, version, kind_name or kind.kind)
     return _SAME.get(found, found)
 
 
@@ -254,30 +254,30 @@ _SAME: Final = {Kind("policy", "v1beta1", "Eviction"): Kind("policy", "v1", "Evi
 """Kinds of removed versions, and the kinds that replaced them."""
 
 
-def _type_of(told: Kind, kind: Kind, type_: Type) -> Type:
+def _type_of(actual: Kind, kind: Kind, type_: Type) -> Type:
     """Return the type of a body's kind; raises ApiError."""
     try:
-        return _registered(told, kind, type_)
+        return _registered(actual, kind, type_)
     except UnrecognizedError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
+        raise cannot_be_handled(actual, kind, str(error)) from None
 
 
-def _registered(told: Kind, kind: Kind, type_: Type) -> Type:
-    if told == kind:
+def _registered(actual: Kind, kind: Kind, type_: Type) -> Type:
+    if actual == kind:
         return type_
-    found = _table().type_of(told)
+    found = _table().type_of(actual)
     if found is None:
         raise UnrecognizedError(
-            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
     return found
 
 
-def check_type(told: Kind, kind: Kind, type_: Type) -> None:
+def check_type(actual: Kind, kind: Kind, type_: Type) -> None:
     """Check that the endpoint takes objects of a kind; raises UnrecognizedError."""
-    found = _registered(told, kind, type_)
-    if told.kind != kind.kind or not _is_related(told.group, kind.group):
+    found = _registered(actual, kind, type_)
+    if actual.kind != kind.kind or not _is_related(actual.group, kind.group):
         raise UnrecognizedError(
             f"converting ({found.go_kind}) to ({_internal(kind, type_)}): unknown conversion"
         )
@@ -305,21 +305,21 @@ def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> DecodedW
     return decoded._replace(unknown=[plain.repeated, *decoded.unknown])
 
 
-def _check_kind(told: Kind, kind: Kind, type_: Type) -> None:
+def _check_kind(actual: Kind, kind: Kind, type_: Type) -> None:
     """Refuse an object of another kind, or of another version of the kind."""
-    if told == kind:
+    if actual == kind:
         return
     try:
-        check_type(told, kind, type_)
+        check_type(actual, kind, type_)
     except UnrecognizedError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
-    raise _other_version(told, kind)
+        raise cannot_be_handled(actual, kind, str(error)) from None
+    raise _other_version(actual, kind)
 
 
-def _other_version(told: Kind, kind: Kind) -> ApiError:
+def _other_version(actual: Kind, kind: Kind) -> ApiError:
     return bad_request(
-        f"the API version in the data ({told.api_version}) does not match the expected API version"
-        f" ({kind.api_version})"
+        f"the API version in the data ({actual.api_version}) does not match the expected API"
+        f" version ({kind.api_version})"
     )
 
 
@@ -342,16 +342,16 @@ def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
         group, version = parse_group_version(envelope.api_version)
     except ValueError as error:
         raise UnrecognizedError(str(error)) from None
-    told = _completed(group, version, envelope.kind, kind)
-    found = _type_of(told, kind, type_)
+    actual = _completed(group, version, envelope.kind, kind)
+    found = _type_of(actual, kind, type_)
     try:
         obj = from_protobuf(envelope.content, found)
     except ProtobufError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
+        raise cannot_be_handled(actual, kind, str(error)) from None
     check_json(orjson.dumps(obj))
-    _check_kind(told, kind, type_)
-    obj = {"kind": told.kind, "apiVersion": told.api_version, **obj}
-    return Body(obj, told, [])
+    _check_kind(actual, kind, type_)
+    obj = {"kind": actual.kind, "apiVersion": actual.api_version, **obj}
+    return Body(obj, actual, [])
 
 
 def _shown(body: bytes) -> str:

@@ -140,16 +140,16 @@ def _mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, 
 
 def _of_scalar(value: Any, type_: Type) -> str:  # noqa: ANN401
     shape = type_.shape
-    wanted = _SCALARS[shape]
+    expected = _SCALARS[shape]
     kind = _go_kind(value)
-    if kind == wanted or (shape in _NUMBERS and kind == "int64"):
+    if kind == expected or (shape in _NUMBERS and kind == "int64"):
         return ""
     if shape in _NUMBERS and kind == "float64":
         fits = shape is Shape.FLOAT64 or float(value).is_integer()
-        return "" if fits else f"cannot convert float64 to {type_.go_kind or wanted}"
+        return "" if fits else f"cannot convert float64 to {type_.go_kind or expected}"
     if shape is Shape.STRING and kind == "int64":
-        return f"cannot convert int64 to {type_.go_kind or wanted}"
-    return f"unrecognized type: {wanted}"
+        return f"cannot convert int64 to {type_.go_kind or expected}"
+    return f"unrecognized type: {expected}"
 
 
 def _of_reader(value: Any, type_: Type) -> str:  # noqa: ANN401

@@ -55,40 +55,42 @@ async def list_objects(call: Call) -> Listing:
     return Listing(await page_of(call, selection, asked))
 
 
-async def page_of(call: Call, selection: Selection, asked: ListOptions) -> Page:
+async def page_of(call: Call, selection: Selection, list_options: ListOptions) -> Page:
     """Return the objects of a selection in the version of the endpoint; raises ApiError."""
     reads, collection = call.env.registry.reads, call.collection
     converted, matches = call.endpoint.converted_version, selection.matches
     if converted is None or matches is None or not selection.needs_converted:
-        return await call.endpoint.read_all(await reads.list(collection, selection, asked))
+        return await call.endpoint.read_all(await reads.list(collection, selection, list_options))
     kept_records: list[Record] = []
     while True:
-        page = await reads.list(collection, selection.unfiltered(), asked)
+        page = await reads.list(collection, selection.unfiltered(), list_options)
         records = await converted.records(page.records)
         for position, each in enumerate(records):
             if not matches(each):
                 continue
             kept_records.append(each)
             is_last = position + 1 == len(records) and not page.continue_token
-            if len(kept_records) == asked.limit and not is_last:
+            if len(kept_records) == list_options.limit and not is_last:
                 last = each.key.removeprefix(selection.prefix)
                 token = continue_token.after(page.revision, last)
                 return Page(kept_records, page.revision, token)
         if not page.continue_token:
             return Page(kept_records, page.revision)
-        asked = ListOptions(None, "", asked.limit, page.continue_token)
+        list_options = ListOptions(None, "", list_options.limit, page.continue_token)
 
 
-def selection_of(call: Call, given: ListParameters) -> Selection:
+def selection_of(call: Call, parameters: ListParameters) -> Selection:
     """Return the selection of a list or watch; raises ApiError."""
-    selector = supported(call, given.fields)
+    selector = supported(call, parameters.fields)
     name = call.info.name
     if name and selector.exact_value("metadata.name") is None:
-        selector = fields.parse(f"{given.fields},metadata.name={fields.escape(name)}".lstrip(","))
+        selector = fields.parse(
+            f"{parameters.fields},metadata.name={fields.escape(name)}".lstrip(",")
+        )
     return Selection.of(
         call.collection,
         call.namespace,
-        given.labels,
+        parameters.labels,
         selector,
         call.endpoint.fields_of(),
         is_converted=call.endpoint.converted_version is not None,
@@ -109,14 +111,14 @@ def supported(call: Call, selector: FieldSelector) -> FieldSelector:
     return FieldSelector(renamed)
 
 
-def read_options(given: ListParameters) -> ListOptions:
+def read_options(parameters: ListParameters) -> ListOptions:
     """Return the consistency options of a list; raises ApiError."""
     try:
-        revision = given.revision
+        revision = parameters.revision
     except NumberError as error:
-        found = invalid(_PATH, given.resource_version, str(error))
+        found = invalid(_PATH, parameters.resource_version, str(error))
         raise status.bad_request(f"invalid resource version: {found}") from None
-    return ListOptions(revision, given.match, given.limit, given.continue_token)
+    return ListOptions(revision, parameters.match, parameters.limit, parameters.continue_token)
 
 
 def _of_the_past(asked: ListOptions, revision: int) -> ListOptions:

@@ -18,20 +18,20 @@ async def watch(call: Call) -> Watching:
         raise status.method_not_supported(call.endpoint.resource, "watch")
     if call.at_revision:
         raise status.bad_request(_READ_ONLY)
-    given = options.list_options(call.query, is_watch=True)
-    selection = get_and_list.selection_of(call, given)
+    parameters = options.list_options(call.query, is_watch=True)
+    selection = get_and_list.selection_of(call, parameters)
     try:
-        revision = given.revision
+        revision = parameters.revision
     except NumberError as error:
-        raise get_and_list.bad_version(given.resource_version, error) from None
-    is_list = bool(given.send_initial_events) and given.bookmarks
-    if not revision and given.send_initial_events is None:
+        raise get_and_list.bad_version(parameters.resource_version, error) from None
+    is_list = bool(parameters.send_initial_events) and parameters.bookmarks
+    if not revision and parameters.send_initial_events is None:
         # A path below /watch/ without the parameter `watch` is not defaulted: it begins with the
         # initial objects too, but no bookmark marks their end.
-        given = given._replace(send_initial_events=True)
-    if given.timeout_s:
-        timeout_s = float(given.timeout_s)
+        parameters = parameters._replace(send_initial_events=True)
+    if parameters.timeout_s:
+        timeout_s = float(parameters.timeout_s)
     else:
         least = call.env.settings.min_request_timeout_s
         timeout_s = least * (1 + call.env.random.random())
-    return Watching(selection, given, timeout_s, is_list)
+    return Watching(selection, parameters, timeout_s, is_list)

@@ -28,25 +28,25 @@ _STATUS: Final = Kind("", "v1", "Status")
 
 async def create(call: Call) -> Computed:
     """Bind a pod; raises ApiError."""
-    given = options.write_options(options.CREATE, call.query)
-    binding = await call.apart(read_body, call, given)
+    write_options = options.write_options(options.CREATE, call.query)
+    binding = await call.apart(read_body, call, write_options)
     meta = binding.setdefault("metadata", {})
     metadata.match_namespace(meta, call.info.namespace)
     name = call.info.name or meta.get("name", "")
-    manager = given.manager or name_from_user_agent(call.user_agent)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
     await call.apart(managers.on_create, call.endpoint.fields, binding, manager, call.now)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         CREATE,
-        given.to_object(options.CREATE),
+        write_options.to_object(options.CREATE),
         name=name,
-        is_dry_run=given.dry_run,
+        is_dry_run=write_options.dry_run,
         kind=call.endpoint.kind,
     )
-    await admission.mutate(call, asked, binding, None)
+    await admission.mutate(call, admission_request, binding, None)
     check_binding(binding, name)
-    await admission.validate(call, asked, binding, None)
-    await _bind(call, name, binding, given)
+    await admission.validate(call, admission_request, binding, None)
+    await _bind(call, name, binding, write_options)
     return success()
 
 
@@ -62,7 +62,7 @@ def success() -> Computed:
     return Computed(obj, _STATUS, built_in_type(_STATUS), 201)
 
 
-async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> None:
+async def _bind(call: Call, name: str, binding: Obj, write_options: WriteOptions) -> None:
     meta = binding["metadata"]
     key = object_key(call.info.namespace, name)
 
@@ -76,10 +76,12 @@ async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> Non
                     f"{shown} in precondition: {wanted}, {shown} in object meta:"
                     f" {pod['metadata'].get(member, '')}"
                 )
-                raise storing.precondition_failed(call, PODS, key, text, is_dry_run=given.dry_run)
+                raise storing.precondition_failed(
+                    call, PODS, key, text, is_dry_run=write_options.dry_run
+                )
         bind(pod, binding, call.now)
         return pod
 
-    found = await plain_updates.run(call, PODS, key, changed, is_dry_run=given.dry_run)
+    found = await plain_updates.run(call, PODS, key, changed, is_dry_run=write_options.dry_run)
     if found is None:
         raise status.not_found(PODS, name)

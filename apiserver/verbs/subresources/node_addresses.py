@@ -31,13 +31,13 @@ async def kubelet_of(call: Call, name: str) -> Address:
     if record is None:
         raise status.not_found(call.endpoint.resource, name)
     found: dict[str, Any] = record.parse().get("status") or {}
-    given = found.get("addresses") or []
-    addresses = {each["type"]: each["address"] for each in reversed(given)}
+    node_addresses = found.get("addresses") or []
+    addresses = {each["type"]: each["address"] for each in reversed(node_addresses)}
     endpoint = (found.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     for type_ in call.env.settings.kubelet_addresses:
         if type_ in addresses:
             features = found.get("declaredFeatures") or ()
             port = endpoint.get("Port") or _PORT
             return Address(addresses[type_], port, _WEB_SOCKETS in features)
-    known = " ".join(f"{{{each['type']} {each['address']}}}" for each in given)
+    known = " ".join(f"{{{each['type']} {each['address']}}}" for each in node_addresses)
     raise status.unknown(f"no preferred addresses found; known addresses: [{known}]")

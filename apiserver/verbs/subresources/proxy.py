@@ -199,8 +199,8 @@ async def _checked(call: Call, host: str) -> str:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise status.bad_request(f"lookup {host}: {error.strerror}") from None
-    for *_, place in found:
-        _check_address(call, str(place[0]))
+    for *_, address in found:
+        _check_address(call, str(address[0]))
     return str(found[0][4][0])
 
 

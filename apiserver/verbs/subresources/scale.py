@@ -99,14 +99,14 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
 
 
 async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         UPDATE,
         given.to_object(options.UPDATE),
         is_dry_run=given.dry_run,
         kind=call.endpoint.kind,
     )
-    await admission.mutate(call, asked, new, old)
+    await admission.mutate(call, admission_request, new, old)
 
 
 def _set(meta: Obj, name: str, value: object) -> None:

@@ -61,15 +61,15 @@ def _versions(call: Call) -> Versions:
 
 
 async def mutate(
-    call: Call, asked: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
 ) -> None:
     """Let plugins change an object in place; raises ApiError."""
-    if asked is None:
+    if request is None:
         return
-    asked.object, asked.old = obj, old
+    request.object, request.old = obj, old
     metadata = None if obj is None else obj.get("metadata")
     entries = None if metadata is None else metadata.get("managedFields")
-    waiting = call.env.admission.mutate(asked)
+    waiting = call.env.admission.mutate(request)
     if waiting is not None:
         await timed(call.env.clock, call.spent, ADMISSION, waiting)
     if obj is None or metadata is None:
@@ -87,17 +87,17 @@ async def mutate(
 
 
 async def validate(
-    call: Call, asked: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
 ) -> None:
     """Let plugins refuse an object in its final form; raises ApiError."""
-    if asked is None:
+    if request is None:
         return
-    asked.object, asked.old = obj, old
-    name = asked.name
+    request.object, request.old = obj, old
+    name = request.name
     if not name and obj is not None:
         # The name of a new object was generated meanwhile, and may be generated again.
-        asked.name = (obj.get("metadata") or {}).get("name", "")
-    waiting = call.env.admission.validate(asked)
+        request.name = (obj.get("metadata") or {}).get("name", "")
+    waiting = call.env.admission.validate(request)
     if waiting is not None:
         await timed(call.env.clock, call.spent, ADMISSION, waiting)
-    asked.name = name
+    request.name = name

@@ -71,22 +71,29 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     call.warnings += strategy.update_warnings(obj, old, context)
 
 
-def _refuse_kind(given: Kind, endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:
+def _refuse_kind(
+    claimed_kind: Kind, endpoint: Endpoint, meta: Obj, errors: list[FieldError]
+) -> None:
     """Refuse a custom resource that names another kind; raises ApiError.
 
     errors: the other errors. For writes of the status the kind does not count.
     """
-    if not given.version:
+    if not claimed_kind.version:
         text = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
         raise status.internal_error(text)
     if endpoint.subresource:
         return
     kind = endpoint.kind
-    if given.kind != kind.kind:
-        errors = [*errors, invalid("kind", given.kind, f"must be {kind.kind}")]
-    if given.api_version != kind.api_version:
-        errors = [*errors, invalid("apiVersion", given.api_version, f"must be {kind.api_version}")]
-    raise status.invalid(GroupKind(given.group, given.kind), meta.get("name", ""), errors)
+    if claimed_kind.kind != kind.kind:
+        errors = [*errors, invalid("kind", claimed_kind.kind, f"must be {kind.kind}")]
+    if claimed_kind.api_version != kind.api_version:
+        errors = [
+            *errors,
+            invalid("apiVersion", claimed_kind.api_version, f"must be {kind.api_version}"),
+        ]
+    raise status.invalid(
+        GroupKind(claimed_kind.group, claimed_kind.kind), meta.get("name", ""), errors
+    )
 
 
 def _refuse(endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:

@@ -75,17 +75,17 @@ async def patch(call: Call) -> Stored | Computed:
     read = _Yaml(call.body)
     if call.audit is not None and call.audit.wants_request:
         call.audit.request_object = await call.apart(read.recorded)
-    given = options.write_options(options.PATCH, call.query, is_apply=is_apply)
+    write_options = options.write_options(options.PATCH, call.query, is_apply=is_apply)
     name = call.info.name
     if is_apply:
-        changed = await call.apart(_applied, call, given, read)
+        changed = await call.apart(_applied, call, write_options, read)
     else:
-        changed = await call.apart(_patched, call, given)
+        changed = await call.apart(_patched, call, write_options)
     change = update_loop.Update(
         name,
         object_key(call.namespace, name),
         changed,
-        given,
+        write_options,
         creates=is_apply and not call.endpoint.subresource,
     )
     if call.endpoint.subresource == "scale":
@@ -112,7 +112,7 @@ class _Yaml:
             return None
 
 
-def patch_function(call: Call, given: WriteOptions) -> Apply:
+def patch_function(call: Call, write_options: WriteOptions) -> Apply:
     """Return a function that applies the patch of the body to a plain object; raises ApiError.
 
     It may be called several times: neither the object nor the patch is changed.
@@ -121,7 +121,7 @@ def patch_function(call: Call, given: WriteOptions) -> Apply:
         value = json_text.parse(call.body)
     except JsonError:
         raise bad_request("invalid JSON patch") from None
-    is_strict = given.validation != IGNORE
+    is_strict = write_options.validation != IGNORE
     if call.media_type == JSON_PATCH:
         operations, findings = json_patch.parse(call.body, is_strict=is_strict)
         return _repeatable(
@@ -188,15 +188,15 @@ def _by_strategic_merge(call: Call, live: Obj, patch_: Obj, findings: list[str])
     return Patched(obj, lambda: go_plain(rest), findings, is_plain=True)
 
 
-def _patched(call: Call, given: WriteOptions) -> update_loop.Changed:
-    apply = patch_function(call, given)
-    manager = given.manager or name_from_user_agent(call.user_agent)
+def _patched(call: Call, write_options: WriteOptions) -> update_loop.Changed:
+    apply = patch_function(call, write_options)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
 
     def changed(live: Obj | None) -> Obj:
         if live is None:
             raise status.not_found(call.endpoint.resource, call.info.name)
         try:
-            new = typed(call, apply(live), given)
+            new = typed(call, apply(live), write_options)
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
         own_changed(call, live, new, manager)
@@ -219,7 +219,7 @@ def typed(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     return obj
 
 
-def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
+def _decoded(call: Call, patched: Patched, write_options: WriteOptions) -> Obj:
     type_ = call.object_type
     if not patched.is_plain:
         _check_kind(call, patched)
@@ -228,8 +228,8 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     except DecodeError as error:
         raise _not_fitting(patched, str(error)) from None
     findings = [*patched.findings, *(sorted(unknown) if patched.is_plain else unknown)]
-    if findings and given.validation != IGNORE:
-        if given.validation == STRICT:
+    if findings and write_options.validation != IGNORE:
+        if write_options.validation == STRICT:
             text = f"strict decoding error: {', '.join(findings)}"
             raise _not_fitting(patched, text)
         call.warnings += findings
@@ -255,8 +255,8 @@ def _check_kind(call: Call, patched: Patched) -> None:
         raise _not_fitting(patched, f"couldn't get version/kind; json parse error: {text}")
     kind = call.endpoint.kind
     call.given_kind = None
-    told = (obj.get("apiVersion"), obj.get("kind"))
-    if told == (kind.api_version, kind.kind):
+    named_kind = (obj.get("apiVersion"), obj.get("kind"))
+    if named_kind == (kind.api_version, kind.kind):
         return
     if call.endpoint.is_custom_object:
         try:
@@ -264,7 +264,7 @@ def _check_kind(call: Call, patched: Patched) -> None:
         except bodies.UnrecognizedError as error:
             raise _not_fitting(patched, str(error)) from None
         return
-    if not told[1]:
+    if not named_kind[1]:
         # Without a kind it cannot be decoded.
         names = [each for each in obj if each not in ("kind", "apiVersion")]
         call.warnings += [json_text.unknown_field(each) for each in sorted(names)]
@@ -286,7 +286,7 @@ def check_identity(call: Call, new: Obj) -> None:
 # Server-side apply.
 
 
-def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Changed:
+def _applied(call: Call, write_options: WriteOptions, read: _Yaml) -> update_loop.Changed:
     config = _config_of(call, read)
     repeated = read.parsed.repeated
     check = unchanged.watched(config, "a configuration that may be applied again")
@@ -298,14 +298,19 @@ def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Change
             raise status.not_found(endpoint.resource, call.info.name)
         try:
             merged = server_side.on_apply(
-                endpoint.fields, live, config, given.manager, call.now, force=given.force
+                endpoint.fields,
+                live,
+                config,
+                write_options.manager,
+                call.now,
+                force=write_options.force,
             )
             new = _of_merged(call, merged)
             if live is not None and _is_unchanged(merged, live):  # then nothing is written
                 new |= {name: live[name] for name in live if name != "metadata"}
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
-        _tell_repeated(call, given, repeated)
+        _tell_repeated(call, write_options, repeated)
         if live is None and new["metadata"].get("uid"):
             raise status.conflict(
                 endpoint.resource,
@@ -358,10 +363,10 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
             endpoint.default(obj, call.now)
     except DecodeError as error:
         meta = merged.get("metadata") or {}
-        place = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+        key = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
         kind = f"{_slashed(endpoint.kind)}, Kind={endpoint.kind.kind}"
         raise status.unknown(
-            f"failed to convert new object ({place}; {kind}) to proper version: unable to convert"
+            f"failed to convert new object ({key}; {kind}) to proper version: unable to convert"
             f" unstructured object to {kind}: {error}"
         ) from None
     obj.setdefault("metadata", {})

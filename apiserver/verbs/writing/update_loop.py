@@ -71,7 +71,7 @@ async def run(call: Call, update: Update) -> Stored | Computed:
     is_guess = record is not None
     if record is None:
         record = await storing.read_live(call, collection, update.key)
-    told = len(call.warnings)
+    warning_count = len(call.warnings)
     while True:
         try:
             return await _attempt(call, collection, update, record)
@@ -84,7 +84,7 @@ async def run(call: Call, update: Update) -> Stored | Computed:
             if stored is not None and record is not None and stored.revision == record.revision:
                 raise
             record, is_guess = stored, False
-        del call.warnings[told:]
+        del call.warnings[warning_count:]
 
 
 async def _attempt(
@@ -106,7 +106,7 @@ async def _attempt(
     if record is None or live is None:
         return await _create(call, update, new)
     is_dry_run = update.given.dry_run
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         UPDATE,
         update.given.to_object(options.UPDATE),
@@ -114,8 +114,8 @@ async def _attempt(
         kind=endpoint.hub_kind if update.as_seen is None else endpoint.kind,
     )
     if update.as_seen is None:
-        await admission.mutate(call, asked, new, live)
-    if asked is None:
+        await admission.mutate(call, admission_request, new, live)
+    if admission_request is None:
         call.warnings += drop_duplicate_owners(new["metadata"], is_after_admission=True)
     _check_version(call, update, new["metadata"], record)
     also = await allocations.for_changed(call, new, live, is_dry_run=is_dry_run)
@@ -127,9 +127,9 @@ async def _attempt(
         new["metadata"]["managedFields"] = entries
     seen = update.as_seen
     if seen is None:
-        await admission.validate(call, asked, new, live)
-    elif asked is not None:
-        await admission.validate(call, asked, seen(new), seen(live))
+        await admission.validate(call, admission_request, new, live)
+    elif admission_request is not None:
+        await admission.validate(call, admission_request, seen(new), seen(live))
     await call.apart(to_stored_form, call, new)
     if _is_to_go(endpoint.resource, new, live):
         return await _remove(call, collection, update, record, new)
@@ -165,14 +165,14 @@ async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
     is_allowed = endpoint.strategy.allows_create_on_update and not endpoint.subresource
     if not (update.creates or is_allowed):
         raise status.not_found(endpoint.resource, update.name)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call, CREATE, update.given.to_object(options.CREATE), is_dry_run=update.given.dry_run
     )
-    await admission.mutate(call, asked, new, None)
+    await admission.mutate(call, admission_request, new, None)
     await check_may(call, "create")
     new["metadata"].pop("resourceVersion", None)
     try:
-        return await create.store_new(call, new, update.given, asked)
+        return await create.store_new(call, new, update.given, admission_request)
     except NameTakenError as taken:
         raise RacedError(taken.current) from None
 
@@ -215,9 +215,9 @@ async def _remove(
     call: Call, collection: Collection, update: Update, record: Record, new: Obj
 ) -> Stored | Computed:
     """Delete an object whose last finalizer was removed; the answer is the changed object."""
-    made = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
+    result = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
     if update.given.dry_run:
-        return made
+        return result
     try:
         also = await allocations.for_gone(call, new)
         removing = call.env.registry.writes.delete(collection, record, also=also)
@@ -226,4 +226,4 @@ async def _remove(
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(gone, Raced):
         raise RacedError(gone.current)
-    return made
+    return result

@@ -229,16 +229,16 @@ class _Write:
         chosen: dict[int, int] = {}
         service_ports: list[Obj] = self._spec.get("ports") or []
         for position, port in enumerate(service_ports):
-            number, asked = port.get("port", 0), port.get("nodePort", 0)
-            if not asked and not _needs_node_ports(self._spec):
+            number, requested = port.get("port", 0), port.get("nodePort", 0)
+            if not requested and not _needs_node_ports(self._spec):
                 continue
             if number not in chosen:
                 chosen[number] = self._claim_for(position, number, service_ports)
                 port["nodePort"] = chosen[number]
-            elif not asked:
+            elif not requested:
                 port["nodePort"] = chosen[number]
-            elif asked != chosen[number]:
-                self._claim_port(position, asked)
+            elif requested != chosen[number]:
+                self._claim_port(position, requested)
 
     def change_ports(self, old: Spec) -> None:
         """Claim the additional node ports of a changed Service, release those it no longer has."""
@@ -249,16 +249,16 @@ class _Write:
                 self.allocation.ports.released.extend(before)
             return
         seen: set[tuple[str, int]] = set()
-        known = set(before)
+        kept_ports = set(before)
         for position, port in enumerate(spec.get("ports") or ()):
-            asked = port.get("nodePort", 0)
-            if not asked:
+            requested = port.get("nodePort", 0)
+            if not requested:
                 if not _needs_node_ports(spec):
                     continue
                 port["nodePort"] = self._any_port()
-            elif asked not in known:
-                self._claim_port(position, asked)
-                known.add(asked)
+            elif requested not in kept_ports:
+                self._claim_port(position, requested)
+                kept_ports.add(requested)
             pair = (port.get("protocol", ""), port["nodePort"])
             if pair in seen:
                 raise unknown(f"duplicate nodePort: {{{pair[0]} {pair[1]}}}")
@@ -290,9 +290,9 @@ class _Write:
         elif needs_health_check(old):
             self.allocation.ports.release(old.get("healthCheckNodePort", 0))
 
-    def _claim_address(self, family: str, asked: str) -> str:
+    def _claim_address(self, family: str, requested: str) -> str:
         pools, is_dry_run = self._pools, self.allocation.ports.is_dry_run
-        if not asked:
+        if not requested:
             chosen = (
                 addresses.dry_address(pools.ranges, family)
                 if is_dry_run
@@ -304,17 +304,17 @@ class _Write:
                 raise self._no_address(family)
             self.allocation.claimed_addresses.append(chosen)
             return chosen
-        address = _canonical(asked)
+        address = _canonical(requested)
         problem = (
             addresses.refuse_address_dry(pools.ranges, address)
             if is_dry_run
             else addresses.refuse_address(pools.ranges, address, pools.taken_addresses)
         )
         if problem:
-            detail = f"failed to allocate IP {asked}: {problem}"
+            detail = f"failed to allocate IP {requested}: {problem}"
             raise self._invalid(invalid("spec.clusterIPs", cluster_ips(self._spec), detail))
         self.allocation.claimed_addresses.append(address)
-        return asked
+        return requested
 
     def _no_address(self, family: str) -> ApiError:
         ranges = [each for each in self._pools.ranges if each.family == family]

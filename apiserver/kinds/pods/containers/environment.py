@@ -86,14 +86,14 @@ def check_file_key_volumes(scope: SpecScope) -> None:
 
 
 def _check_value_source(source: Obj, value: str, path: str, errors: Errors) -> None:
-    given = [each for each in _VALUE_SOURCES if source.get(each) is not None]
-    for name in given:
+    sources = [each for each in _VALUE_SOURCES if source.get(each) is not None]
+    for name in sources:
         _VALUE_SOURCES[name](source[name], child(path, name), errors)
-    if not given:
+    if not sources:
         errors.append(invalid(path, "", _NO_VALUE_SOURCE))
     elif value:
         errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
-    elif len(given) > 1:
+    elif len(sources) > 1:
         errors.append(invalid(path, "", _MORE_THAN_ONE))
 
 

@@ -228,11 +228,11 @@ def _check_host_ports(errors: Errors, containers: list[Obj], list_path: str) -> 
         for number, port in enumerate(container.get("ports") or ()):
             if not port.get("hostPort"):
                 continue
-            told = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if told in taken:
+            binding_text = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
+            if binding_text in taken:
                 port_path = index(child(index(list_path, position), "ports"), number)
-                errors.append(duplicate(child(port_path, "hostPort"), told))
-            taken.add(told)
+                errors.append(duplicate(child(port_path, "hostPort"), binding_text))
+            taken.add(binding_text)
 
 
 def _check_resize(scope: SpecScope, container: Obj, path: str) -> None:

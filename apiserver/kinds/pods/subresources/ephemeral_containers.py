@@ -47,12 +47,12 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
         for before in old["spec"].get(_FIELD) or ():
             name = before.get("name", "")
             now = containers.get(name)
-            told = f"existing ephemeral containers {quote(name)} may not be"
+            prefix = f"existing ephemeral containers {quote(name)} may not be"
             if now is None:
-                errors.append(forbidden(_PATH, f"{told} removed\n"))
+                errors.append(forbidden(_PATH, f"{prefix} removed\n"))
             elif not same(before, now, _TYPE):
                 errors.append(
-                    forbidden(_PATH, f"{told} changed\n{internal_diff(before, now, _TYPE)}")
+                    forbidden(_PATH, f"{prefix} changed\n{internal_diff(before, now, _TYPE)}")
                 )
         return errors
 

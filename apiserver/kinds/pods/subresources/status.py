@@ -239,8 +239,8 @@ def _check_addresses(
         _check_families(errors, addresses, path)
     if is_of_pod:
         if bool(single) != bool(addresses):
-            told = "podIP and podIPs must either both be set or both be unset"
-            errors.append(invalid(path, _shown(addresses), told))
+            both_or_none = "podIP and podIPs must either both be set or both be unset"
+            errors.append(invalid(path, _shown(addresses), both_or_none))
         elif addresses and single != addresses[0]:
             errors.append(invalid(first_path, addresses[0], message))
 
@@ -250,14 +250,14 @@ def _check_families(errors: Errors, addresses: list[str], path: str) -> None:
     for position, address in enumerate(addresses):
         parsed = parse_ip(address)
         if parsed is None:
-            told = f"failed to check for dual stack with error:invalid IP[{position}]: {address}"
-            errors.append(internal(path, told))
+            message = f"failed to check for dual stack with error:invalid IP[{position}]: {address}"
+            errors.append(internal(path, message))
             families.clear()
             break
         families.add(parsed.is_ipv4)
     if len(families) != 2 or len(addresses) > 2:
-        told = "may specify no more than one IP for each IP family"
-        errors.append(invalid(path, _shown(addresses), told))
+        message = "may specify no more than one IP for each IP family"
+        errors.append(invalid(path, _shown(addresses), message))
 
 
 def _shown(addresses: list[str]) -> object:

@@ -140,8 +140,8 @@ def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
 
 
 def _check_success_rule(errors: Errors, rule: Obj, path: str, completions: int) -> None:
-    wanted, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
-    if wanted is None and indexes is None:
+    needed_count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+    if needed_count is None and indexes is None:
         message = "at least one of succeededCount or succeededIndexes must be specified"
         errors.append(required(path, message))
     total = 0
@@ -154,15 +154,15 @@ def _check_success_rule(errors: Errors, rule: Obj, path: str, completions: int) 
         except IndexesError as error:
             message = f"error parsing succeededIndexes: {error}"
             errors.append(invalid(indexes_path, indexes, message))
-    if wanted is not None:
+    if needed_count is not None:
         count_path = child(path, "succeededCount")
-        check_not_negative(errors, count_path, wanted)
+        check_not_negative(errors, count_path, needed_count)
         limits = [(completions, "the number of specified completions")]
         if indexes is not None:
             what = "the number of indexes in the specified succeededIndexes field"
             limits.append((total, what))
         errors.extend(
-            invalid(count_path, wanted, f"must be less than or equal to {limit} ({what})")
+            invalid(count_path, needed_count, f"must be less than or equal to {limit} ({what})")
             for limit, what in limits
-            if wanted > limit
+            if needed_count > limit
         )

@@ -117,7 +117,7 @@ async def _check(
 ) -> None:
     domain = signer.partition("/")[0]
     for name in (signer, f"{domain}/*"):
-        asked = Attributes(
+        attributes = Attributes(
             request.user,
             verb,
             group="certificates.k8s.io",
@@ -125,6 +125,6 @@ async def _check(
             resource="signers",
             name=name,
         )
-        if (await decided(authorizer, asked)).allowed:
+        if (await decided(authorizer, attributes)).allowed:
             return
     raise request.forbidden(message)

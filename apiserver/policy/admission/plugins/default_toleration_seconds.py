@@ -27,9 +27,11 @@ class DefaultTolerationSeconds(Listed):
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Add the tolerations that the pod lacks."""
-        given = (request.new.get("spec") or {}).get("tolerations") or ()
+        tolerations = (request.new.get("spec") or {}).get("tolerations") or ()
         keys = {
-            each.get("key", "") for each in given if each.get("effect", "") in {"", "NoExecute"}
+            each.get("key", "")
+            for each in tolerations
+            if each.get("effect", "") in {"", "NoExecute"}
         }
         if "" in keys:
             return
@@ -44,4 +46,4 @@ class DefaultTolerationSeconds(Listed):
             if key not in keys
         ]
         if added:
-            request.own("spec")["tolerations"] = [*given, *added]
+            request.own("spec")["tolerations"] = [*tolerations, *added]

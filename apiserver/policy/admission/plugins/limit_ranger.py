@@ -93,14 +93,16 @@ def _fill_in(request: AdmissionRequest, limit_ranges: Iterable[Obj]) -> None:
 def _fill_in_pod(
     request: AdmissionRequest, requests: Mapping[str, str], limits: Mapping[str, str]
 ) -> None:
-    told: list[str] = []
+    changes: list[str] = []
     spec = request.own("spec")
     for member, kind in _CONTAINERS:
         if spec.get(member):
-            spec[member] = [_filled_in(each, kind, requests, limits, told) for each in spec[member]]
-    if told:
+            spec[member] = [
+                _filled_in(each, kind, requests, limits, changes) for each in spec[member]
+            ]
+    if changes:
         metadata = request.own("metadata")
-        text = f"LimitRanger plugin set: {'; '.join(told)}"
+        text = f"LimitRanger plugin set: {'; '.join(changes)}"
         metadata["annotations"] = {**(metadata.get("annotations") or {}), _ANNOTATION: text}
 
 
@@ -109,7 +111,7 @@ def _filled_in(
     kind: str,
     requests: Mapping[str, str],
     limits: Mapping[str, str],
-    told: list[str],
+    changes: list[str],
 ) -> Obj:
     resources = dict(container.get("resources") or {})
     for member, word, defaults in (("requests", "request", requests), ("limits", "limit", limits)):
@@ -117,7 +119,7 @@ def _filled_in(
         missing = sorted(defaults.keys() - given.keys())
         if missing:
             resources[member] = {**given, **{name: defaults[name] for name in missing}}
-            told.append(f"{', '.join(missing)} {word} for {kind} {container.get('name', '')}")
+            changes.append(f"{', '.join(missing)} {word} for {kind} {container.get('name', '')}")
     return {**container, "resources": resources}
 
 

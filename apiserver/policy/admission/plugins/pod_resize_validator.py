@@ -48,13 +48,13 @@ class PodResizeValidator(Listed):
 def _beyond(pod: Obj, node: Obj) -> str:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     requests = pod_requests(pod["spec"])
-    told: list[str] = []
+    missing: list[str] = []
     for name, is_milli in (("cpu", True), ("memory", False)):
         wanted, there = requests.get(name, ZERO), parse(allocatable.get(name, "0"))
         if wanted > there:
             numbers = [each.milli_value() if is_milli else each.value() for each in (wanted, there)]
-            told.append(f"{name}, requested: {numbers[0]}, allocatable: {numbers[1]}")
-    return f"node didn't have enough allocatable resources: {'; '.join(told)}" if told else ""
+            missing.append(f"{name}, requested: {numbers[0]}, allocatable: {numbers[1]}")
+    return f"node didn't have enough allocatable resources: {'; '.join(missing)}" if missing else ""
 
 
 def _with_cause(refusal: ApiError, reason: str) -> ApiError:

@@ -120,8 +120,8 @@ class PodSecurity:
     def _check_workload(self, request: AdmissionRequest) -> None:
         namespace = self._view.get(NAMESPACES, "", request.namespace)
         if namespace is None:
-            told = f"failed to lookup namespace {quote(request.namespace)}"
-            _annotate(request, "error", told)
+            message = f"failed to lookup namespace {quote(request.namespace)}"
+            _annotate(request, "error", message)
             return
         policy, errors = policy_of(_labels(namespace), self._defaults)
         if not errors and PRIVILEGED == policy.warn.level == policy.audit.level:
@@ -156,14 +156,16 @@ class PodSecurity:
 
         if enforces:
             _annotate(request, "enforce-policy", str(policy.enforce))
-        if told := result(policy.audit):
-            text = f"would violate PodSecurity {quote(str(policy.audit))}: {told}"
+        if violations := result(policy.audit):
+            text = f"would violate PodSecurity {quote(str(policy.audit))}: {violations}"
             _annotate(request, "audit-violations", text)
-        if enforces and (told := result(policy.enforce)):
-            text = f"violates PodSecurity {quote(str(policy.enforce))}: {told}"
+        if enforces and (violations := result(policy.enforce)):
+            text = f"violates PodSecurity {quote(str(policy.enforce))}: {violations}"
             raise status.forbidden(request.resource, request.name, text)
-        if told := result(policy.warn):
-            request.warnings.append(f"would violate PodSecurity {quote(str(policy.warn))}: {told}")
+        if violations := result(policy.warn):
+            request.warnings.append(
+                f"would violate PodSecurity {quote(str(policy.warn))}: {violations}"
+            )
 
     # Namespaces.
 
@@ -213,8 +215,8 @@ class PodSecurity:
         for pod in pods[:_CHECKED_MAX]:
             reasons = findings(standard, pod["metadata"], pod["spec"])
             if reasons:
-                told = ", ".join(each.reason for each in reasons)
-                pods_by_warning.setdefault(told, []).append(pod["metadata"]["name"])
+                reasons_text = ", ".join(each.reason for each in reasons)
+                pods_by_warning.setdefault(reasons_text, []).append(pod["metadata"]["name"])
             checked += 1
             if checked % _PODS_AT_ONCE == 0:
                 # Yields to other requests.
@@ -232,7 +234,7 @@ class PodSecurity:
                 f" level {quote(str(standard))}"
             )
         request.warnings += sorted(
-            _with_names(told, names) for told, names in pods_by_warning.items()
+            _with_names(reasons_text, names) for reasons_text, names in pods_by_warning.items()
         )
 
 
@@ -282,9 +284,9 @@ def _one_of_each_owner(pods: Iterable[Obj]) -> list[Obj]:
     return first + others
 
 
-def _with_names(told: str, names: list[str]) -> str:
+def _with_names(reasons_text: str, names: list[str]) -> str:
     name = min(names)
     if len(names) == 1:
-        return f"{name}: {told}"
+        return f"{name}: {reasons_text}"
     others = len(names) - 1
-    return f"{name} (and {others} other {'pod' if others == 1 else 'pods'}): {told}"
+    return f"{name} (and {others} other {'pod' if others == 1 else 'pods'}): {reasons_text}"

@@ -36,26 +36,27 @@ class Priority(Listed):
             _keep(request)
             return
         spec = request.own("spec")
-        found = self._class_of(request, spec.get("priorityClassName", ""))
-        name, value = found["metadata"]["name"], found.get("value", 0)
+        priority_class = self._class_of(request, spec.get("priorityClassName", ""))
+        name, value = priority_class["metadata"]["name"], priority_class.get("value", 0)
         if name:
             spec["priorityClassName"] = name
-        given = spec.get("priority")
-        if given is not None and given != value:
+        requested = spec.get("priority")
+        if requested is not None and requested != value:
             raise request.forbidden(
-                f"the integer value of priority ({given}) must not be provided in pod spec;"
-                f" priority admission controller computed {value} from the given PriorityClass name"
+                f"the integer value of priority ({requested}) must not be provided in pod"
+                f" spec; priority admission controller computed {value}"
+                " from the given PriorityClass name"
             )
         spec["priority"] = value
-        policy = found.get("preemptionPolicy")
+        policy = priority_class.get("preemptionPolicy")
         if policy is None:
             return
-        given = spec.get("preemptionPolicy")
-        if given is not None and given != policy:
+        requested = spec.get("preemptionPolicy")
+        if requested is not None and requested != policy:
             raise request.forbidden(
-                f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec;"
-                f" priority admission controller computed {policy} from the given PriorityClass"
-                " name"
+                f"the string value of PreemptionPolicy ({requested}) must not be provided in pod"
+                f" spec; priority admission controller computed {policy}"
+                " from the given PriorityClass name"
             )
         spec["preemptionPolicy"] = policy
 

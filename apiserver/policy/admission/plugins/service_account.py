@@ -125,8 +125,8 @@ class ServiceAccount(Listed):
     def _mount(self, spec: Obj) -> None:
         volumes = spec.get("volumes") or ()
         names = (each.get("name", "") for each in volumes)
-        found = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
-        name = found or self._new_name(_VOLUME_PREFIX)
+        volume_name = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
+        name = volume_name or self._new_name(_VOLUME_PREFIX)
         mount = {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}
         is_needed = False
         for member, _ in _CONTAINERS:
@@ -136,7 +136,7 @@ class ServiceAccount(Listed):
                     new or old for new, old in zip(containers, spec[member], strict=True)
                 ]
                 is_needed = True
-        if is_needed and not found:
+        if is_needed and not volume_name:
             spec["volumes"] = [*volumes, token_volume(name)]
 
 

@@ -120,15 +120,15 @@ class _Variables:
             raise self._errors[name]
         compiled = self._compiled[name]
         if compiled.program is None:
-            told = f'composited variable "{name}" fails to compile: {compiled.problem}'
-            raise self._failed(name, told)
+            message = f'composited variable "{name}" fails to compile: {compiled.problem}'
+            raise self._failed(name, message)
         try:
             outcome = compiled.program.evaluate(self.bindings)
         except CostError:
             raise
         except EvaluationError as error:
-            told = f'composited variable "{name}" fails to evaluate: {error}'
-            raise self._failed(name, told) from None
+            message = f'composited variable "{name}" fails to evaluate: {error}'
+            raise self._failed(name, message) from None
         self.cost += outcome.cost
         return outcome.value
 

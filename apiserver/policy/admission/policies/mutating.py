@@ -140,13 +140,13 @@ class MutatingAdmissionPolicy:
         if request.is_second_round and not json_text.equal(rounds.left, request.object):
             rounds.require()
         refusals = _Refusals(request)
-        shown = RequestObjects(request)
+        request_objects = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as found:
             async for bound in found:
                 if bound.error is not None:
-                    told = f"failed to configure binding: {bound.error}"
-                    refusals.add(bound.policy, bound.binding, told)
+                    message = f"failed to configure binding: {bound.error}"
+                    refusals.add(bound.policy, bound.binding, message)
                     continue
                 namespace = await self._policies.namespaces.of(request)
                 for param in bound.params:
@@ -156,7 +156,7 @@ class MutatingAdmissionPolicy:
                         bound.versioned,
                         param,
                         namespace,
-                        shown,
+                        request_objects,
                         answers,
                         self._checks,
                     )

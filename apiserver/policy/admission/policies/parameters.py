@@ -66,31 +66,31 @@ class Parameters:
         ]
 
     def _namespace(self, found: ParameterKind, reference: Obj, namespace: str) -> str:
-        given: str = reference.get("namespace") or ""
+        namespace_name: str = reference.get("namespace") or ""
         if not found.is_namespaced:
-            if given:
+            if namespace_name:
                 raise ParameterError(
                     "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
                 )
             return ""
-        if not given and not namespace:
+        if not namespace_name and not namespace:
             raise ParameterError(
                 "cannot use namespaced paramRef in policy binding that matches cluster-scoped"
                 " resources"
             )
-        return given or namespace
+        return namespace_name or namespace
 
-    async def _objects(self, found: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
+    async def _objects(self, kind: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
         name = reference.get("name") or ""
         if name:
-            obj = self._view.get(found.resource, namespace, name)
+            obj = self._view.get(kind.resource, namespace, name)
             if obj is None:
                 await self._live.catch_up()
-                obj = self._view.get(found.resource, namespace, name)
+                obj = self._view.get(kind.resource, namespace, name)
             return [] if obj is None else [obj]
         try:
             selector = from_object(reference.get("selector"))
         except SelectorError as error:
             raise ParameterError(str(error)) from error
-        everything = self._view.list(found.resource, namespace or None)
+        everything = self._view.list(kind.resource, namespace or None)
         return [each for each in everything if selector.matches(labels_of(each))]

@@ -88,12 +88,12 @@ def applied(live: Obj, value: Any, type_: Type) -> Obj:  # noqa: ANN401
     config = {**config, "apiVersion": live.get("apiVersion"), "kind": live.get("kind")}
     wrong = mismatches(config, type_)
     if wrong:
-        told = "failed to convert patch object to typed object"
-        raise PatchError(f"error applying patch: {told}: {summary(wrong)}")
+        message = "failed to convert patch object to typed object"
+        raise PatchError(f"error applying patch: {message}: {summary(wrong)}")
     atomics = list(_atomics(config, type_, ""))
     if atomics:
-        told = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs"
-        raise PatchError(f"error applying patch: {told}: {', '.join(atomics)}")
+        message = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs"
+        raise PatchError(f"error applying patch: {message}: {', '.join(atomics)}")
     try:
         return merge(live, config, type_)
     except ItemError as error:
@@ -140,12 +140,12 @@ def _operation(value: Any) -> Obj:  # noqa: ANN401
         raise status.internal_error(
             "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
         )
-    found: Obj = {"op": value.get("op", ""), "path": value.get("path", "")}
+    operation: Obj = {"op": value.get("op", ""), "path": value.get("path", "")}
     if value.get("from"):
-        found["from"] = value["from"]
+        operation["from"] = value["from"]
     if "value" in value:
         inner = value["value"]
         if isinstance(inner, StructValue):
             _check_names(inner)
-        found["value"] = plain(inner)
-    return found
+        operation["value"] = plain(inner)
+    return operation

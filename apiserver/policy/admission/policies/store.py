@@ -83,15 +83,15 @@ class MatchResources:
 
     __slots__ = ("_excluded", "_has_rules", "_rules", "namespaces", "objects")
 
-    def __init__(self, given: Obj | None) -> None:
+    def __init__(self, match: Obj | None) -> None:
         """None: all resources."""
-        given = given or {}
-        policy = given.get("matchPolicy") or ""
-        self._has_rules: Final = bool(given.get("resourceRules"))
-        self._rules: Final = _NamedRules(given.get("resourceRules") or (), policy)
-        self._excluded: Final = _NamedRules(given.get("excludeResourceRules") or (), policy)
-        self.namespaces: Final = _selector(given.get("namespaceSelector"))
-        self.objects: Final = _selector(given.get("objectSelector"))
+        match = match or {}
+        policy = match.get("matchPolicy") or ""
+        self._has_rules: Final = bool(match.get("resourceRules"))
+        self._rules: Final = _NamedRules(match.get("resourceRules") or (), policy)
+        self._excluded: Final = _NamedRules(match.get("excludeResourceRules") or (), policy)
+        self.namespaces: Final = _selector(match.get("namespaceSelector"))
+        self.objects: Final = _selector(match.get("objectSelector"))
 
     def resource_for(self, request: AdmissionRequest) -> VersionedResource | None:
         """Return the version in which the object is evaluated; None: the rules do not match."""
@@ -161,15 +161,15 @@ class Policies:
             policies = self._compile()
         if not policies or request.versions is None:
             return ()
-        found: list[Concerned] = []
+        matches: list[Concerned] = []
         is_own = request.resource in POLICIES
         for each in policies:
             if is_own and not each.is_static:
                 continue
             versioned = each.match.resource_for(request)
             if versioned is not None:
-                found.append(Concerned(each, versioned))
-        return found
+                matches.append(Concerned(each, versioned))
+        return matches
 
     def _compile(self) -> list[Policy]:
         if not self._follows:

@@ -100,12 +100,12 @@ class _Verdict:
             what = "policy" if binding is None else "binding"
             self.deny(policy, binding, f"failed to configure {what}: {error}")
 
-    def add(self, policy: Policy, binding: Binding, found: _Findings, began_ns: int) -> None:
+    def add(self, policy: Policy, binding: Binding, findings: _Findings, began_ns: int) -> None:
         actions = binding.spec.get("validationActions") or ()
         count = self._checks.add
-        for error in found.ignored:
+        for error in findings.ignored:
             count(policy.name, binding.name, error, began_ns, ALLOW)
-        for each in found.denials:
+        for each in findings.denials:
             if each.is_annotation:
                 self.deny(policy, binding, each.message)
                 count(policy.name, binding.name, each.error, began_ns, DENY)
@@ -113,7 +113,7 @@ class _Verdict:
             for action in actions:
                 self._enforce(action, policy, binding, each, actions)
                 count(policy.name, binding.name, each.error, began_ns, action.lower())
-        for name, value in found.annotations:
+        for name, value in findings.annotations:
             values = self._annotations.setdefault(f"{policy.name}/{name}", [])
             if value not in values:
                 values.append(value)
@@ -186,7 +186,7 @@ class ValidatingAdmissionPolicy:
 
     async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
         verdict = _Verdict(request, self._checks)
-        shown = RequestObjects(request)
+        request_objects = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as bound:
             async for each in bound:
@@ -195,7 +195,7 @@ class ValidatingAdmissionPolicy:
                     verdict.misconfigured(policy, binding, each.error)
                     continue
                 try:
-                    objects = await shown.objects(versioned)
+                    objects = await request_objects.objects(versioned)
                 except ApiError as error:
                     text = f"failed to convert object version: {error}"
                     verdict.misconfigured(policy, binding, text)

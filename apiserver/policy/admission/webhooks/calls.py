@@ -193,10 +193,10 @@ def _check(name: str, verdict: Verdict) -> None:
     if verdict.allowed:
         return
     given = verdict.status
-    told = f"admission webhook {quote(name)} denied the request"
+    message = f"admission webhook {quote(name)} denied the request"
     refusal: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
     why = refusal.get("message") or refusal.get("reason")
-    refusal["message"] = f"{told}: {why}" if why else f"{told} without explanation"
+    refusal["message"] = f"{message}: {why}" if why else f"{message} without explanation"
     if (refusal.get("code") or 0) < 400:
         refusal["code"] = 400
     if refusal.get("status") in (None, "", "Success"):

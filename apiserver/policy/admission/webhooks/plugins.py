@@ -102,16 +102,16 @@ class _Plugin:
             raise self._caller.failed(hook, error) from error
 
     async def _is_called(
-        self, hook: Hook, versioned: VersionedResource, shown: "_RequestObjects"
+        self, hook: Hook, versioned: VersionedResource, request_objects: "_RequestObjects"
     ) -> bool:
         """Return whether a webhook is to be called; if so, show the objects in its version."""
-        request = shown.request
+        request = request_objects.request
         if not await self._selection.selects(hook, request):
             return False
-        await shown.turn_to(versioned)
+        await request_objects.turn_to(versioned)
         if not hook.conditions:
             return True
-        new, old = shown.objects
+        new, old = request_objects.objects
         try:
             found = self._conditions.hold(hook.conditions, request, new, old)
             return await found if isawaitable(found) else bool(found)
@@ -201,17 +201,17 @@ class MutatingAdmissionWebhook(_Plugin):
         is_again = request.is_second_round
         if is_again and not json_text.equal(rounds.left, request.object):
             rounds.require()
-        shown = _RequestObjects(request)
+        request_objects = _RequestObjects(request)
         for hook, versioned in concerned:
             try:
-                if not await self._guarded(hook, self._is_called(hook, versioned, shown)):
+                if not await self._guarded(hook, self._is_called(hook, versioned, request_objects)):
                     continue
             except FailedOpenError:
                 self._note_failed_open(hook, request)
                 continue
             if is_again and hook.position not in rounds.again:
                 continue
-            if await self._change(hook, versioned, shown):
+            if await self._change(hook, versioned, request_objects):
                 rounds.require()
                 request.wants_second_round = True
             if hook.is_reinvoked:
@@ -228,24 +228,24 @@ class MutatingAdmissionWebhook(_Plugin):
         except FailedOpenError:
             self._note_failed_open(hook, request)
         finally:
-            told = {
+            note = {
                 "configuration": hook.configuration,
                 "webhook": hook.name,
                 "mutated": is_changed,
             }
             annotation = f"{_MUTATION}/{_number(hook, request)}"
-            request.annotations[annotation] = orjson.dumps(told).decode()
+            request.annotations[annotation] = orjson.dumps(note).decode()
         return is_changed
 
     async def _called(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+        self, hook: Hook, versioned: VersionedResource, request_objects: _RequestObjects
     ) -> bool:
         """Call a webhook and apply its patch; return whether that changed anything."""
-        request = shown.request
-        verdict = await self._caller.call(hook, request, shown.text(versioned))
+        request = request_objects.request
+        verdict = await self._caller.call(hook, request, request_objects.text(versioned))
         if not verdict.patch:
             return False
-        is_changed = await self._patch(hook, versioned, shown, verdict.patch)
+        is_changed = await self._patch(hook, versioned, request_objects, verdict.patch)
         if request.is_detailed and (text := _patch_text(hook, verdict.patch)):
             request.annotations[f"{_PATCH}/{_number(hook, request)}"] = text
         return is_changed
@@ -256,7 +256,11 @@ class MutatingAdmissionWebhook(_Plugin):
         request.annotations[annotation] = hook.name
 
     async def _patch(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects, patch: bytes
+        self,
+        hook: Hook,
+        versioned: VersionedResource,
+        request_objects: _RequestObjects,
+        patch: bytes,
     ) -> bool:
         """Apply the patch of a webhook; return whether it changed anything. Raises ApiError."""
         try:
@@ -271,7 +275,7 @@ class MutatingAdmissionWebhook(_Plugin):
             )
         if not operations:
             return False
-        new, _ = shown.objects
+        new, _ = request_objects.objects
         if new is None:
             raise status.internal_error(
                 f"admission webhook {quote(hook.name)} attempted to modify the object, which is"
@@ -281,7 +285,7 @@ class MutatingAdmissionWebhook(_Plugin):
             patched = json_patch.apply(new, operations)
         except JsonPatchError as error:
             raise status.internal_error(str(error)) from error
-        return await shown.change(patched, versioned)
+        return await request_objects.change(patched, versioned)
 
 
 def _number(hook: Hook, request: AdmissionRequest) -> str:
@@ -294,13 +298,13 @@ def _patch_text(hook: Hook, patch: bytes) -> str:
     operations = json_text.parse(patch)
     if not operations:
         return ""
-    told = {
+    annotation = {
         "configuration": hook.configuration,
         "webhook": hook.name,
         "patch": [dict(sorted(each.items())) for each in operations],
         "patchType": "JSONPatch",
     }
-    return json_text.write(told).decode()
+    return json_text.write(annotation).decode()
 
 
 class ValidatingAdmissionWebhook(_Plugin):
@@ -327,19 +331,19 @@ class ValidatingAdmissionWebhook(_Plugin):
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
         shown = _RequestObjects(request)
-        wanted: list[tuple[Hook, bytes]] = []
+        reviews: list[tuple[Hook, bytes]] = []
         for hook, versioned in concerned:
             try:
                 text = await self._guarded(hook, self._text_for(hook, versioned, shown))
             except FailedOpenError:
-                self._note_failed_open(hook, request, len(wanted))
+                self._note_failed_open(hook, request, len(reviews))
                 continue
             if text is not None:
-                wanted.append((hook, text))
-        if len(wanted) == 1:
-            await self._call(request, *wanted[0], 0)
-        elif wanted:
-            await self._call_all(request, wanted)
+                reviews.append((hook, text))
+        if len(reviews) == 1:
+            await self._call(request, *reviews[0], 0)
+        elif reviews:
+            await self._call_all(request, reviews)
 
     async def _text_for(
         self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects

@@ -127,16 +127,16 @@ class IssuerKeys:
     async def _key_set_url(self) -> str:
         connection = self._connect(self._url)
         try:
-            found = _object(await self._get(connection))
+            configuration = _object(await self._get(connection))
         finally:
             await connection.close()
-        if found.get("issuer") != self._issuer:
-            told = quote(str(found.get("issuer")))
+        if configuration.get("issuer") != self._issuer:
+            issuer_text = quote(str(configuration.get("issuer")))
             raise AuthenticationError(
                 f"oidc: issuer did not match the issuer returned by provider, expected"
-                f" {quote(self._issuer)} got {told}"
+                f" {quote(self._issuer)} got {issuer_text}"
             )
-        url = found.get("jwks_uri")
+        url = configuration.get("jwks_uri")
         if not isinstance(url, str) or urlsplit(url).scheme != "https":
             raise AuthenticationError("oidc: jwks_uri of the issuer is not an https URL")
         return url
@@ -150,14 +150,14 @@ class IssuerKeys:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise AuthenticationError(
             f"oidc: invalid answer of the issuer: not JSON: {error}"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise AuthenticationError("oidc: invalid answer of the issuer: not a JSON object")
-    return found
+    return document
 
 
 def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:

@@ -111,9 +111,9 @@ def _check_required(required: Mapping[str, str], claims: Claims) -> None:
             raise AuthenticationError(f"oidc: required claim {claim} not present in ID token")
         found = claims[claim]
         if found != value:
-            told = found if isinstance(found, str) else "another type"
+            actual = found if isinstance(found, str) else "another type"
             raise AuthenticationError(
-                f"oidc: required claim {claim} value does not match. Got = {told}, want = {value}"
+                f"oidc: required claim {claim} value does not match. Got = {actual}, want = {value}"
             )
 
 
@@ -124,8 +124,8 @@ def _check(conditions: Iterable[Condition], value: Mapping[str, Any], what: str)
         except ExpressionError as error:
             raise AuthenticationError(f"oidc: error evaluating {what}: {error}") from None
         if found is not True:
-            told = each.message or f"validation expression '{each.text}' failed"
-            raise AuthenticationError(f"oidc: error evaluating {what}: {told}")
+            message = each.message or f"validation expression '{each.text}' failed"
+            raise AuthenticationError(f"oidc: error evaluating {what}: {message}")
 
 
 def _evaluated(source: Source, claims: Claims, part: str) -> object:

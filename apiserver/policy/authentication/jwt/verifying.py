@@ -78,10 +78,10 @@ def check_claims(
     listed = [found] if isinstance(found, str) else found
     named = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     if not any(each in audiences for each in named):
-        told = go_quoted_list(named)
+        audiences_text = go_quoted_list(named)
         raise AuthenticationError(
             f"oidc: verify token: oidc: expected audience in {go_quoted_list(sorted(audiences))}"
-            f" got {told}"
+            f" got {audiences_text}"
         )
     expires, not_before = _moment(claims, "exp"), _moment(claims, "nbf")
     if expires is None or expires < now_s:

@@ -71,17 +71,17 @@ class NodeGraph:
             pod = new or change.previous
             if pod is None:
                 continue
-            place = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            pod_key = pod["metadata"]["namespace"], pod["metadata"]["name"]
             node = "" if new is None else (new.get("spec") or {}).get("nodeName", "")
             now = None if new is None or not node else (node, references_of_pod(new))
-            known = self._pods.get(place)
+            known = self._pods.get(pod_key)
             if now == known:
                 continue  # the references are the same, as when only the status changed
             if known is not None:
-                del self._pods[place]
+                del self._pods[pod_key]
                 self._count(*known, -1)
             if now is not None:
-                self._pods[place] = now
+                self._pods[pod_key] = now
                 self._count(*now, 1)
 
     def _change_volumes(self, changes: Sequence[Change]) -> None:

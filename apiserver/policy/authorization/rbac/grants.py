@@ -174,19 +174,21 @@ def _grants_of(binding: Obj) -> Iterable[tuple[Subject, Grant]]:
     role = referenced_role(binding, namespace)
     for position, given in enumerate(binding.get("subjects") or ()):
         kind, subject_name = given.get("kind", ""), given.get("name", "")
-        shown = f"{kind} {quote(subject_name)}"
+        subject_text = f"{kind} {quote(subject_name)}"
         if kind == "ServiceAccount":
             # In a ClusterRoleBinding a service account without a namespace matches no user.
-            place = given.get("namespace") or namespace
-            if not place:
+            subject_namespace = given.get("namespace") or namespace
+            if not subject_namespace:
                 continue
-            shown = f"{kind} {quote(f'{subject_name}/{place}')}"
-            subject = Subject(is_group=False, name=service_account_name(place, subject_name))
+            subject_text = f"{kind} {quote(f'{subject_name}/{subject_namespace}')}"
+            subject = Subject(
+                is_group=False, name=service_account_name(subject_namespace, subject_name)
+            )
         elif kind in {"User", "Group"}:
             subject = Subject(kind == "Group", subject_name)
         else:
             continue
-        yield subject, Grant(namespace, name, role, position, shown)
+        yield subject, Grant(namespace, name, role, position, subject_text)
 
 
 def _reference_to(role: Obj) -> RoleReference:

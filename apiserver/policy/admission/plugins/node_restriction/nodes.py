@@ -32,35 +32,35 @@ _ALLOWED: Final = frozenset(
 
 def check(node: str, request: AdmissionRequest) -> None:
     """Refuse a write of another Node, or of fields that administrators control; raises ApiError."""
-    shown = quote(node)
+    node_text = quote(node)
     if request.name != node:
         other = quote(request.name)
-        raise request.forbidden(f"node {shown} is not allowed to modify node {other}")
+        raise request.forbidden(f"node {node_text} is not allowed to modify node {other}")
     if request.operation == CREATE:
         if (request.new.get("spec") or {}).get("configSource") is not None:
-            message = f"node {shown} is not allowed to create pods with a non-nil configSource"
+            message = f"node {node_text} is not allowed to create pods with a non-nil configSource"
             raise request.forbidden(message)
         if labels := _forbidden_labels(request.new, {}):
             raise request.forbidden(
-                f"node {shown} is not allowed to set the following labels: {labels}"
+                f"node {node_text} is not allowed to set the following labels: {labels}"
             )
     elif request.operation == UPDATE:
-        _check_update(shown, request)
+        _check_update(node_text, request)
 
 
-def _check_update(shown: str, request: AdmissionRequest) -> None:
+def _check_update(node_text: str, request: AdmissionRequest) -> None:
     new, old = request.new, request.old or {}
     spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
     source = spec.get("configSource")
     if source is not None and source != old_spec.get("configSource"):
         raise request.forbidden(
-            f"node {shown} is not allowed to update configSource to a new non-nil configSource"
+            f"node {node_text} is not allowed to update configSource to a new non-nil configSource"
         )
     if not _same_lists(spec.get("taints"), old_spec.get("taints"), _TAINT):
-        raise request.forbidden(f"node {shown} is not allowed to modify taints")
+        raise request.forbidden(f"node {node_text} is not allowed to modify taints")
     owners, old_owners = (each["metadata"].get("ownerReferences") for each in (new, old))
     if not _same_lists(owners, old_owners, _OWNER):
-        raise request.forbidden(f"node {shown} is not allowed to modify ownerReferences")
+        raise request.forbidden(f"node {node_text} is not allowed to modify ownerReferences")
     if labels := _forbidden_labels(new, old):
         raise request.forbidden(f"is not allowed to modify labels: {labels}")
 

@@ -95,27 +95,31 @@ class PodRestriction:
             )
 
     def _check_create(self, node: str, request: AdmissionRequest) -> None:
-        pod, shown = request.new, quote(node)
+        pod, node_text = request.new, quote(node)
         if not is_mirror(pod):
             raise request.forbidden(
-                f"pod does not have {quote(MIRROR)} annotation, node {shown} can only create"
+                f"pod does not have {quote(MIRROR)} annotation, node {node_text} can only create"
                 " mirror pods"
             )
         if _node_of(pod) != node:
-            message = f"node {shown} can only create pods with spec.nodeName set to itself"
+            message = f"node {node_text} can only create pods with spec.nodeName set to itself"
             raise request.forbidden(message)
         if problem := self._owner_problem(node, pod):
             raise request.forbidden(problem)
         if reference := api_reference(pod):
-            raise request.forbidden(f"node {shown} can not create pods that reference {reference}")
+            raise request.forbidden(
+                f"node {node_text} can not create pods that reference {reference}"
+            )
 
     def _owner_problem(self, node: str, pod: Obj) -> str:
         can = f"node {quote(node)} can only create pods with"
         owners = pod["metadata"].get("ownerReferences") or []
         if len(owners) > 1:
             return f"{can} a single owner reference set to itself"
-        told = [(each.get("apiVersion"), each.get("kind"), each.get("name")) for each in owners]
-        if told != [("v1", "Node", node)]:
+        owner_keys = [
+            (each.get("apiVersion"), each.get("kind"), each.get("name")) for each in owners
+        ]
+        if owner_keys != [("v1", "Node", node)]:
             return f"{can} an owner reference set to itself"
         (owner,) = owners
         if not owner.get("controller"):
@@ -203,20 +207,20 @@ def _projected_reference(projected: Mapping[str, Any]) -> str:
 
 
 def _check_status(node: str, request: AdmissionRequest) -> None:
-    shown, old, new = quote(node), request.old or {}, request.new
+    node_text, old, new = quote(node), request.old or {}, request.new
     if request.operation != UPDATE:
         raise request.forbidden(f"unexpected operation {quote(request.operation)}")
     if _node_of(old) != node:
         raise request.forbidden(
-            f"node {shown} can only update pod status for pods with spec.nodeName set to itself"
+            f"node {node_text} can only update pod status for pods with spec.nodeName set to itself"
         )
     labels, old_labels = (each["metadata"].get("labels") or {} for each in (new, old))
     if labels != old_labels:
-        raise request.forbidden(f"node {shown} cannot update labels through pod status")
-    told, known = (each.get("status") or {} for each in (new, old))
+        raise request.forbidden(f"node {node_text} cannot update labels through pod status")
+    new_status, known = (each.get("status") or {} for each in (new, old))
     for member, words in _FIXED_STATUS.items():
-        if not same({member: told.get(member)}, {member: known.get(member)}, _POD_STATUS):
-            raise request.forbidden(f"node {shown} cannot update {words}")
+        if not same({member: new_status.get(member)}, {member: known.get(member)}, _POD_STATUS):
+            raise request.forbidden(f"node {node_text} cannot update {words}")
 
 
 def _node_of(pod: Mapping[str, Any]) -> str:
@@ -231,9 +235,9 @@ def _compared(claim: Mapping[str, Any]) -> Obj:
         for name, value in (claim.get("metadata") or {}).items()
         if name not in {"resourceVersion", "managedFields"}
     }
-    told = {
+    conditions = {
         name: value
         for name, value in (claim.get("status") or {}).items()
         if name not in _OF_CLAIM_STATUS
     }
-    return {**claim, "metadata": metadata, "status": told}
+    return {**claim, "metadata": metadata, "status": conditions}

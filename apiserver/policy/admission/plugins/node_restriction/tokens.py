@@ -82,7 +82,7 @@ class Tokens:
         return self._ask(request, audience)
 
     async def _ask(self, request: AdmissionRequest, audience: str) -> None:
-        asked = Attributes(
+        attributes = Attributes(
             request.user,
             _VERB,
             group=request.resource.group,
@@ -91,7 +91,7 @@ class Tokens:
             namespace=request.namespace,
             name=request.name,
         )
-        decision = await decided(self._authorizer, asked)
+        decision = await decided(self._authorizer, attributes)
         if decision.allowed:
             return
         name, shown = request.user.name, quote(audience)

@@ -38,13 +38,13 @@ class AlwaysPullImages(Listed):
         """Refuse policies that were changed since."""
         if not _brings_images(request):
             return
-        told = [
+        messages = [
             request.forbidden(str(not_supported(path, policy, (_ALWAYS,)))).status["message"]
             for path, policy in _policies(request.new.get("spec") or {})
             if policy != _ALWAYS
         ]
-        if told:
-            raise status.unknown(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        if messages:
+            raise status.unknown(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def _pulled(volume: Obj) -> Obj:

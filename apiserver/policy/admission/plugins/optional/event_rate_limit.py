@@ -110,7 +110,7 @@ class EventRateLimit(Listed):
         """Take tokens; raises ApiError 429 if one is missing."""
         if request.is_dry_run:
             return
-        told = [text for each in self._limiters if (text := each.refusal(request))]
-        if told:
-            text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        refusals = [text for each in self._limiters if (text := each.refusal(request))]
+        if refusals:
+            text = refusals[0] if len(refusals) == 1 else f"[{', '.join(refusals)}]"
             raise status.failure(429, "TooManyRequests", f"Too many requests: {text}")

@@ -104,8 +104,8 @@ class ImagePolicyWebhook(Listed):
 
 
 def _judge(request: AdmissionRequest, status: Obj) -> None:
-    told = status.get("auditAnnotations")
-    for name, value in told.items() if isinstance(told, dict) else ():
+    annotations = status.get("auditAnnotations")
+    for name, value in annotations.items() if isinstance(annotations, dict) else ():
         request.annotations[f"{_AUDIT}{name}"] = str(value)
     if status.get("allowed") is True:
         return

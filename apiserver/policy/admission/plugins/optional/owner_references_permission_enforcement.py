@@ -64,14 +64,14 @@ class OwnerReferencesPermissionEnforcement:
     async def _check_owner(self, request: AdmissionRequest, owner: Obj) -> None:
         api_version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
         group, slash, version = api_version.rpartition("/")
-        found = self._mapping(group if slash else "", version, kind)
-        if not found:
+        resources = self._mapping(group if slash else "", version, kind)
+        if not resources:
             raise request.forbidden(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for"
                 f" APIVersion {api_version} Kind {kind}: no matches for kind {quote(kind)} in"
                 f" version {quote(api_version)}"
             )
-        for each in found:
+        for each in resources:
             namespace = request.namespace if each.is_namespaced else ""
             decision = await self._ask(
                 _finalizers_of(

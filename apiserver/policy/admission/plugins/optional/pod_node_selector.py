@@ -70,7 +70,7 @@ class PodNodeSelector(Listed):
 
 def labels_of(text: str) -> dict[str, str]:
     """Return the labels of `a=b, c=d`; raises ApiError 500, as upstream."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for each in text.split(",") if text else ():
         parts = each.split("=")
         if len(parts) != 2:
@@ -79,8 +79,8 @@ def labels_of(text: str) -> dict[str, str]:
         wrong = check_label_key(name) + check_label_value(value)
         if wrong:
             raise status.unknown(f"invalid selector: {each}: {'; '.join(wrong)}")
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def _conflicts(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
