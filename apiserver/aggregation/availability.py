@@ -193,7 +193,7 @@ class AvailabilityKeeper:
             self._lost.add(name, finding.reason)
         self._found[name] = finding
         try:
-            await self._tell(obj, finding)
+            await self._write_condition(obj, finding)
         except (ApiError, StoreError) as error:
             if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
                 self._logger.warning(
@@ -264,7 +264,7 @@ class AvailabilityKeeper:
             why = f"bad status from {url}: {code}"
         return f"failing or missing response from {url}: {why}"
 
-    async def _tell(self, obj: Obj, finding: Finding) -> None:
+    async def _write_condition(self, obj: Obj, finding: Finding) -> None:
         if _is_reported(obj, finding):
             return
         condition: Obj = {

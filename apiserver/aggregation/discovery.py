@@ -69,14 +69,14 @@ class RemoteDiscovery:
         remotes = self._remotes.all
         fresh = await asyncio.gather(*(self._ask(each) for each in remotes))
         self._fresh = {each.name for each, is_it in zip(remotes, fresh, strict=True) if is_it}
-        self._tell()
+        self._notify()
 
     def remotes_changed(self) -> None:
         """Update the set of servers, and fetch soon."""
-        self._tell()
+        self._notify()
         self._wake.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         remotes = self._remotes.all
         known = {each.name for each in remotes}
         for name in self._resources.keys() - known:

@@ -138,7 +138,7 @@ async def _pass_back(answer: StreamedAnswer, reply: Reply, *, is_endless: bool) 
         if not is_endless and length is not None and length <= _WHOLE_BYTES_MAX:
             _send_whole(reply, answer.code, answer.fields, await answer.body(_WHOLE_BYTES_MAX))
             return
-        reply.begin_foreign(answer.code, _kept(answer.fields), is_endless=is_endless)
+        reply.begin_foreign(answer.code, _end_to_end(answer.fields), is_endless=is_endless)
         async for piece in answer.pieces():
             reply.size += len(piece)
             await reply.answer.write(piece)
@@ -151,10 +151,10 @@ async def _pass_back(answer: StreamedAnswer, reply: Reply, *, is_endless: bool) 
 
 
 def _send_whole(reply: Reply, code: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-    reply.send_foreign(code, _kept(headers), body)
+    reply.send_foreign(code, _end_to_end(headers), body)
 
 
-def _kept(headers: Iterable[tuple[str, str]]) -> Headers:
+def _end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     return [each for each in headers if each[0].lower() not in _OF_ONE_HOP]
 
 

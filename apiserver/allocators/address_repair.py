@@ -75,7 +75,7 @@ def repair_service(
             _repair_cluster_ip(repair, service, address, find_address(address), find_service)
         else:
             message = "is not within any configured Service CIDR; please recreate service"
-            _tell(repair, service, "ClusterIPOutOfRange", f"{_shown(address)} {message}")
+            _tell(repair, service, "ClusterIPOutOfRange", f"{_ip_text(address)} {message}")
     return repair
 
 
@@ -89,7 +89,7 @@ def _repair_cluster_ip(
     metadata = service["metadata"]
     ip_claim = ip_address_object(address, metadata["namespace"], metadata["name"])
     if claim is None:
-        message = f"{_shown(address)} is not allocated; repairing"
+        message = f"{_ip_text(address)} is not allocated; repairing"
         _tell(repair, service, "ClusterIPNotAllocated", message)
         repair.created.append(ip_claim)
         return
@@ -102,7 +102,7 @@ def _repair_cluster_ip(
         _tell(repair, service, "ClusterIPNotAllocated", message)
     elif other is not service and address in _cluster_ips(other):
         message = (
-            f"{_shown(address, '')} was assigned to multiple services; please recreate service"
+            f"{_ip_text(address, '')} was assigned to multiple services; please recreate service"
         )
         _tell(repair, service, "ClusterIPAlreadyAllocated", message)
     labels = claim["metadata"].get("labels") or {}
@@ -191,7 +191,7 @@ def _created(obj: Obj) -> int:
     return parse_time(obj["metadata"]["creationTimestamp"]).seconds
 
 
-def _shown(address: str, space: str = " ") -> str:
+def _ip_text(address: str, space: str = " ") -> str:
     return f"Cluster IP [{family_of(address)}]:{space}{address}"
 
 

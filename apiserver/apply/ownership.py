@@ -57,7 +57,7 @@ def with_named_fields(fields: FieldSet, type_: Type | None) -> FieldSet:
     return named
 
 
-def fitted(fields: FieldSet, type_: Type) -> FieldSet:
+def fit_set(fields: FieldSet, type_: Type) -> FieldSet:
     """Return the set adapted to the current type: what became a leaf is owned as a whole.
 
     Sets are stored for long, and types change: between releases, or with a definition. Fields that
@@ -106,10 +106,10 @@ def _fitted_node(node: FieldSet, type_: Type) -> FieldSet:
     shape = type_.shape
     if shape is _STRUCT or shape is _MAP:
         if type_.map_type != "atomic":
-            return fitted(node, type_)
+            return fit_set(node, type_)
         return node if _is_all_unknown(type_) else {}
     if shape is _LIST:
-        return fitted(node, type_) if type_.list_type != "atomic" else {}
+        return fit_set(node, type_) if type_.list_type != "atomic" else {}
     return {} if is_untyped(type_) and not is_granular(type_) else node
 
 

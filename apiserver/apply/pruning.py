@@ -35,9 +35,9 @@ def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, no
     if whole is None or not last.fields:
         return merged
     last_fields = with_named_fields(last.fields, whole.type)
-    whole_fields = _named(whole)
+    whole_fields = _named_fields(whole)
     pruned = _with_owned(endpoint, whole, whole_fields, _without(whole, last_fields), managers)
-    gone = intersection(difference(whole_fields, _named(pruned)), last_fields)
+    gone = intersection(difference(whole_fields, _named_fields(pruned)), last_fields)
     back = endpoint.at_version(_without(whole, gone), endpoint.api_version)
     return merged if back is None else back.obj
 
@@ -58,8 +58,8 @@ def _with_owned(
         pruned_there = endpoint.at_version(pruned, each)
         if there is None or pruned_there is None:
             continue
-        fields = whole_fields if there is whole and each == version else _named(there)
-        kept = union(_named(pruned_there), with_named_fields(owned[each], there.type))
+        fields = whole_fields if there is whole and each == version else _named_fields(there)
+        kept = union(_named_fields(pruned_there), with_named_fields(owned[each], there.type))
         whole, pruned = there, _without(there, difference(fields, kept))
     back = endpoint.at_version(pruned, version)
     return pruned if back is None else back
@@ -73,7 +73,7 @@ def _owned_at_versions(managers: Managers) -> dict[str, FieldSet]:
     return owned
 
 
-def _named(versioned: Versioned) -> FieldSet:
+def _named_fields(versioned: Versioned) -> FieldSet:
     return with_named_fields(fields_of(versioned.obj, versioned.type), versioned.type)
 
 

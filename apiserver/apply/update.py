@@ -35,7 +35,7 @@ from kvstack.apiserver.apply.managed_fields import (
     is_reset,
     updater,
 )
-from kvstack.apiserver.apply.ownership import fitted
+from kvstack.apiserver.apply.ownership import fit_set
 from kvstack.apiserver.apply.structure import ItemError, Obj
 from kvstack.apiserver.apply.validation import mismatches, summary
 
@@ -159,7 +159,7 @@ def fit_managers(live: Versions, managers: Managers) -> Managers:
     for manager, managed in managers.items():
         versioned = live.at(managed.api_version)
         if versioned is not None:
-            fields = fitted(managed.fields, versioned.type)
+            fields = fit_set(managed.fields, versioned.type)
             is_fit = fields is managed.fields
             fit[manager] = managed if is_fit else managed._replace(fields=fields)
     return fit

@@ -220,7 +220,7 @@ def note_error(audit: AuditContext, error: ApiError) -> None:
     }
     audit.status = {"metadata": {}, **response_status}
     if audit.wants_response:
-        audit.answered(found)
+        audit.record_response(found)
 
 
 def note_decision(audit: AuditContext, decision: Decision) -> None:
@@ -240,11 +240,11 @@ def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None
         return
     match result:
         case Stored(record):
-            audit.answered(endpoint.from_hub(record.parse()))
+            audit.record_response(endpoint.from_hub(record.parse()))
         case Computed(obj, kind):
-            audit.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
+            audit.record_response({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
         case Listing(page):
-            audit.answered(_list_of(endpoint, page))
+            audit.record_response(_list_of(endpoint, page))
         case _:
             return
 

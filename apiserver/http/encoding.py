@@ -2,7 +2,7 @@
 
     Encoder(endpoint, representation, …).stored(record)   one object
     Encoder(…).listing(page)                              a list, in chunks
-    Encoder(…).made(obj, kind, type_)                     an object that is not stored like that
+    Encoder(…).encode(obj, kind, type_)                     an object that is not stored like that
 
 JSON of objects in the storage version is assembled from stored bytes. Everything else is encoded
 from the parsed object; the protobuf of a record is cached with it.
@@ -73,9 +73,9 @@ class Encoder:
         if media_type == PROTOBUF and not as_:
             return self.protobuf(record)
         obj = self.endpoint.from_hub(record.parse())
-        return self.made(obj, self.endpoint.row.kind, self.endpoint.row.type)
+        return self.encode(obj, self.endpoint.row.kind, self.endpoint.row.type)
 
-    def made(self, obj: Obj, kind: Kind, type_: Type) -> bytes:
+    def encode(self, obj: Obj, kind: Kind, type_: Type) -> bytes:
         """Return an object of any kind; raises NotAcceptableError."""
         as_, version = self.representation.as_, self.representation.version
         if as_ and kind.kind != "Status":

@@ -453,7 +453,7 @@ class Api:
                     content = encoder.stored(record)
                 reply.send(code, representation.media_type, content)
             case Computed(obj, kind, type_, code):
-                content = await call.apart(encoder.made, obj, kind, type_)
+                content = await call.apart(encoder.encode, obj, kind, type_)
                 reply.send(code, representation.media_type, content)
             case Listing(page):
                 answering = self._answer_list(page, encoder, reply)

@@ -64,7 +64,7 @@ def needs(*names: str) -> Rule:
     return check
 
 
-def given(*names: str) -> Rule:
+def not_nil(*names: str) -> Rule:
     """Return the check that each of the fields is not nil, though it may be empty."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:

@@ -21,7 +21,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _RESOURCE: Final = "resource.k8s.io"
 _STORAGE: Final = "storage.k8s.io"
 
-_PLACES: Final = {
+_LOCATIONS: Final = {
     ("", "componentstatuses"): "core.component_statuses:COMPONENT_STATUSES",
     ("", "configmaps"): "core.config_maps:CONFIG_MAPS",
     ("", "endpoints"): "core.endpoints:ENDPOINTS",
@@ -159,7 +159,7 @@ def strategy_of_row(row: Resource) -> Strategy | None:
 @cache
 def strategy_of(group: str, resource: str) -> Strategy | None:
     """Return the strategy of a built-in resource; None if it has none of its own."""
-    entry = _PLACES.get((group, resource))
+    entry = _LOCATIONS.get((group, resource))
     if entry is None:
         return None
     module, _, name = entry.partition(":")

@@ -24,7 +24,7 @@ from kvstack.component.metrics.labelled import (
 )
 
 _BOUNDS: Final = exponential(0.001, 2, 15)
-_TOLD_USERS: Final = frozenset(
+_NAMED_USERS: Final = frozenset(
     ("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default")
 )
 _TYPES: Final = {
@@ -63,7 +63,7 @@ class PolicyMetrics:
 
     def authenticated(self, name: str, took_ns: int = 0) -> None:
         """Count an authenticated user."""
-        if name not in _TOLD_USERS:
+        if name not in _NAMED_USERS:
             name = "email_id" if "@" in name else "other"
         self._users[name] += 1
         if took_ns:

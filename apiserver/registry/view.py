@@ -16,7 +16,7 @@ from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.window import Change as StoredChange
 
 PARSED_MAX: Final = 4096
-TOLD_MAX: Final = 500
+CHANGES_PER_CALL: Final = 500
 """Limit of changes per call of a subscriber: each is parsed, and the first calls have all
 objects."""
 
@@ -102,19 +102,21 @@ class View:
             before = previous if is_seen(previous) else None
             return None if now is None and before is None else Change(now, before)
 
-        def tell_some(pairs: Iterable[tuple[Record | None, Record | None]]) -> None:
+        def notify_part(pairs: Iterable[tuple[Record | None, Record | None]]) -> None:
             found = [change_of(record, previous) for record, previous in pairs]
             if seen := [each for each in found if each is not None]:
                 callback(seen)
 
-        def tell(changes: Sequence[StoredChange]) -> None:
-            for at in range(0, len(changes), TOLD_MAX):
-                tell_some((each.record, each.previous) for each in changes[at : at + TOLD_MAX])
+        def notify(changes: Sequence[StoredChange]) -> None:
+            for at in range(0, len(changes), CHANGES_PER_CALL):
+                notify_part(
+                    (each.record, each.previous) for each in changes[at : at + CHANGES_PER_CALL]
+                )
 
-        collection.listeners.append(tell)
+        collection.listeners.append(notify)
         there = collection.between()
-        while some := [(each, None) for each in islice(there, TOLD_MAX)]:
-            tell_some(some)
+        while some := [(each, None) for each in islice(there, CHANGES_PER_CALL)]:
+            notify_part(some)
 
     def _object(self, record: Record) -> Obj | None:
         """Return the object of a record; None if it is unreadable."""

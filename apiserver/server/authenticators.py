@@ -74,7 +74,7 @@ class AuthenticatorParts:
     view: ObjectView
     live: LiveObjects
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     """Returns a number from 0 to 1."""
     logger: Logger
     allows_all: bool = False
@@ -269,7 +269,7 @@ class Authenticators:
         except (OSError, DocumentError) as error:
             raise ConfigError(f"{path}: {error}") from None
         webhook = Webhook(
-            self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, chance=parts.chance
+            self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, random=parts.random
         )
         return WebhookTokens(
             webhook, self.audiences, parts.clock, version=options.version, lasts_ns=options.lasts_ns

@@ -71,7 +71,7 @@ class AuthorizerParts:
     """What authorizers need."""
 
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     """Returns a number from 0 to 1."""
     logger: Logger
 
@@ -96,7 +96,7 @@ class Authorizers:
             for each in self._choices
             if each.type != WEBHOOK
         }
-        self._members, self._connections = self._made(self._choices)
+        self._members, self._connections = self._make(self._choices)
         self.chain: Final = Chain(self._members)
 
     @property
@@ -123,7 +123,7 @@ class Authorizers:
             choices = self._parsed(data, needed=self.types - {WEBHOOK})
             if choices == self._choices:
                 return
-            members, connections = self._made(choices)
+            members, connections = self._make(choices)
         except (OSError, ConfigError, DocumentError) as error:
             logger.error("failed to reload the authorizers", file=path, error=str(error))
             self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
@@ -181,7 +181,7 @@ class Authorizers:
         }
         return makers[type_]()
 
-    def _made(self, choices: Sequence[AuthorizerChoice]) -> tuple[list[_Member], list[Connection]]:
+    def _make(self, choices: Sequence[AuthorizerChoice]) -> tuple[list[_Member], list[Connection]]:
         """Return authorizers and the connections that they own; raises ConfigError."""
         members: list[_Member] = []
         connections: list[Connection] = []
@@ -209,7 +209,7 @@ class Authorizers:
             connection,
             timeout_s=timeout_s,
             clock=parts.clock,
-            chance=parts.chance,
+            random=parts.random,
             noted=lambda _code, result, took_ns: metrics.add(name, result, took_ns),
         )
         return WebhookAuthorizer(

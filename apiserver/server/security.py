@@ -1,6 +1,6 @@
 """Authentication, authorization and token issuing as the flags configure them.
 
-    security = Security(options, registry, table, clock, new_uid, chance, logger)
+    security = Security(options, registry, table, clock, new_uid, random, logger)
     security.authenticator, security.authorizer, security.reviews, …
 
 Files are read at construction; configurations and client CAs are read again when they change.
@@ -67,7 +67,7 @@ class Security:
         self._clock: Final = clock
         self._logger: Final = logger
         self._new_uid: Final = new_uid
-        self._chance: Final = random
+        self._random: Final = random
         self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, random, logger))
         self.authorizer: Final = self.authorizers.chain
         self.authenticators: Final = Authenticators(
@@ -196,7 +196,7 @@ class Security:
             self._images,
             timeout_s=_IMAGES_TIMEOUT_S,
             clock=self._clock,
-            chance=self._chance,
+            random=self._random,
             first_pause_s=settings.first_pause_s,
         )
 

@@ -35,11 +35,11 @@ ALWAYS: Final = frozenset(("v1",))
 def served_rows(table: Iterable[Resource], config: Mapping[str, str]) -> list[Resource]:
     """Return the rows that are served, in order; raises ConfigError."""
     rows = list(table)
-    wanted = _checked(config, {(each.group, each.version) for each in rows})
+    wanted = _parse(config, {(each.group, each.version) for each in rows})
     return [each for each in rows if _is_on(each, wanted)]
 
 
-def _checked(config: Mapping[str, str], known_versions: set[tuple[str, str]]) -> dict[str, bool]:
+def _parse(config: Mapping[str, str], known_versions: set[tuple[str, str]]) -> dict[str, bool]:
     enabled: dict[str, bool] = {}
     unknown = []
     for name, text in config.items():

@@ -34,7 +34,7 @@ _NOT_ANSWERED: Final = frozenset(
 
 def of_request(request: Request) -> list[Header]:
     """Return the headers of a forwarded request, without its length."""
-    named = _named(request.header_values("connection"))
+    named = _header_names(request.header_values("connection"))
     passed = [
         (name, value)
         for name, value in request.headers
@@ -69,14 +69,14 @@ def of_upgrade(request: Request) -> list[Header]:
 def of_answer(headers: Iterable[Header]) -> Iterator[Header]:
     """Return the headers of a forwarded answer, without its length."""
     kept = list(headers)
-    named = _named(value for name, value in kept if name.lower() == "connection")
+    named = _header_names(value for name, value in kept if name.lower() == "connection")
     for name, value in kept:
         lower = name.lower()
         if lower not in HOP_BY_HOP and lower not in _NOT_ANSWERED and lower not in named:
             yield name, value
 
 
-def _named(values: Iterable[str]) -> set[str]:
+def _header_names(values: Iterable[str]) -> set[str]:
     return {each.strip().lower() for value in values for each in value.split(",")}
 
 

@@ -1,6 +1,6 @@
 """Rewriting of links in forwarded HTML pages.
 
-    rewritten(b'<a href="/x">', lambda url: f"/prefix{url}")   → b'<a href="/prefix/x">'
+    rewrite_links(b'<a href="/x">', lambda url: f"/prefix{url}")   → b'<a href="/prefix/x">'
 
 Only start tags are parsed; scripts, comments and text are unchanged, and so is the rest of a tag.
 The time is linear in the size of the page, which is untrusted.
@@ -58,8 +58,8 @@ _ATTRIBUTE: Final = re.compile(
 _REST: Final = re.compile(r"[\s/=]*+")
 
 
-def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
-    """Return a page with its links rewritten."""
+def rewrite_links(page: bytes, rewrite: Rewrite) -> bytes:
+    """Return a page with its links rewrite_links."""
     text = page.decode("latin-1")  # any character set: tags are ASCII
     done: list[str] = []
     end = 0

@@ -74,7 +74,7 @@ class Proxies:
         if target.scheme == "https":
             context = self._backends.of_kubelet() if target.is_kubelet else of_anybody()
         backend = Backend(host, port, context, target.address)
-        headers, body = _upgrading(request) if is_upgrade else _passed(target, request)
+        headers, body = _upgrading(request) if is_upgrade else _request_parts(target, request)
         return await self._backends.ask(
             backend, request.method, _target(target, request), headers, body, is_upgrade=is_upgrade
         )
@@ -116,14 +116,14 @@ async def _pass_back(
     headers = list(forwarded.of_answer(answer.fields))
     for position, (name, value) in enumerate(headers):
         if name.lower() == "location":
-            headers[position] = (name, _rewritten(value, target, request))
+            headers[position] = (name, _rewrite_url(value, target, request))
     if _is_page(answer):
         await _send_page(answer, headers, target, request, reply)
     else:
         await _send(answer, headers, request, reply)
 
 
-def _passed(target: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
+def _request_parts(target: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
     """Return headers and body of a proxied request."""
     escaped = quote(target.path, safe=_PATH_SAFE)
     uri = posixpath.normpath(f"{target.prefix}/{escaped}")
@@ -189,14 +189,14 @@ async def _send_page(
         page = zlib.decompressobj(bits).decompress(body, _PAGE_MAX) if bits else body
     except zlib.error as error:
         raise MalformedError(str(error)) from error
-    page = html_links.rewritten(page, lambda url: _rewritten(url, target, request))
+    page = html_links.rewrite_links(page, lambda url: _rewrite_url(url, target, request))
     if bits:
         packer = zlib.compressobj(wbits=bits)
         page = packer.compress(page) + packer.flush()
     reply.send_as_it_is(answer.code, headers, page)
 
 
-def _rewritten(url: str, target: Proxying, request: Request) -> str:
+def _rewrite_url(url: str, target: Proxying, request: Request) -> str:
     """Return a URL of the target as the client can follow it."""
     try:
         parts = urlsplit(url)

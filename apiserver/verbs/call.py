@@ -76,7 +76,7 @@ class Call:
     def note(self, obj: Obj) -> None:
         """Record the request's object in the audit."""
         if self.audit is not None:
-            self.audit.asked(json_text.copied(obj) if self.audit.wants_request else obj)
+            self.audit.record_request(json_text.copied(obj) if self.audit.wants_request else obj)
 
     @property
     def namespace(self) -> str:

@@ -220,7 +220,7 @@ class Endpoint:
             return None
         converted = _converted_version(row)
         if converted is not None:
-            return converted.known(obj), row.type
+            return converted.from_cache(obj), row.type
         hub = _convert(obj, self._conversion_of(source), to_hub=True)
         return _convert(hub, self._conversion_of(row), to_hub=False), row.type
 

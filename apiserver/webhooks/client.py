@@ -99,7 +99,7 @@ class WebhookClient:
                 found = await self._send(client_config, url, body, bytes_max)
         except TimeoutError:
             raise CallError(f"Post {quote(url)}: context deadline exceeded") from None
-        return _checked(Answer(found.code, found.header("content-type"), found.body))
+        return _check_status(Answer(found.code, found.header("content-type"), found.body))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -133,7 +133,7 @@ class WebhookClient:
         return found
 
 
-def _checked(answer: Answer) -> Answer:
+def _check_status(answer: Answer) -> Answer:
     """Return a successful answer; raises CallError for others."""
     code = answer.code
     if 200 <= code < 300:

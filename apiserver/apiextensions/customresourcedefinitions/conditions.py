@@ -58,7 +58,7 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
     """Return a definition with its name conditions; others: all existing definitions."""
     new: Obj = json_text.copied(definition)
     status = new["status"]
-    taken, kinds = _taken(definition, others)
+    taken, kinds = _names_of_others(definition, others)
     requested = definition["spec"]["names"]
     accepted = dict(status.get("acceptedNames") or {})
     if accepted == requested and not _has(definition, NAMES_ACCEPTED):
@@ -116,7 +116,7 @@ def _set(names: dict[str, Any], name: str, value: object) -> None:
         names.pop(name, None)
 
 
-def _taken(definition: Obj, others: Iterable[Obj]) -> tuple[set[str], set[str]]:
+def _names_of_others(definition: Obj, others: Iterable[Obj]) -> tuple[set[str], set[str]]:
     """Return the resources and kinds that are accepted for other definitions of the group."""
     resources: set[str] = set()
     kinds: set[str] = set()

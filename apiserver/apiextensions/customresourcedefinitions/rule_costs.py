@@ -16,8 +16,8 @@ SCHEMA_MAX: Final = 100_000_000
 """Cost limit of all rules of a schema."""
 
 _UINT64_MAX: Final = 2**64 - 1
-_TOLD_MIN: Final = SCHEMA_MAX // 100
-_TOLD_COUNT: Final = 4
+_REPORTED_COST_MIN: Final = SCHEMA_MAX // 100
+_REPORTED_COUNT: Final = 4
 _ADVICE: Final = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays,"
     " maps, and strings are declared)"
@@ -73,10 +73,10 @@ class Budget:
 
     def _observe(self, path: str, cost: int) -> None:
         self.total = min(self.total + cost, _UINT64_MAX)
-        if cost >= _TOLD_MIN:
+        if cost >= _REPORTED_COST_MIN:
             self._largest.append(_Spent(cost, path))
             self._largest.sort(key=lambda each: -each.cost)
-            del self._largest[_TOLD_COUNT:]
+            del self._largest[_REPORTED_COUNT:]
 
 
 def more_values(schema: dict[str, Any], cardinality: int | None) -> int | None:

@@ -115,7 +115,7 @@ def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> Pa
                 raise PathError(f"expected ] but got {closing}")
         else:
             raise PathError(f"expected [ or . but got: {token}")
-    return steps.found()
+    return steps.target()
 
 
 class _Steps:
@@ -140,7 +140,7 @@ class _Steps:
         self._path += text
         self._root = self._root or text
 
-    def found(self) -> PathTarget:
+    def target(self) -> PathTarget:
         """Return the target."""
         return PathTarget(self._path, self._root, self._schema)
 

@@ -36,13 +36,13 @@ def columns_of(version: Obj) -> tuple[Column, ...]:
             each.get("description", ""),
             each.get("priority", 0),
         )
-        for each in _given(version)
+        for each in _declared_columns(version)
     )
 
 
 def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
     """Return the function for an object's cells: (object, now in seconds)."""
-    found = [(each["type"], Finder(each["jsonPath"])) for each in _given(version)]
+    found = [(each["type"], Finder(each["jsonPath"])) for each in _declared_columns(version)]
 
     def cells(obj: Obj, now: float) -> list[Any]:
         name = (obj.get("metadata") or {}).get("name", "")
@@ -51,7 +51,7 @@ def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
     return cells
 
 
-def _given(version: Obj) -> list[Obj]:
+def _declared_columns(version: Obj) -> list[Obj]:
     """Return the columns of a version; the default ones if one of them has an invalid path."""
     given: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
     try:

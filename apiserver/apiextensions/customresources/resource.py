@@ -29,7 +29,7 @@ from kvstack.apiserver.kinds.strategy import Obj, Strategy
 class Converter(Protocol):
     """Converts objects of a definition between its versions by more than apiVersion."""
 
-    def known(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Obj, api_version: str) -> Obj | None:
         """Return an object in a version, if it is in that version or held."""
         ...
 

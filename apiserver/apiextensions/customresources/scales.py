@@ -38,7 +38,7 @@ def scaling_of(given: Obj) -> Scaling:
         return _scale(obj, _number(obj, desired, 0))
 
     def read(obj: Obj) -> Obj:
-        if _found(obj, desired) is _MISSING:
+        if _value_at(obj, desired) is _MISSING:
             raise status.internal_error(f"the spec replicas field {quote(path)} does not exist")
         return scale_of(obj)
 
@@ -67,7 +67,7 @@ def _steps(path: str) -> tuple[str, ...]:
 _MISSING: Final = object()
 
 
-def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
+def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
     """Return the value at a path, or _MISSING; raises ApiError if a step is not an object."""
     value: Any = obj
     for number, step in enumerate(steps):
@@ -82,7 +82,7 @@ def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever 
 
 
 def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
-    value = _found(obj, steps)
+    value = _value_at(obj, steps)
     if value is _MISSING:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
@@ -91,7 +91,7 @@ def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
 
 
 def _text(obj: Obj, steps: Sequence[str]) -> str:
-    value = _found(obj, steps)
+    value = _value_at(obj, steps)
     if value is _MISSING:
         return ""
     if not isinstance(value, str):

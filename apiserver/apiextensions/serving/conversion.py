@@ -7,7 +7,7 @@ The webhook is called each time: a fixed or newly broken one takes effect at onc
 held if a synchronous part of a request needs them, for as long as the request says:
 
     held = await converter.hold(obj, "g.io/v2")
-    converter.known(obj, "g.io/v2")               what the webhook answered
+    converter.find(obj, "g.io/v2")               what the webhook answered
     converter.release(held)
 
 A converter belongs to one state of its definition: a change starts with a new one.
@@ -67,7 +67,7 @@ class WebhookConverter:
         self._held: dict[bytes, list[bytes]] = {}
         """Results that requests hold, by source object; the last one counts."""
 
-    def known(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Obj, api_version: str) -> Obj | None:
         """Return an object in a version, if it is in that version or held."""
         if obj.get("apiVersion") == api_version:
             return obj
@@ -136,7 +136,7 @@ class WebhookConverter:
             )
         call.failure = INVALID
         return [
-            _checked(given, converted, api_version, f"{about} returned", position)
+            _restore_metadata(given, converted, api_version, f"{about} returned", position)
             for position, (given, converted) in enumerate(zip(objects, made_objects, strict=True))
         ]
 
@@ -149,7 +149,9 @@ def _key(obj: Obj, api_version: str) -> bytes:
     return hashlib.blake2b(orjson.dumps(obj) + api_version.encode(), digest_size=24).digest()
 
 
-def _checked(source: Obj, converted: object, api_version: str, prefix: str, position: int) -> Obj:
+def _restore_metadata(
+    source: Obj, converted: object, api_version: str, prefix: str, position: int
+) -> Obj:
     """Return a converted object with the metadata of its source; raises ApiError."""
 
     def wrong(text: str) -> ApiError:

@@ -153,7 +153,7 @@ class Definitions:
         if not is_true(definition, ESTABLISHED):
             return None
         try:
-            fingerprint = _said(definition)
+            fingerprint = _row_source(definition)
             if served is not None and served.said == fingerprint:
                 return served
             check_form(definition)
@@ -188,7 +188,7 @@ class Definitions:
         return True
 
 
-def _said(definition: Obj) -> _RowSource:
+def _row_source(definition: Obj) -> _RowSource:
     spec = definition["spec"]
     parts = [
         spec.get("versions"),

@@ -16,7 +16,7 @@ from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.selection import Selection
 from kvstack.apiserver.registry.window import Change
 
-Place = tuple[int, str]
+ExactField = tuple[int, str]
 """A field of records and its value."""
 
 
@@ -100,7 +100,7 @@ class FanOut:
         self._groups: dict[object, Group] = {}
         self._by_key: dict[str, list[Group]] = {}
         self._by_prefix: dict[str, list[Group]] = {}
-        self._by_field: dict[Place, list[Group]] = {}
+        self._by_field: dict[ExactField, list[Group]] = {}
         self._fields: set[int] = set()
         self.event_count = 0
         """Number of events sent, over all streams."""
@@ -189,7 +189,7 @@ class FanOut:
     def _by_fields(self, change: Change) -> list[Group]:
         now = change.record.fields if change.record is not None else ()
         before = change.previous.fields if change.previous is not None else ()
-        exact_fields: dict[Place, None] = {}
+        exact_fields: dict[ExactField, None] = {}
         for exact in self._fields:
             for values in (now, before):
                 if values:

@@ -19,8 +19,8 @@ from kvstack.component.http.websocket import Frames
 class WatchStream:
     """One watch."""
 
-    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position", "told",
-                 "user", "watching", "writer")  # fmt: skip
+    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position",
+                 "sent_revision", "user", "watching", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class WatchStream:
         self.group: Group | None = None
         self.position = 0
         """All changes up to this revision have been sent."""
-        self.told = 0
+        self.sent_revision = 0
         """The last revision that was sent to the client."""
         self.is_begun = False
         """Whether an event was sent."""
@@ -84,7 +84,7 @@ class WatchStream:
             revision, is_initial_end=is_initial_end, with_columns=not self.is_begun
         )
         self.is_begun = True
-        self.told = revision
+        self.sent_revision = revision
         return data
 
     async def convert(self, changes: Sequence[Change]) -> None:

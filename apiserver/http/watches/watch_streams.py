@@ -273,7 +273,7 @@ class WatchStreams:
                 await self._registry.watch_cache.reach(stream.position, max(left_s, 0))
             except BehindError:
                 return None
-        stream.told = max(stream.told, stream.position)
+        stream.sent_revision = max(stream.sent_revision, stream.position)
         return await self._catch_up(collection, stream)
 
     async def _send_initial(self, collection: Collection, stream: WatchStream) -> None:
@@ -420,7 +420,7 @@ class WatchStreams:
                 finally:
                     waiting.cancel()
                 is_asked = stream.watching.options.bookmarks
-                if not done and is_asked and stream.position > stream.told:
+                if not done and is_asked and stream.position > stream.sent_revision:
                     await self._send(stream, stream.bookmark(stream.position))
         finally:
             closing.cancel()
@@ -450,7 +450,7 @@ class WatchStreams:
             return
         is_ending = stream.deadline - now <= BOOKMARK_BEFORE_END_S
         revision = copy.revision
-        if (copy.changed_at if is_ending else revision) > stream.told and copy.is_loaded:
+        if (copy.changed_at if is_ending else revision) > stream.sent_revision and copy.is_loaded:
             stream.group.first.discard(stream)
             stream.answer.write_now(stream.writer.packed(stream.bookmark(revision)))
 

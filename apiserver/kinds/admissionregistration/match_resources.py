@@ -9,11 +9,11 @@ from kvstack.apiserver.kinds.admissionregistration.resource_rules import (
     default_rules,
 )
 from kvstack.apiserver.kinds.admissionregistration.webhooks import MATCH_POLICIES
-from kvstack.apiserver.kinds.rules import Errors, all_of, each, given, one_of
+from kvstack.apiserver.kinds.rules import Errors, all_of, each, not_nil, one_of
 
 _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
-_check_policy: Final = all_of(given("matchPolicy"), one_of("matchPolicy", MATCH_POLICIES))
+_check_policy: Final = all_of(not_nil("matchPolicy"), one_of("matchPolicy", MATCH_POLICIES))
 _check_rules: Final = each("resourceRules", check_named_rule)
 _check_exclusions: Final = each("excludeResourceRules", check_named_rule)
 

@@ -14,7 +14,7 @@ from kvstack.apiserver.kinds.admissionregistration.match_resources import (
 from kvstack.apiserver.kinds.admissionregistration.params import check_param_kind
 from kvstack.apiserver.kinds.admissionregistration.webhooks import FAILURE_POLICIES
 from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use, Variable
-from kvstack.apiserver.kinds.rules import Errors, all_of, given, inside, one_of
+from kvstack.apiserver.kinds.rules import Errors, all_of, inside, not_nil, one_of
 from kvstack.apiserver.kinds.strategy import Context, Obj
 
 _RESERVED: Final = frozenset({
@@ -57,7 +57,7 @@ def default_policy(spec: Obj) -> None:
 
 
 _check_failure_policy: Final = all_of(
-    given("failurePolicy"), one_of("failurePolicy", FAILURE_POLICIES)
+    not_nil("failurePolicy"), one_of("failurePolicy", FAILURE_POLICIES)
 )
 _check_param_kind: Final = inside("paramKind", check_param_kind)
 

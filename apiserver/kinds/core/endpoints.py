@@ -111,11 +111,11 @@ def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
 
 def _cells(obj: Obj, now: float) -> list[Any]:
     metadata = obj["metadata"]
-    shown = first_of(3, _shown(obj)) if obj.get("subsets") else "<none>"
+    shown = first_of(3, _address_texts(obj)) if obj.get("subsets") else "<none>"
     return [metadata["name"], shown, age(metadata.get("creationTimestamp"), now)]
 
 
-def _shown(obj: Obj) -> Iterator[str]:
+def _address_texts(obj: Obj) -> Iterator[str]:
     """Yield each ready address with each port, or alone if there are no ports."""
     for subset in obj.get("subsets") or ():
         addresses = [each["ip"] for each in subset.get("addresses") or ()]

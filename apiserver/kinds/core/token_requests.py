@@ -43,7 +43,7 @@ class Bound(NamedTuple):
 class Term(NamedTuple):
     """The lifetime of a token."""
 
-    told_seconds: int
+    status_seconds: int
     """The lifetime in the answer."""
     seconds: int
     """The lifetime in the token."""

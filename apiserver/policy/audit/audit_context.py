@@ -70,7 +70,7 @@ class AuditContext:
         """Add an annotation; the first value of a name stays."""
         self.annotations.setdefault(name, value)
 
-    def asked(self, obj: Obj) -> None:
+    def record_request(self, obj: Obj) -> None:
         """Record the request object's identity, and the object itself if the level includes it."""
         reference = self.object_ref
         metadata = obj.get("metadata")
@@ -81,7 +81,7 @@ class AuditContext:
         if self.wants_request:
             self.request_object = self._recorded(obj)
 
-    def answered(self, obj: object) -> None:
+    def record_response(self, obj: object) -> None:
         """Record the response object."""
         self.response_object = self._recorded(obj)
 

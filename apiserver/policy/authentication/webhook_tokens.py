@@ -59,11 +59,11 @@ class WebhookTokens:
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.create_task(self._ask(key), name="token review")
-            task.add_done_callback(lambda task: self._asked(key, task))
+            task.add_done_callback(lambda task: self._on_answer(key, task))
         # A cancelled request leaves the review to the others.
         return await asyncio.shield(task)
 
-    def _asked(self, key: _Key, task: "asyncio.Task[Found]") -> None:
+    def _on_answer(self, key: _Key, task: "asyncio.Task[Found]") -> None:
         del self._asking[key]
         if not task.cancelled():
             task.exception()  # marks it as retrieved, even if all callers were cancelled
@@ -81,11 +81,11 @@ class WebhookTokens:
             status = await self._reviewer.review(review)
         except RemoteError as error:
             raise AuthenticationError(str(error)) from error
-        found = self._found(status, audiences)
+        found = self._user_of(status, audiences)
         self._answers.put(key, (found,), self._lasts_ns)
         return found
 
-    def _found(self, status: Obj, audiences: tuple[str, ...]) -> Found:
+    def _user_of(self, status: Obj, audiences: tuple[str, ...]) -> Found:
         token_audiences = _texts(status.get("audiences"), "audiences") or self._api_audiences
         accepted = shared(audiences, token_audiences)
         if audiences and not accepted:

@@ -75,7 +75,7 @@ class RequestConditions:
         answers = Answers(self._authorizer, request.user)
         bindings = request_bindings(request, _versioned(request, new or old), new, old, answers)
         try:
-            return _held(match(conditions, bindings))
+            return _is_match(match(conditions, bindings))
         except PendingCheckError as error:
             return self._wait(error, answers, conditions, bindings)
 
@@ -87,10 +87,10 @@ class RequestConditions:
         bindings: Mapping[str, Any],
     ) -> bool:
         await answers.wait(error)
-        return _held(await answers.settled(lambda: match(conditions, bindings)))
+        return _is_match(await answers.settled(lambda: match(conditions, bindings)))
 
 
-def _held(found: Match) -> bool:
+def _is_match(found: Match) -> bool:
     if found.error:
         raise ConditionError(found.error)
     return found.is_match

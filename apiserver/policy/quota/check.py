@@ -114,7 +114,7 @@ def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> O
     after = resources.add(used, charges)
     exceeded = resources.exceeds(resources.mask(after, charges), hard)
     if exceeded and request.subresource != "status":
-        shown = (_shown(resources.mask(each, exceeded)) for each in (charges, used, hard))
+        shown = (_amounts_text(resources.mask(each, exceeded)) for each in (charges, used, hard))
         raise request.forbidden(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(
                 quota["metadata"]["name"], *shown
@@ -123,6 +123,6 @@ def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> O
     return {**quota, "status": {**(quota.get("status") or {}), "used": after}}
 
 
-def _shown(amounts: Mapping[str, str]) -> str:
+def _amounts_text(amounts: Mapping[str, str]) -> str:
     pairs: Iterable[str] = (f"{name}={amounts[name]}" for name in sorted(amounts))
     return ",".join(pairs)

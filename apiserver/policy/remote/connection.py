@@ -122,10 +122,10 @@ class Connection:
 
 def tls_context(tls: TargetTls) -> ssl.SSLContext:
     """Return the TLS context of a connection; raises ValueError for invalid files."""
-    shown = KeyPair(_given(tls.cert), _given(tls.key)) if tls.cert else None
+    shown = KeyPair(_pem_source(tls.cert), _pem_source(tls.key)) if tls.cert else None
     ca = tls.ca.data or read_bundle(tls.ca.file)
     return client_context(ca, cert=shown, insecure=tls.is_insecure)
 
 
-def _given(pem: Pem) -> str | bytes:
+def _pem_source(pem: Pem) -> str | bytes:
     return pem.data or pem.file

@@ -66,10 +66,10 @@ class Target:
 def read_kubeconfig(data: bytes, base: Path) -> Target:
     """Return the target of the current context; raises DocumentError."""
     document = config_document.plain(data)
-    context = _named(document, "contexts", "context", document.text("current-context"))
-    cluster = _named(document, "clusters", "cluster", context.text("cluster"))
+    context = _find_entry(document, "contexts", "context", document.text("current-context"))
+    cluster = _find_entry(document, "clusters", "cluster", context.text("cluster"))
     user_name = context.text("user")
-    user = _named(document, "users", "user", user_name) if user_name else Document({})
+    user = _find_entry(document, "users", "user", user_name) if user_name else Document({})
     for name in _NO_CREDENTIALS:
         if name in user:
             raise DocumentError(f"users: {quote(name)} is not supported")
@@ -100,7 +100,7 @@ def read_kubeconfig(data: bytes, base: Path) -> Target:
     )
 
 
-def _named(document: Document, entries: str, member: str, name: str) -> Document:
+def _find_entry(document: Document, entries: str, member: str, name: str) -> Document:
     for each in document.items(entries):
         if each.text("name") == name:
             found = each.item(member)

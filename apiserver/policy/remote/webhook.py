@@ -59,7 +59,7 @@ class Webhook:
         self._asker: Final = asker
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
-        self._chance: Final = random
+        self._random: Final = random
         self._sleep: Final = sleep
         self._noted: Final = noted
 
@@ -79,7 +79,7 @@ class Webhook:
             else:
                 self._note(answer.code, "success", began_ns)
                 return status
-            await self._sleep(pause_s * (1 + _JITTER * self._chance()))
+            await self._sleep(pause_s * (1 + _JITTER * self._random()))
             pause_s *= _PAUSE_FACTOR
         raise AssertionError("the last try returns or raises")
 

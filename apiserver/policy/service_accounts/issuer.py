@@ -112,7 +112,7 @@ class TokenIssuer:
             claims = self._bind(claims, target.kind, bound)
         request["status"] = {
             "token": self._key.sign(claims.to_payload()),
-            "expirationTimestamp": format_time(now + term.told_seconds),
+            "expirationTimestamp": format_time(now + term.status_seconds),
         }
         warnings = [term.warning] if term.warning else []
         return Issued(request, warnings, {_ISSUED: f"JTI={claims.id}"})

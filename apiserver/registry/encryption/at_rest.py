@@ -62,11 +62,11 @@ class _Rules:
     def of(self, resource: GroupResource, counts: Counts) -> Prefixed | None:
         if resource not in self._built:
             found = rule_of(self._rules, resource)
-            named = [self._named(each) for each in found]
+            named = [self._build_provider(each) for each in found]
             self._built[resource] = Prefixed(named, UNMATCHED, counts) if named else None
         return self._built[resource]
 
-    def _named(self, config: ProviderConfig) -> NamedProvider:
+    def _build_provider(self, config: ProviderConfig) -> NamedProvider:
         match config:
             case Keys(kind, keys):
                 make = _CIPHERS[kind]
@@ -85,17 +85,17 @@ class _ResourceTransformer:
     def __init__(self, at_rest: "AtRest", resource: GroupResource, key_prefix: bytes) -> None:
         self._at_rest: Final = at_rest
         self._resource: Final = resource
-        self._place: Final = key_prefix
+        self._key_prefix: Final = key_prefix
 
     def to_storage(self, key: str, plain: bytes) -> bytes:
         provider = self._at_rest.provider_of(self._resource)
-        return plain if provider is None else provider.seal(plain, self._place + key.encode())
+        return plain if provider is None else provider.seal(plain, self._key_prefix + key.encode())
 
     def from_storage(self, key: str, stored: bytes) -> Plain:
         provider = self._at_rest.provider_of(self._resource)
         if provider is None:
             return Plain(stored, is_stale=False)
-        return provider.open(stored, self._place + key.encode())
+        return provider.open(stored, self._key_prefix + key.encode())
 
 
 class AtRest:

@@ -61,11 +61,11 @@ class AuthenticationInfo:
     def _data(self, stored: dict[str, str]) -> dict[str, str]:
         data: dict[str, str] = {}
         if self._clients is not None:
-            data[_CLIENT_CA] = _joined(stored.get(_CLIENT_CA, ""), self._clients.pem.decode())
+            data[_CLIENT_CA] = _join_bundles(stored.get(_CLIENT_CA, ""), self._clients.pem.decode())
         if self._proxies is not None:
-            data[_PROXY_CA] = _joined(stored.get(_PROXY_CA, ""), self._proxies.pem.decode())
+            data[_PROXY_CA] = _join_bundles(stored.get(_PROXY_CA, ""), self._proxies.pem.decode())
             for key, values in self._lists.items():
-                data[key] = _added(stored.get(key, ""), values)
+                data[key] = _merge_lists(stored.get(key, ""), values)
         return data
 
 
@@ -90,7 +90,7 @@ class TokenTracking:
                 raise
 
 
-def _joined(known: str, own: str) -> str:
+def _join_bundles(known: str, own: str) -> str:
     """Return both bundles as one, without duplicate certificates."""
     found = dict.fromkeys([*_certificates(known), *_certificates(own)])
     return "".join(f"{each}\n" for each in found)
@@ -101,7 +101,7 @@ def _certificates(pem: str) -> list[str]:
     return [f"-----BEGIN{each.partition('-----BEGIN')[2]}{_END}" for each in parts]
 
 
-def _added(known: str, own: Sequence[str]) -> str:
+def _merge_lists(known: str, own: Sequence[str]) -> str:
     """Return a JSON list with the members of both, in order."""
     before = orjson.loads(known) if known else []
     return orjson.dumps(list(dict.fromkeys([*before, *own]))).decode()

@@ -147,7 +147,7 @@ class DefinitionKeeper:
             await self._finish(definition, "NeverEstablished", _NEVER)
             return True
         if _reason(definition) not in _BEGUN:
-            definition = await self._tell(
+            definition = await self._set_terminating(
                 definition, TRUE, "InstanceDeletionInProgress", _IN_PROGRESS
             )
         names = definition["status"].get("acceptedNames") or {}
@@ -156,13 +156,13 @@ class DefinitionKeeper:
         collection = self._registry.find(resource)
         name = definition["metadata"]["name"]
         if problem:
-            await self._tell(definition, TRUE, "InstanceDeletionFailed", problem)
+            await self._set_terminating(definition, TRUE, "InstanceDeletionFailed", problem)
             return False
         if collection is not None and len(collection):
             now_ns = self._registry.clock.monotonic_ns()
             since_ns = self._going.setdefault(name, now_ns)
             if now_ns - since_ns > _CHECK_S * SECOND_NS:
-                await self._tell(definition, TRUE, "InstanceDeletionCheck", _REMAINING)
+                await self._set_terminating(definition, TRUE, "InstanceDeletionCheck", _REMAINING)
             return False
         self._going.pop(name, None)
         await self._finish(definition, "InstanceDeletionCompleted", _COMPLETED)
@@ -189,7 +189,7 @@ class DefinitionKeeper:
                         problems[str(error)] = None
         return f"could not issue all deletes: {aggregate(list(problems))}" if problems else ""
 
-    async def _tell(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
+    async def _set_terminating(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
         new: Obj = json_text.copied(definition)
         now = now_text(self._registry.clock)
         set_condition(new["status"], TERMINATING, value, reason, message, now)
@@ -198,7 +198,7 @@ class DefinitionKeeper:
         return await self._registry.live.replace(DEFINITIONS, new, "status")
 
     async def _finish(self, definition: Obj, reason: str, message: str) -> None:
-        is_written = await self._tell(definition, FALSE, reason, message)
+        is_written = await self._set_terminating(definition, FALSE, reason, message)
         metadata = is_written["metadata"]
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != CLEANUP]
         if metadata["finalizers"]:

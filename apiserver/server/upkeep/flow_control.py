@@ -49,7 +49,7 @@ class FlowControl:
             specs = wanted[resource.resource].items()
             await asyncio.gather(*(self._keep_one(resource, name, spec) for name, spec in specs))
 
-    async def tell(self) -> None:
+    async def update_conditions(self) -> None:
         """Set the conditions of FlowSchemas whose priority level came or went; raises ApiError."""
         versions = self._view.version(SCHEMAS), self._view.version(LEVELS)
         if versions == self._seen:

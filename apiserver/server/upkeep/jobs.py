@@ -128,7 +128,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             )
         conditions = Job(
             "flow control's conditions",
-            flow.tell,
+            flow.update_conditions,
             every_s=flow_control.PERIOD_S,
             after=producer,
         )

@@ -88,7 +88,7 @@ class NodePortRepair:
             await registry.store.txn(
                 [Compare.mod_revision(key, revision)], [Put(key, orjson.dumps(value))], []
             )
-        await self._events.tell(findings)
+        await self._events.report(findings)
 
 
 class ClusterIpRepair:
@@ -157,7 +157,7 @@ class ClusterIpRepair:
         for each in repairs:
             if each.deleted or each.created:
                 await self._carry_out(each)
-            await self._events.tell(each.findings)
+            await self._events.report(each.findings)
         return min((each.retry_seconds for each in repairs if each.retry_seconds), default=0.0)
 
     async def _carry_out(self, repair: Repair) -> None:

@@ -29,7 +29,7 @@ class DefaultServiceCidr:
         self._cidrs: Final = [each.cidr for each in ranges]
         self._clock: Final = clock
         self._logger: Final = logger
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     async def keep(self) -> None:
         """Create the object, or log that it differs from the flags; raises ApiError."""
@@ -44,8 +44,8 @@ class DefaultServiceCidr:
                 service_cidr = await self._loopback.update(
                     RESOURCE, {**service_cidr, "spec": {"cidrs": self._cidrs}}
                 )
-            elif cidrs != self._told:
-                self._told = cidrs
+            elif cidrs != self._reported:
+                self._reported = cidrs
                 self._logger.warning(
                     "the cluster's Service ranges differ from the flags",
                     flags=self._cidrs,

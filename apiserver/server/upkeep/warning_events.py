@@ -12,7 +12,7 @@ from kvstack.apiserver.server.settings.times import micro_time
 EVENTS: Final = GroupResource("events.k8s.io", "events")
 SUFFIX_DIGITS: Final = 16
 _DEFAULT_NAMESPACE: Final = "default"
-_TOLD_MAX: Final = 1024
+_REPORTED_MAX: Final = 1024
 
 
 class WarningEvents:
@@ -32,17 +32,17 @@ class WarningEvents:
         self._host: Final = host
         self._clock: Final = clock
         self._random_bits: Final = random_bits
-        self._told: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
 
-    async def tell(self, findings: Iterable[Finding]) -> None:
+    async def report(self, findings: Iterable[Finding]) -> None:
         """Write an event for each new finding; raises ApiError."""
         for each in findings:
             key = each.about["metadata"]["uid"], each.reason
-            if self._told.get(key) == each.message:
+            if self._reported.get(key) == each.message:
                 continue
-            if len(self._told) >= _TOLD_MAX:
-                self._told.clear()
-            self._told[key] = each.message
+            if len(self._reported) >= _REPORTED_MAX:
+                self._reported.clear()
+            self._reported[key] = each.message
             await self._loopback.create(EVENTS, self._event(each))
 
     def _event(self, finding: Finding) -> dict[str, Any]:

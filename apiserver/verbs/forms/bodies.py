@@ -96,7 +96,7 @@ def read_object(
     except (UnrecognizedError, ProtobufError) as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
-            f" ({_shown(body)})"
+            f" ({_beginning(body)})"
         ) from None
     found = _type_of(actual, kind, type_)
     try:
@@ -115,7 +115,7 @@ def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
     except UnrecognizedError as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
-            f" ({_shown(body)})"
+            f" ({_beginning(body)})"
         ) from None
     try:
         decoded = _decoded(plain._replace(value=value), type_, is_custom=True)
@@ -173,7 +173,7 @@ def _options_type(actual: Kind) -> Type:
     return found
 
 
-def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
+def report_findings(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
     """Refuse or warn of findings of strict decoding, as the request chooses; raises ApiError."""
     if not body.findings or validation == IGNORE:
         return
@@ -354,7 +354,7 @@ def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
     return Body(obj, actual, [])
 
 
-def _shown(body: bytes) -> str:
+def _beginning(body: bytes) -> str:
     """Return the beginning of a body, for errors."""
     if not body:
         return "<empty>"

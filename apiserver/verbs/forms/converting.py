@@ -32,7 +32,7 @@ class NeedsConversionError(Exception):
         self._converted = converted
         self._obj = obj
 
-    async def held(self) -> Callable[[], None]:
+    async def hold(self) -> Callable[[], None]:
         """Wait for the conversion; return a function that drops it. Raises ApiError."""
         return await self._converted.hold(self._obj)
 
@@ -82,7 +82,7 @@ class ConvertedVersion:
         for record, obj in zip(records, objects, strict=True):
             if record.encodings is None:
                 record.encodings = {}
-            record.encodings[self._form] = json_text.write_sorted(self._fitted(obj))[1:]
+            record.encodings[self._form] = json_text.write_sorted(self._prune(obj))[1:]
 
     async def hold(self, obj: Obj) -> Callable[[], None]:
         """Convert and cache an object; return a function that drops it. Raises ApiError."""
@@ -94,19 +94,19 @@ class ConvertedVersion:
         if obj.get("apiVersion") == self.api_version:
             return obj
         [found] = await self._converter.convert([obj], self.api_version)
-        return self._fitted(found)
+        return self._prune(found)
 
-    def known(self, obj: Obj) -> Obj:
+    def from_cache(self, obj: Obj) -> Obj:
         """Return an object in this version from the cache; raises NeedsConversionError."""
-        found = self._converter.known(obj, self.api_version)
+        found = self._converter.find(obj, self.api_version)
         if found is None:
             raise NeedsConversionError(self, obj)
         try:
-            return self._fitted(found)
+            return self._prune(found)
         except status.ApiError as error:
             raise ConversionError(str(error)) from error
 
-    def _fitted(self, obj: Obj) -> Obj:
+    def _prune(self, obj: Obj) -> Obj:
         """Return a converted object after pruning by the schema of this version."""
         try:
             found = decode(obj, self.row.type).obj
@@ -140,7 +140,7 @@ async def settled(make: Callable[[], Awaitable[T]]) -> T:
             try:
                 return await make()
             except NeedsConversionError as needed:
-                held.append(await needed.held())
+                held.append(await needed.hold())
     finally:
         for forget in held:
             forget()

@@ -44,10 +44,10 @@ def read(value: Any, type_: Type) -> DecodedWithEmpty:  # noqa: ANN401 — a map
         text = _mismatch(value, type_)
         if text:
             raise DecodeError(text) from None
-    return decode_as_given(_fitted(value, type_), type_)
+    return decode_as_given(_fit_numbers(value, type_), type_)
 
 
-def _fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
+def _fit_numbers(value: Any, type_: Type) -> Any:  # noqa: ANN401
     """Return a value that fits its type, with its numbers as Go converts them.
 
     Whole floats become integers, and integers that are too large lose their upper bits.
@@ -60,13 +60,13 @@ def _fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
     if shape is Shape.STRUCT and isinstance(value, dict):
         fields = type_.fields
         return {
-            name: _fitted(each, fields[name].type) if name in fields else each
+            name: _fit_numbers(each, fields[name].type) if name in fields else each
             for name, each in value.items()
         }
     if shape is Shape.LIST and element is not None and isinstance(value, list):
-        return [_fitted(each, element) for each in value]
+        return [_fit_numbers(each, element) for each in value]
     if shape is Shape.MAP and element is not None and isinstance(value, dict):
-        return {name: _fitted(each, element) for name, each in value.items()}
+        return {name: _fit_numbers(each, element) for name, each in value.items()}
     return value
 
 

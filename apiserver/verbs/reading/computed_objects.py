@@ -31,7 +31,7 @@ async def get(call: Call) -> Computed:
         resource = call.endpoint.resource
         singular = GroupResource(resource.group, call.endpoint.row.singular)
         raise status.not_found(singular, name)
-    return Computed(await _made(call, source, name), call.endpoint.kind, call.object_type)
+    return Computed(await _make_object(call, source, name), call.endpoint.kind, call.object_type)
 
 
 async def list_objects(call: Call) -> Listing:
@@ -39,7 +39,7 @@ async def list_objects(call: Call) -> Listing:
     source = _source(call)
     given = options.list_options(call.query)
     selector = get_and_list.supported(call, given.fields)
-    objects = await asyncio.gather(*[_made(call, source, name) for name in source.names])
+    objects = await asyncio.gather(*[_make_object(call, source, name) for name in source.names])
     records = [
         _record(each)
         for each in objects
@@ -57,7 +57,7 @@ def _source(call: Call) -> ObjectSource:
     return found
 
 
-async def _made(call: Call, source: ObjectSource, name: str) -> Obj:
+async def _make_object(call: Call, source: ObjectSource, name: str) -> Obj:
     kind = call.endpoint.kind
     made = await source.make(name)
     return normalize({"kind": kind.kind, "apiVersion": kind.api_version, **made}, call.object_type)

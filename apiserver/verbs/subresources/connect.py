@@ -44,7 +44,7 @@ async def connect(call: Call) -> Connecting | Proxying:
     options = stream_options.read(call.endpoint.kind.kind, call.query)
     if kind == "proxy":
         options["path"] = proxy.path_of(call)
-    options = await _admitted(call, options)
+    options = await _admit(call, options)
     if kind == "proxy":
         return await proxy.target(call)
     if call.info.verb != "create":
@@ -53,7 +53,7 @@ async def connect(call: Call) -> Connecting | Proxying:
     return await _at_kubelet(call, pod, _REQUESTS[kind](pod, options), is_log=False)
 
 
-async def _admitted(call: Call, options: Obj) -> Obj:
+async def _admit(call: Call, options: Obj) -> Obj:
     """Return the options after admission; raises ApiError."""
     kind = call.endpoint.kind
     asked = admission.admission_of(call, CONNECT, {}, kind=kind)

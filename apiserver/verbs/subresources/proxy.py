@@ -32,7 +32,7 @@ SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 _SERVICE_NAME: Final = "kubernetes.io/service-name"
 _SCHEMES: Final = ("", "http", "https")
 _PORT_MAX: Final = 65535
-_PLACE_PARTS: Final = 3
+_TARGET_SEGMENTS: Final = 3
 """Segments: resource, name and subresource; the rest of the path belongs to the target."""
 
 
@@ -56,7 +56,7 @@ async def target(call: Call) -> Proxying:
         find = _of_pod
     elif resource == node_addresses.NODES:
         find = _of_node
-    rest = "/".join(call.info.parts[_PLACE_PARTS:])
+    rest = "/".join(call.info.parts[_TARGET_SEGMENTS:])
     prefix = call.info.path.rstrip("/").removesuffix(rest).rstrip("/")
     return (await find(call, name))._replace(path=path_of(call), prefix=prefix)
 
@@ -75,7 +75,7 @@ def _split(text: str) -> Name | None:
 
 def path_of(call: Call) -> str:
     """Return the path at the target; empty if the path ends with the subresource."""
-    rest = call.info.parts[_PLACE_PARTS:]
+    rest = call.info.parts[_TARGET_SEGMENTS:]
     if not rest:
         return "/" if call.info.path.endswith("/") else ""
     joined = posixpath.normpath("/" + "/".join(rest).lstrip("/"))
@@ -84,12 +84,12 @@ def path_of(call: Call) -> str:
 
 async def _of_node(call: Call, name: Name) -> Proxying:
     address = await node_addresses.kubelet_of(call, name.name)
-    found = await _checked(call, address.host)
+    found = await _resolve(call, address.host)
     if name.port in ("", str(address.port)):
-        host = _joined(address.host, str(address.port))
+        host = _host_port(address.host, str(address.port))
         return Proxying("https", host, "", is_kubelet=True, address=found)
     _check_port(name.port)
-    return Proxying(name.scheme or "http", _joined(address.host, name.port), "", address=found)
+    return Proxying(name.scheme or "http", _host_port(address.host, name.port), "", address=found)
 
 
 async def _of_pod(call: Call, name: Name) -> Proxying:
@@ -99,7 +99,7 @@ async def _of_pod(call: Call, name: Name) -> Proxying:
     _check_address(call, address)
     if port:
         _check_port(port)
-    return Proxying(name.scheme or "http", _joined(address, port), "")
+    return Proxying(name.scheme or "http", _host_port(address, port), "")
 
 
 async def _of_service(call: Call, name: Name) -> Proxying:
@@ -139,7 +139,7 @@ def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
                 continue
             address = endpoint["addresses"][0]
             if _is_of_pod(call, endpoint, address):
-                yield _joined(address, str(port))
+                yield _host_port(address, str(port))
 
 
 def _is_port(port: Mapping[str, object], name: str) -> bool:
@@ -188,12 +188,12 @@ def _check_port(port: str) -> None:
         raise status.bad_request(f"invalid port {quote(port)}")
 
 
-def _joined(host: str, port: str) -> str:
+def _host_port(host: str, port: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{port}" if port else shown
 
 
-async def _checked(call: Call, host: str) -> str:
+async def _resolve(call: Call, host: str) -> str:
     """Return an address of a host, all of which must be allowed; raises ApiError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)

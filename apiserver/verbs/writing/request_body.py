@@ -42,7 +42,7 @@ def read_body(call: Call, write_options: WriteOptions) -> Obj:
     body = bodies.read_object(
         call.body, call.media_type, kind, call.object_type, is_custom=is_custom
     )
-    bodies.tell(body, kind, write_options.validation, call.warnings)
+    bodies.report_findings(body, kind, write_options.validation, call.warnings)
     call.has_empty = body.has_empty
     obj = {"kind": kind.kind, "apiVersion": kind.api_version, **body.obj}
     if is_custom and body.kind != kind:

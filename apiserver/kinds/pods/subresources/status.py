@@ -240,7 +240,7 @@ def _check_addresses(
     if is_of_pod:
         if bool(single) != bool(addresses):
             both_or_none = "podIP and podIPs must either both be set or both be unset"
-            errors.append(invalid(path, _shown(addresses), both_or_none))
+            errors.append(invalid(path, _printed_ips(addresses), both_or_none))
         elif addresses and single != addresses[0]:
             errors.append(invalid(first_path, addresses[0], message))
 
@@ -257,10 +257,10 @@ def _check_families(errors: Errors, addresses: list[str], path: str) -> None:
         families.add(parsed.is_ipv4)
     if len(families) != 2 or len(addresses) > 2:
         message = "may specify no more than one IP for each IP family"
-        errors.append(invalid(path, _shown(addresses), message))
+        errors.append(invalid(path, _printed_ips(addresses), message))
 
 
-def _shown(addresses: list[str]) -> object:
+def _printed_ips(addresses: list[str]) -> object:
     return [{"IP": each} for each in addresses] or None
 
 

@@ -76,7 +76,7 @@ class JwtTokens:
             await self._resolver.close()
 
     def _claims(self, unverified: Unverified) -> Claims | None:
-        return signed_claims(unverified, self.keys.known(unverified.key_id, unverified.algorithm))
+        return signed_claims(unverified, self.keys.find(unverified.key_id, unverified.algorithm))
 
     async def _fetch(self, unverified: Unverified, accepted: tuple[str, ...]) -> Identified:
         """Verify with refreshed keys."""

@@ -132,7 +132,7 @@ class ClaimResolver:
         keys = await self._keys_of(unverified.issuer)
 
         def known() -> Claims | None:
-            return signed_claims(unverified, keys.known(unverified.key_id, unverified.algorithm))
+            return signed_claims(unverified, keys.find(unverified.key_id, unverified.algorithm))
 
         now_s = self._clock.unix_ms() / 1000
         try:

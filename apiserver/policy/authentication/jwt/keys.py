@@ -78,7 +78,7 @@ class IssuerKeys:
         """Why there are no keys; empty: there are."""
         return "" if self._keys else self._error or "not initialized"
 
-    def known(self, key_id: str, algorithm: str) -> Sequence[IssuerKey]:
+    def find(self, key_id: str, algorithm: str) -> Sequence[IssuerKey]:
         """Return the cached keys that may have signed a token; key_id empty: any."""
         return [
             each

@@ -63,7 +63,7 @@ def _username(source: Source, claims: Claims) -> str:
 def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
     if source.expression is not None:
         value = _evaluated(source, claims, "group")
-        return _listed(value, "oidc: error evaluating group claim expression")
+        return _as_list(value, "oidc: error evaluating group claim expression")
     if not source.claim:
         return ()
     value = claims.get(source.claim)
@@ -97,7 +97,7 @@ def _extra(settings: JwtSettings, claims: Claims) -> dict[str, tuple[str, ...]]:
     for key, expression in settings.extra:
         what = "oidc: error evaluating extra claim expression"
         try:
-            values = _listed(expression.evaluate(claims), what)
+            values = _as_list(expression.evaluate(claims), what)
         except ExpressionError as error:
             raise AuthenticationError(f"{what}: {error}") from None
         if values:
@@ -147,7 +147,7 @@ def _text(claims: Claims, claim: str, what: str) -> str:
     return value
 
 
-def _listed(value: object, what: str) -> tuple[str, ...]:
+def _as_list(value: object, what: str) -> tuple[str, ...]:
     """Return a text or a list of texts as a list without empty ones."""
     if value is None or value == "":
         return ()

@@ -51,7 +51,7 @@ class RbacAuthorizer:
         user, namespace = attributes.user, attributes.namespace
         space = self._spaces.get(namespace)
         if space is None or space.generation != self._grants.generation(namespace):
-            space = self._renewed(namespace)
+            space = self._new_space(namespace)
         verdicts = space.verdicts.get((user.name, user.groups))
         if verdicts is None:
             verdicts = space.verdicts[user.name, user.groups] = {}
@@ -135,7 +135,7 @@ class RbacAuthorizer:
         space.count += 1
         verdicts[question] = verdict
 
-    def _renewed(self, namespace: str) -> "_Space":
+    def _new_space(self, namespace: str) -> "_Space":
         """Return a new cache for the verdicts of a namespace, dropping the old one."""
         old = self._spaces.get(namespace)
         if old is not None:
