@@ -78,14 +78,14 @@ def _references(value: Any) -> Iterator[str]:  # noqa: ANN401
     """Yield the references of a value, at any depth."""
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            reference = each.get(_REFERENCE)
+        current = waiting.pop()
+        if isinstance(current, dict):
+            reference = current.get(_REFERENCE)
             if isinstance(reference, str):
                 yield reference
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+            waiting += current.values()
+        elif isinstance(current, list):
+            waiting += current
 
 
 def _target(reference: str) -> tuple[str, str]:

@@ -48,13 +48,13 @@ class AggregationProxy:
     """Serves the APIs of aggregated servers."""
 
     def __init__(
-        self, remotes: Remotes, backends: Backends, here: ServedHere, outbound: Outbound
+        self, remotes: Remotes, backends: Backends, in_process: ServedHere, outbound: Outbound
     ) -> None:
-        """here: the APIs that this process serves."""
+        """in_process: the APIs that this process serves."""
         self._outbound: Final = outbound
         self._remotes: Final = remotes
         self._backends: Final = backends
-        self._here: Final = here
+        self._here: Final = in_process
 
     def takes(self, path: str) -> bool:
         """Return whether another server serves a path."""

@@ -149,13 +149,15 @@ def _check_content(
     endpoint: Endpoint, obj: Obj, role: str, *, allows_duplicates: bool = False
 ) -> None:
     """Refuse an object that does not fit its type; role: `patch` or `live`."""
-    found = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
-    if found:
+    type_errors = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
+    if type_errors:
         meta = obj.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         kind = _kind_text(endpoint.api_version, endpoint.kind)
         name = f"{_text(meta, 'namespace')}/{_text(meta, 'name')}"
-        raise unknown(f"failed to create typed {role} object ({name}; {kind}): {summary(found)}")
+        raise unknown(
+            f"failed to create typed {role} object ({name}; {kind}): {summary(type_errors)}"
+        )
 
 
 def _text(obj: Obj, name: str) -> str:

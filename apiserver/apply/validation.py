@@ -97,13 +97,13 @@ class _Checking:
             for name in value:
                 if name not in fields:
                     return [TypeMismatch(f".{name}", "field not declared in schema")]
-        found: list[TypeMismatch] = []
+        type_errors: list[TypeMismatch] = []
         for name, member in value.items():
             field = fields.get(name)
             below = self.value(member, field.type if field is not None else others or type_)
             if below:
-                found += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
-        return found
+                type_errors += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
+        return type_errors
 
     def _items(self, value: list[Any], type_: Type) -> list[TypeMismatch]:
         mismatches: list[TypeMismatch] = []

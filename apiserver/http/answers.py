@@ -166,13 +166,13 @@ class Reply:
 
     async def stream(self, code: int, content_type: str, chunks: Iterable[bytes]) -> None:
         """Send an answer in chunks, as fast as the client reads."""
-        own: Headers = [("Content-Type", content_type)]
+        content_headers: Headers = [("Content-Type", content_type)]
         packer = None
         if self.takes_gzip:
             packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-            own += _PACKED
+            content_headers += _PACKED
         self.code = code
-        self._answer.start(code, self.headers(*own))
+        self._answer.start(code, self.headers(*content_headers))
         if self.tracker is not None:
             self.tracker.note_writing(self)
         for chunk in chunks:

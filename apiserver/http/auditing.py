@@ -214,13 +214,13 @@ async def _finish(found: Awaitable[bool]) -> None:
 
 def note_error(audit: AuditContext, error: ApiError) -> None:
     """Record the error that is answered."""
-    found = error.status
+    error_status = error.status
     response_status: dict[str, Any] = {
-        name: found[name] for name in _STATUS_MEMBERS if name in found
+        name: error_status[name] for name in _STATUS_MEMBERS if name in error_status
     }
     audit.status = {"metadata": {}, **response_status}
     if audit.wants_response:
-        audit.record_response(found)
+        audit.record_response(error_status)
 
 
 def note_decision(audit: AuditContext, decision: Decision) -> None:

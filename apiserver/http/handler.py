@@ -383,13 +383,13 @@ class Api:
             if wanted is None:
                 return context.user
             asked = attributes_of(context.route.info, context.user)
-            found = await self._impersonation.impersonate(wanted, asked)
+            impersonated = await self._impersonation.impersonate(wanted, asked)
             if reply.audit is not None:
-                reply.audit.acts_as, reply.audit.constraint = found
+                reply.audit.acts_as, reply.audit.constraint = impersonated
         except ApiError:
             reply.extra.append(NO_SNIFF)
             raise
-        return found.user
+        return impersonated.user
 
     async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
         """Run the verb on a resource, and answer with the result."""

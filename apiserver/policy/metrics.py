@@ -195,13 +195,13 @@ def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilyS
     )
 
 
-def certificate_readings(left: Histogram) -> Iterator[FamilySamples]:
+def certificate_readings(lifetimes: Histogram) -> Iterator[FamilySamples]:
     """Yield the remaining validity of client certificates, in seconds."""
     yield (
         "apiserver_client_certificate_expiration_seconds",
         FamilyKind.HISTOGRAM,
         "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
-        left.copy(),
+        lifetimes.copy(),
     )
 
 

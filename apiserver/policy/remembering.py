@@ -22,13 +22,13 @@ class Remembered(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return a value; None: unknown or expired."""
-        found = self._values.get(key)
-        if found is None:
+        entry = self._values.get(key)
+        if entry is None:
             return None
-        if self._clock.monotonic_ns() >= found[1]:
+        if self._clock.monotonic_ns() >= entry[1]:
             del self._values[key]
             return None
-        return found[0]
+        return entry[0]
 
     def put(self, key: K, value: V, lasts_ns: int) -> None:
         """Store a value for some nanoseconds; 0: not at all."""

@@ -71,16 +71,18 @@ class Live:
         """
         collection, key, name = self._object_key(resource, obj)
         try:
-            seen = await self._history.get(collection, key)
-            if seen is None:
+            stored_record = await self._history.get(collection, key)
+            if stored_record is None:
                 raise status.not_found(resource, name)
-            if str(seen.revision) != obj["metadata"].get("resourceVersion"):
+            if str(stored_record.revision) != obj["metadata"].get("resourceVersion"):
                 raise status.conflict(resource, name)
             new = {**obj, "metadata": dict(obj["metadata"])}
             endpoint = self._endpoint(collection, subresource)
             if owns:
-                managers.on_update(endpoint, seen.parse(), new, MANAGER, now_text(self._clock))
-            written = await self._writes.replace(collection, seen, new)
+                managers.on_update(
+                    endpoint, stored_record.parse(), new, MANAGER, now_text(self._clock)
+                )
+            written = await self._writes.replace(collection, stored_record, new)
         except StoreError as error:
             raise errors.api_error(error, resource, "update") from error
         if isinstance(written, Raced):

@@ -390,13 +390,13 @@ class ApiServer:
             self._logger.error("failed to renew certificates", error=str(error))
 
     def _tls(self) -> ServerTls:
-        serving, given = self._options.serving, self._options.authentication
+        serving, authentication = self._options.serving, self._options.authentication
         cert, key = self._certificate.files
         authorities = {
             name: path
             for name, path in (
-                ("clients", given.client_ca_file),
-                ("front-proxy", given.proxy_ca_file),
+                ("clients", authentication.client_ca_file),
+                ("front-proxy", authentication.proxy_ca_file),
             )
             if path
         }

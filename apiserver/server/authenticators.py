@@ -253,13 +253,13 @@ class Authenticators:
         return [self.legacy_tokens, self._account_tokens]
 
     def _others(self) -> Sequence[TokenAuthenticator]:
-        given, parts = self._given, self._parts
+        options, parts = self._given, self._parts
         members: list[TokenAuthenticator] = []
-        if given.bootstrap_tokens:
+        if options.bootstrap_tokens:
             members.append(BootstrapTokens(parts.view, self.audiences, parts.clock))
         members.append(self._issuers)
-        if given.webhook is not None:
-            members.append(self._webhook_tokens(given.webhook))
+        if options.webhook is not None:
+            members.append(self._webhook_tokens(options.webhook))
         return members
 
     def _webhook_tokens(self, options: TokenWebhookOptions) -> WebhookTokens:

@@ -81,13 +81,13 @@ class Security:
                 allows_all="AlwaysAllow" in self.authorizers.types,
             ),
         )
-        made = self.authenticators
-        self.authenticator: Final = made.requests
+        authenticators = self.authenticators
+        self.authenticator: Final = authenticators.requests
         self.reviews: Final = Reviews(
             self.authorizer,
             lambda: self.authorizers.rule_sources,
-            made.tokens,
-            made.audiences,
+            authenticators.tokens,
+            authenticators.audiences,
             clock,
         )
         self.issuer: Final = self._issuer(new_uid)
@@ -170,13 +170,15 @@ class Security:
             options.admission,
             self._image_reviewer(),
         )
-        made = self.authorizers
-        check = EscalationCheck(made.chain, made.rbac, made.grants, registry.live)
+        authorizers = self.authorizers
+        check = EscalationCheck(
+            authorizers.chain, authorizers.rbac, authorizers.grants, registry.live
+        )
         return admission_chain(
             parts,
             [each for each in options.enabled_plugins if each in BUILT],
             [each for each in options.disabled_plugins if each in BUILT],
-            after_mutation=[check] if RBAC in made.types else [],
+            after_mutation=[check] if RBAC in authorizers.types else [],
         )
 
     def _image_reviewer(self) -> Webhook | None:

@@ -304,13 +304,13 @@ class Endpoints:
     def find(self, group: str, version: str, resource: str, subresource: str) -> Endpoint | None:
         """Return an endpoint; None: there is no such resource or subresource."""
         key = (group, version, resource, subresource)
-        found = self._found.get(key)
-        if found is None:
+        endpoint = self._found.get(key)
+        if endpoint is None:
             row = self._rows.get(key[:3])
             if row is None or (subresource and subresource not in row.subresources):
                 return None
-            found = self._found[key] = self._make(row, subresource)
-        return found
+            endpoint = self._found[key] = self._make(row, subresource)
+        return endpoint
 
     def _make(self, row: Resource, subresource: str) -> Endpoint:
         collection = self._registry.find(GroupResource(row.group, row.name))

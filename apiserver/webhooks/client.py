@@ -159,11 +159,11 @@ def _check_status(answer: Answer) -> Answer:
 def _refusal_message(answer: Answer) -> str:
     """Return the message of a failure Status; empty: the answer is none."""
     try:
-        found = orjson.loads(answer.body)
+        answer_status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         return ""
-    is_status = isinstance(found, dict) and found.get("kind") == "Status"
-    if not is_status or found.get("status") == "Success":
+    is_status = isinstance(answer_status, dict) and answer_status.get("kind") == "Status"
+    if not is_status or answer_status.get("status") == "Success":
         return ""
-    message = found.get("message")
+    message = answer_status.get("message")
     return message if isinstance(message, str) else ""

@@ -69,13 +69,13 @@ def _below(
 ) -> list[tuple[str, Schema | None, str]]:
     """Return the known fields of a value, their schemas and paths."""
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    found: list[tuple[str, Schema | None, str]] = []
+    members_below: list[tuple[str, Schema | None, str]] = []
     for name in value:
         if name in properties:
-            found.append((name, properties[name], child(path, name)))
+            members_below.append((name, properties[name], child(path, name)))
         elif isinstance(extra, dict):
-            found.append((name, extra, key(path, name)))
-    return found
+            members_below.append((name, extra, key(path, name)))
+    return members_below
 
 
 def _coerce_resource(

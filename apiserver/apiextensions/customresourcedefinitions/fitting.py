@@ -44,13 +44,13 @@ def fits_of(schema: Schema, slow: Slow) -> Fits:
     type_name = schema.get("type", "")
     if type_name not in _PLAIN_TYPES or not _KNOWN[type_name].issuperset(schema):
         return slow(schema)
-    made = _MAKERS[type_name](schema, slow)
-    if made is None:
+    check_value = _MAKERS[type_name](schema, slow)
+    if check_value is None:
         return slow(schema)
     # A schema with an enum does not accept null.
     if not schema.get("nullable") or schema.get("enum"):
-        return made
-    return lambda value: value is None or made(value)
+        return check_value
+    return lambda value: value is None or check_value(value)
 
 
 def _of_object(schema: Schema, slow: Slow) -> Fits | None:

@@ -53,13 +53,13 @@ def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
 
 def _declared_columns(version: Obj) -> list[Obj]:
     """Return the columns of a version; the default ones if one of them has an invalid path."""
-    given: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
+    columns: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
     try:
-        for each in given:
+        for each in columns:
             Finder(each["jsonPath"])
     except JsonPathError:
         return [_AGE]
-    return given
+    return columns
 
 
 def _cell(type_: str, value: Any, now: float) -> Any:  # noqa: ANN401

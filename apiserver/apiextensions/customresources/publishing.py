@@ -38,12 +38,12 @@ def components_of(
     selectable fields (`spec.color`).
     """
     name = component_name(group, version, kind)
-    own: Schema = json_text.copied(schema)
+    own_schema: Schema = json_text.copied(schema)
     head = _head(descriptions)
-    properties: dict[str, Any] = {**(own.get("properties") or {}), **head}
+    properties: dict[str, Any] = {**(own_schema.get("properties") or {}), **head}
     properties["metadata"] = _metadata(descriptions, _OBJECT, "ObjectMeta")
-    own["properties"] = dict(sorted(properties.items()))
-    own["x-kubernetes-group-version-kind"] = _kinds(group, version, kind)
+    own_schema["properties"] = dict(sorted(properties.items()))
+    own_schema["x-kubernetes-group-version-kind"] = _kinds(group, version, kind)
     listed = {
         "description": f"{list_kind} is a list of {kind}",
         "type": "object",
@@ -62,8 +62,10 @@ def components_of(
     }
     if selectable:
         paths = [{"fieldPath": each} for each in selectable]
-        own["x-kubernetes-selectable-fields"] = listed["x-kubernetes-selectable-fields"] = paths
-    return {name: own, f"{name}List": listed}
+        own_schema["x-kubernetes-selectable-fields"] = listed["x-kubernetes-selectable-fields"] = (
+            paths
+        )
+    return {name: own_schema, f"{name}List": listed}
 
 
 def _head(descriptions: "Descriptions") -> dict[str, Schema]:

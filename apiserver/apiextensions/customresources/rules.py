@@ -426,13 +426,13 @@ class _Check:
 
     def _evaluated(self, rule: _Rule, bindings: dict[str, Any], path: str, node: _Node) -> str:
         assert rule.message.program is not None
-        given = rule.given.get("messageExpression", "")
+        expression_text = rule.given.get("messageExpression", "")
         try:
             outcome = rule.message.program.evaluate(bindings)
         except CostError:
             text = (
                 "no further validation rules will be run due to call cost exceeds limit for"
-                f" messageExpression: {quote(given)}"
+                f" messageExpression: {quote(expression_text)}"
             )
             self._stop(path, node, text)
         except EvaluationError:

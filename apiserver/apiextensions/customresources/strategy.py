@@ -56,13 +56,13 @@ def strategy_of_version(
         is_going=is_going,
     )
     api_version = f"{spec['group']}/{version['name']}"
-    own, stored = schema_of(version), schema_of(hub)
+    version_schema, stored = schema_of(version), schema_of(hub)
     conversions = {}
     if version is not hub and not is_converted:
         hub_version = f"{spec['group']}/{hub['name']}"
-        conversions[version["name"]] = _conversion(own, api_version, hub_version)
+        conversions[version["name"]] = _conversion(version_schema, api_version, hub_version)
     if is_converted:
-        stored = own
+        stored = version_schema
     shared: dict[str, Any] = {
         "default": lambda obj: fill_defaults(obj, stored),
         "validate": checks.errors,
@@ -79,7 +79,7 @@ def strategy_of_version(
     scale = (version.get("subresources") or {}).get("scale")
     below: dict[str, Strategy] = {}
     if has_status:
-        others = [name for name in own.get("properties") or () if name not in _NOT_RESET]
+        others = [name for name in version_schema.get("properties") or () if name not in _NOT_RESET]
         below["status"] = Strategy(
             prepare_update=_prepare_status,
             reset_fields=[("metadata",), *((name,) for name in others)],
@@ -112,7 +112,7 @@ _DOMAIN: Final = (
 _NOT_RESET: Final = frozenset(("apiVersion", "kind", "metadata", "status"))
 
 
-def _conversion(own: Schema, api_version: str, hub_version: str) -> Conversion:
+def _conversion(version_schema: Schema, api_version: str, hub_version: str) -> Conversion:
     """Return the conversion between a version and the hub: only apiVersion changes."""
 
     def to_stored(obj: Obj) -> Obj:
@@ -124,7 +124,9 @@ def _conversion(own: Schema, api_version: str, hub_version: str) -> Conversion:
         return found  # without the defaults of this version, as upstream
 
     return Conversion(
-        to_stored=to_stored, to_served=to_served, default=lambda obj: fill_defaults(obj, own)
+        to_stored=to_stored,
+        to_served=to_served,
+        default=lambda obj: fill_defaults(obj, version_schema),
     )
 
 

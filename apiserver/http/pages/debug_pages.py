@@ -101,12 +101,14 @@ def _fan_out(watches: WatchStreams) -> dict[str, Any]:
     streams: Counter[tuple[str, str]] = Counter()
     for endpoint, _ in watches.open():
         streams[endpoint.row.group, endpoint.row.name] += 1
-    sent = {(each.group, each.resource): count for each, count in watches.event_counts().items()}
+    sent_counts = {
+        (each.group, each.resource): count for each, count in watches.event_counts().items()
+    }
     groups = {(each.group, each.resource): count for each, count in watches.group_counts().items()}
     behind = sorted(watches.backlogs(), key=lambda each: -each.unsent_bytes)
     return {
         "streams": sum(streams.values()),
-        "events": sum(sent.values()),
+        "events": sum(sent_counts.values()),
         "unsentBytes": sum(each.unsent_bytes for each in behind),
         "resources": [
             {
@@ -114,9 +116,9 @@ def _fan_out(watches: WatchStreams) -> dict[str, Any]:
                 "resource": key[1],
                 "streams": streams[key],
                 "groups": groups.get(key, 0),
-                "events": sent.get(key, 0),
+                "events": sent_counts.get(key, 0),
             }
-            for key in sorted({*streams, *sent}, key=lambda each: (-streams[each], each))
+            for key in sorted({*streams, *sent_counts}, key=lambda each: (-streams[each], each))
         ],
         "behind": [each._asdict() for each in behind[:BEHIND_SHOWN]],
     }

@@ -77,13 +77,13 @@ class DiscoveryPages:
     @property
     def paths(self) -> list[str]:
         """The paths of all documents."""
-        found = ["/api", "/apis"]
+        all_paths = ["/api", "/apis"]
         for name, group in self._all().items():
             if name:
-                found.append(f"/apis/{name}")
+                all_paths.append(f"/apis/{name}")
             head = f"/apis/{name}" if name else "/api"
-            found += [f"{head}/{each.name}" for each in group.versions]
-        return found
+            all_paths += [f"{head}/{each.name}" for each in group.versions]
+        return all_paths
 
     async def __call__(self, context: RequestContext) -> None:
         """Answer with a document."""

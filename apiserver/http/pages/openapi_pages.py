@@ -125,18 +125,18 @@ class OpenApiPages:
             reply.send_nothing(406, _VARY)
             return
         document = await self._get(name, content_type)
-        asked = context.route.query.get("hash", [""])[0]
-        own: Headers = []
-        if asked == document.hash:
+        requested_hash = context.route.query.get("hash", [""])[0]
+        extra_headers: Headers = []
+        if requested_hash == document.hash:
             reply.cache_control = "public, immutable"
             now_s = self._clock.unix_ms() / 1000
-            own.append(("Expires", formatdate(now_s + _YEAR_S, usegmt=True)))
-        elif asked:
+            extra_headers.append(("Expires", formatdate(now_s + _YEAR_S, usegmt=True)))
+        elif requested_hash:
             where = f"{_V3}/{name}?hash={document.hash}"
             tag = ("Etag", f'"{document.hash}"')
             reply.send(301, content_type, b"", ("Location", where), tag, _VARY)
             return
-        self._send(request, reply, content_type, document, *own)
+        self._send(request, reply, content_type, document, *extra_headers)
 
     @staticmethod
     def _send(

@@ -90,13 +90,13 @@ class EventWriter:
 
     def change(self, kind: str, change: Change) -> bytes:
         """Return the event of a change, shared by all streams of this form."""
-        kept = change.encodings
-        if kept is None:
-            kept = change.encodings = {}
+        encodings = change.encodings
+        if encodings is None:
+            encodings = change.encodings = {}
         key = (kind, self.form)
-        found = kept.get(key)
+        found = encodings.get(key)
         if found is None:
-            found = kept[key] = self.past_change(kind, change)
+            found = encodings[key] = self.past_change(kind, change)
         return found
 
     def past_change(self, kind: str, change: Change, *, with_columns: bool = False) -> bytes:

@@ -137,13 +137,13 @@ def _proof_errors(spec: Obj, data: bytes, proof: bytes) -> list[FieldError]:
     for path, value in ((_KEY, data), (_PROOF, proof)):
         if len(value) > _BYTES_MAX:
             return [too_long(path, _BYTES_MAX)]
-    shown, key = JsonText(spec["pkixPublicKey"]), read_key(data)
+    printed_key, key = JsonText(spec["pkixPublicKey"]), read_key(data)
     if key is None:
-        return [invalid(_KEY, shown, "must be a valid PKIX-serialized public key")]
+        return [invalid(_KEY, printed_key, "must be a valid PKIX-serialized public key")]
     try:
         check_key(key, "P256 or P384")
     except BadKeyError as fault:
-        return [invalid(_KEY, shown if fault.value is None else fault.value, fault.detail)]
+        return [invalid(_KEY, printed_key if fault.value is None else fault.value, fault.detail)]
     if not is_signed(key, proof, spec.get("podUID", "").encode()):
         return [invalid(_PROOF, OMITTED, "could not verify proof-of-possession signature")]
     return []

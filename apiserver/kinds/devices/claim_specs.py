@@ -109,37 +109,39 @@ def claim_spec_errors(spec: Obj, path: str, context: Context) -> list[FieldError
 def _check_request(request: Obj, path: str, errors: Errors, context: Context) -> None:
     name = request.get("name", "")
     add_invalid(errors, child(path, "name"), name, check_dns_label(name))
-    exactly, others = request.get("exactly"), alternatives(request)
-    if exactly is not None and others:
+    exactly, first_available = request.get("exactly"), alternatives(request)
+    if exactly is not None and first_available:
         errors.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
     elif exactly is not None:
         where = child(path, "exactly")
         _check_class(exactly.get("deviceClassName", ""), where, errors, covered=False)
         _check_selection(exactly, where, errors, context)
-    elif others:
-        _check_alternatives(others, child(path, "firstAvailable"), errors, context)
+    elif first_available:
+        _check_alternatives(first_available, child(path, "firstAvailable"), errors, context)
     else:
         errors.append(required(path, _ONE_OF))
 
 
-def _check_alternatives(others: list[Obj], path: str, errors: Errors, context: Context) -> None:
+def _check_alternatives(
+    first_available: list[Obj], path: str, errors: Errors, context: Context
+) -> None:
     def check(request: Obj, at: str) -> None:
         name = request.get("name", "")
         add_invalid(errors, child(at, "name"), name, check_dns_label(name))
         _check_class(request.get("deviceClassName", ""), at, errors, covered=True)
         _check_selection(request, at, errors, context)
 
-    check_items(others, _ALTERNATIVES_MAX, path, errors, check)
+    check_items(first_available, _ALTERNATIVES_MAX, path, errors, check)
 
 
 def _check_class(name: str, path: str, errors: Errors, *, covered: bool) -> None:
-    found: Errors = []
+    class_errors: Errors = []
     where = child(path, "deviceClassName")
     if name:
-        add_invalid(found, where, name, check_dns_subdomain(name))
+        add_invalid(class_errors, where, name, check_dns_subdomain(name))
     else:
-        found.append(required(where))
-    errors.extend(each._replace(covered=covered) for each in found)
+        class_errors.append(required(where))
+    errors.extend(each._replace(covered=covered) for each in class_errors)
 
 
 def _check_selection(request: Obj, path: str, errors: Errors, context: Context) -> None:

@@ -365,13 +365,13 @@ def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None
     sources = ("resourceClaimName", "resourceClaimTemplateName")
     set_sources = [each for each in sources if claim.get(each) is not None]
     if len(set_sources) != 1:
-        shown = internal_value(claim, "io.k8s.api.core.v1.PodResourceClaim")
+        printed = internal_value(claim, "io.k8s.api.core.v1.PodResourceClaim")
         message = (
             "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             if set_sources
             else "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
         )
-        errors.append(invalid(path, shown, message))
+        errors.append(invalid(path, printed, message))
     for field in set_sources:
         value = claim[field]
         add_invalid(errors, child(path, field), value, name_is_dns_subdomain(value, False))

@@ -82,17 +82,17 @@ def read_configuration(
     seen: set[str] = set()
     for entry in document.items("plugins"):
         name = entry.text("name")
-        own = _own(entry, read_file)
+        configuration = _own(entry, read_file)
         entry.close()
-        if own is None or name in seen:  # the first one counts
+        if configuration is None or name in seen:  # the first one counts
             continue
         seen.add(name)
         reader = _READERS.get(name)
         if reader is None:
             continue  # configurations of other plugins are ignored, as upstream
         try:
-            settings = reader(settings, own)
-            own.close()
+            settings = reader(settings, configuration)
+            configuration.close()
         except DocumentError as error:
             raise DocumentError(f"configuration of {name}: {error}") from None
     document.close()
@@ -218,37 +218,37 @@ def _with_limited_resources(settings: AdmissionSettings, document: Document) -> 
 def _limited_resource(item: Document) -> LimitedResource:
     if not item.text("resource"):
         raise DocumentError(f"{item.at('resource')}: Required value")
-    found = LimitedResource(
+    limited_resource = LimitedResource(
         GroupResource(item.text("apiGroup"), item.text("resource")),
         item.texts("matchContains"),
         tuple(map(_scope, item.items("matchScopes"))),
     )
     item.close()
-    return found
+    return limited_resource
 
 
 def _scope(item: Document) -> dict[str, Any]:
-    found = {
+    scope = {
         "scopeName": item.text("scopeName"),
         "operator": item.text("operator"),
         "values": list(item.texts("values")),
     }
     item.close()
-    return found
+    return scope
 
 
 def _with_image_policy(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
-    own = document.item("imagePolicy") or Document({}, "imagePolicy")
+    policy_document = document.item("imagePolicy") or Document({}, "imagePolicy")
     policy = ImagePolicySettings(
-        own.text("kubeConfigFile"),
-        _span_ns(own, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
-        _span_ns(own, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
-        _span_ns(own, "retryBackoff", MILLISECOND_NS, 1, SECOND_NS // 2) / SECOND_NS,
-        own.flag("defaultAllow"),
+        policy_document.text("kubeConfigFile"),
+        _span_ns(policy_document, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
+        _span_ns(policy_document, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
+        _span_ns(policy_document, "retryBackoff", MILLISECOND_NS, 1, SECOND_NS // 2) / SECOND_NS,
+        policy_document.flag("defaultAllow"),
     )
-    own.close()
+    policy_document.close()
     if not policy.kubeconfig:
-        raise DocumentError(f"{own.at('kubeConfigFile')}: Required value")
+        raise DocumentError(f"{policy_document.at('kubeConfigFile')}: Required value")
     return replace(settings, image_policy=policy)
 
 

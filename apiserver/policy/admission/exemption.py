@@ -24,12 +24,12 @@ CONFIGURATIONS: Final = POLICIES | frozenset(
 
 
 def is_exempt(
-    resource: GroupResource, own: frozenset[GroupResource], *, has_static: bool = False
+    resource: GroupResource, exempt: frozenset[GroupResource], *, has_static: bool = False
 ) -> bool:
     """Return whether a resource is exempt.
 
-    own: POLICIES or CONFIGURATIONS; has_static: whether there may be manifest files, which apply to
-    these, too.
+    exempt: POLICIES or CONFIGURATIONS; has_static: whether there may be manifest files, which
+    apply to these, too.
     """
-    is_own = resource in own and not has_static
+    is_own = resource in exempt and not has_static
     return is_own or (resource.group, resource.resource) in EXCLUDED

@@ -144,9 +144,9 @@ class Authorities:
         if len(chain) > CHAIN_LENGTH_MAX:
             raise AuthenticationError("x509: the client's chain is too long")
         try:
-            own, *others = [x509.load_der_x509_certificate(each) for each in chain]
-            if own.version is x509.Version.v1:
-                return _signed_directly(own, self._known, now)
+            leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
+            if leaf.version is x509.Version.v1:
+                return _signed_directly(leaf, self._known, now)
             verifier = (
                 verification.PolicyBuilder()
                 .store(self._store)
@@ -154,13 +154,13 @@ class Authorities:
                 .extension_policies(ca_policy=_OF_AUTHORITIES, ee_policy=_OF_CLIENTS)
                 .build_client_verifier()
             )
-            found = verifier.verify(own, others).chain
+            found = verifier.verify(leaf, others).chain
             for each in found:
                 _check_purpose(each)
         except _UNREADABLE as error:
             raise AuthenticationError(f"x509: {error}") from None
         ends = min(each.not_valid_after_utc.timestamp() for each in found)
-        return ClientCertificate(own, ends)
+        return ClientCertificate(leaf, ends)
 
 
 class CertificateUsers:
@@ -207,28 +207,28 @@ def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
 
 
 def _signed_directly(
-    own: x509.Certificate, trusted: list[x509.Certificate], now: float
+    leaf: x509.Certificate, trusted: list[x509.Certificate], now: float
 ) -> ClientCertificate:
     """Verify a certificate of version 1; raises AuthenticationError."""
     for authority in trusted:
-        if not _has_signed(authority, own):
+        if not _has_signed(authority, leaf):
             continue
         _check_purpose(authority)
-        ends = min(each.not_valid_after_utc.timestamp() for each in (own, authority))
-        begins = max(each.not_valid_before_utc.timestamp() for each in (own, authority))
+        ends = min(each.not_valid_after_utc.timestamp() for each in (leaf, authority))
+        begins = max(each.not_valid_before_utc.timestamp() for each in (leaf, authority))
         if begins <= now <= ends:
-            return ClientCertificate(own, ends)
+            return ClientCertificate(leaf, ends)
         raise AuthenticationError("x509: certificate has expired or is not yet valid")
     raise AuthenticationError("x509: certificate signed by unknown authority")
 
 
-def _has_signed(authority: x509.Certificate, own: x509.Certificate) -> bool:
-    algorithm = own.signature_hash_algorithm
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    algorithm = certificate.signature_hash_algorithm
     if algorithm is not None and algorithm.name in _WEAK:
         return False
     try:
         limits = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
-        own.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, TypeError, ValueError, x509.ExtensionNotFound):
         return False
     return limits.ca

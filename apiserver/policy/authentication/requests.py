@@ -90,13 +90,13 @@ class RequestAuthenticator:
                 token = way(credentials)
                 if not token:
                     continue
-                found = self._tokens.authenticate(token, self._audiences)
+                answer = self._tokens.authenticate(token, self._audiences)
             except AuthenticationError:
                 has_failed = True
                 continue
-            if isinstance(found, Identified):
-                return _accept(credentials, found)
-            return self._wait(credentials, found, ways[position + 1 :])
+            if isinstance(answer, Identified):
+                return _accept(credentials, answer)
+            return self._wait(credentials, answer, ways[position + 1 :])
         anonymous = None if has_failed else self._anonymous.user(credentials.path)
         if anonymous is None:
             raise status.unauthorized()
@@ -150,12 +150,12 @@ def protocol_token(credentials: Credentials) -> str:
     Raises AuthenticationError.
     """
     encodings: list[str] = []
-    others = 0
+    other_count = 0
     for each in _parts(credentials.protocols):
         if each.startswith(PROTOCOL_PREFIX):
             encodings.append(each[len(PROTOCOL_PREFIX) :])
         else:
-            others += 1
+            other_count += 1
     if not encodings:
         return ""
     if len(encodings) > 1:
@@ -165,7 +165,7 @@ def protocol_token(credentials: Credentials) -> str:
         token = base64.b64decode(encoded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise AuthenticationError("invalid base64.bearer.authorization token encoding") from None
-    if token and not others:
+    if token and not other_count:
         raise AuthenticationError("missing additional subprotocol")
     return token
 

@@ -107,13 +107,13 @@ def read_authorizers(
     return choices
 
 
-def _check_names(found: Collection[AuthorizerChoice], needed: Collection[str]) -> None:
+def _check_names(choices: Collection[AuthorizerChoice], needed: Collection[str]) -> None:
     wrong = [
         f"expected name {each.type.lower()} for authorizer {each.type} instead of {each.name}"
-        for each in found
+        for each in choices
         if each.type != WEBHOOK and each.name != each.type.lower()
     ]
-    missing = sorted(set(needed) - {each.type for each in found})
+    missing = sorted(set(needed) - {each.type for each in choices})
     if missing:
         wrong.append(f"missing required types: [{' '.join(missing)}]")
     if wrong:

@@ -134,13 +134,15 @@ class Impersonation:
         if mode.is_constrained:
             verb = f"impersonate-on:{mode.name}:{attributes.verb}"
             await self._check(attributes._replace(verb=verb))
-        asked = Attributes(attributes.user, mode.verb, version="v1", group=_AUTHENTICATION)
-        named = asked if mode.is_constrained else asked._replace(group="")
+        check_attributes = Attributes(
+            attributes.user, mode.verb, version="v1", group=_AUTHENTICATION
+        )
+        named = check_attributes if mode.is_constrained else check_attributes._replace(group="")
         await self._check(_name_attributes(named, mode, user.name))
         if user.uid:
-            await self._check(asked._replace(resource="uids", name=user.uid))
+            await self._check(check_attributes._replace(resource="uids", name=user.uid))
         await self._check_groups(named._replace(resource="groups"), mode, user.groups)
-        await self._check_extra(asked._replace(resource="userextras"), mode, user.extra)
+        await self._check_extra(check_attributes._replace(resource="userextras"), mode, user.extra)
         return Impersonated(_completed(user, mode), mode.verb if mode.is_constrained else "")
 
     async def _check_groups(

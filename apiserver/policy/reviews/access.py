@@ -91,13 +91,13 @@ def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSel
             return fields.parse(raw), ""
         except fields.FieldSelectorError:
             return None, _IGNORED
-    wanted = selector.get("requirements") or ()
+    requirements = selector.get("requirements") or ()
     read = [
         fields.Requirement(each["key"], _EQUALITY[each["operator"]], each["values"][0])
-        for each in wanted
+        for each in requirements
         if each.get("operator") in _EQUALITY and len(each.get("values") or ()) == 1
     ]
-    return fields.FieldSelector(read) if read else None, _unread(len(read), len(wanted))
+    return fields.FieldSelector(read) if read else None, _unread(len(read), len(requirements))
 
 
 def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector | None, str]:

@@ -231,14 +231,18 @@ def _key(item: Document, kind: str) -> Key:
     return Key(name, plain)
 
 
-def _kms(own: Document) -> Kms:
-    version, name, endpoint = own.text("apiVersion") or "v1", own.text("name"), own.text("endpoint")
-    timeout_ns = own.duration_ns("timeout", "3s")
-    own.plain("cachesize")  # of v1; for v2 it is an error below
-    if "cachesize" in own and version != "v1":
-        raise DocumentError(f"{own.at('cachesize')}: Invalid value: cachesize is not supported in"
-                            " KMS v2")  # fmt: skip
-    own.close()
+def _kms(provider: Document) -> Kms:
+    version, name, endpoint = (
+        provider.text("apiVersion") or "v1",
+        provider.text("name"),
+        provider.text("endpoint"),
+    )
+    timeout_ns = provider.duration_ns("timeout", "3s")
+    provider.plain("cachesize")  # of v1; for v2 it is an error below
+    if "cachesize" in provider and version != "v1":
+        raise DocumentError(f"{provider.at('cachesize')}: Invalid value: cachesize is not supported"
+                            " in KMS v2")  # fmt: skip
+    provider.close()
     if version == "v1":
         raise DocumentError(
             "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2"
@@ -246,21 +250,21 @@ def _kms(own: Document) -> Kms:
         )
     if version != "v2":
         raise DocumentError(
-            f"{own.at('apiVersion')}: Invalid value: {quote(version)}: unsupported apiVersion"
+            f"{provider.at('apiVersion')}: Invalid value: {quote(version)}: unsupported apiVersion"
             f" {version} for KMS provider, only v1 and v2 are supported"
         )
     if not name or ":" in name:
         wrong = f"invalid KMS provider name {name}, must not contain ':'"
         message = f"Invalid value: {quote(name)}: {wrong}" if name else "Required value"
-        raise DocumentError(f"{own.at('name')}: {message}")
+        raise DocumentError(f"{provider.at('name')}: {message}")
     if timeout_ns <= 0:
         raise DocumentError(
-            f"{own.at('timeout')}: Invalid value: timeout should be a positive value"
+            f"{provider.at('timeout')}: Invalid value: timeout should be a positive value"
         )
     scheme, separator, socket = endpoint.partition("://")
     if not separator or scheme != "unix":
         raise DocumentError(
-            f"{own.at('endpoint')}: Invalid value: {quote(endpoint)}: unsupported scheme"
+            f"{provider.at('endpoint')}: Invalid value: {quote(endpoint)}: unsupported scheme"
             f" {quote(scheme if separator else '')} for KMS provider, only unix is supported"
         )
     return Kms(name, socket, timeout_ns / SECOND_NS)

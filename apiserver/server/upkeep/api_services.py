@@ -101,13 +101,13 @@ class ApiServices:
         is_ours = (found["metadata"].get("labels") or {}).get(_LABEL) is not None
         return found.get("spec") == wanted["spec"] or not is_ours
 
-    async def _keep_one(self, wanted: Obj) -> None:
-        found = self._loopback.get(RESOURCE, "", wanted["metadata"]["name"])
+    async def _keep_one(self, desired: Obj) -> None:
+        found = self._loopback.get(RESOURCE, "", desired["metadata"]["name"])
         if found is not None:
-            await self._loopback.update(RESOURCE, {**found, "spec": wanted["spec"]})
+            await self._loopback.update(RESOURCE, {**found, "spec": desired["spec"]})
             return
         try:
-            await self._loopback.create(RESOURCE, wanted)
+            await self._loopback.create(RESOURCE, desired)
         except ApiError as error:
             if error.code not in _RACES:
                 raise

@@ -50,13 +50,13 @@ class AuthenticationInfo:
         """Add what is missing; raises ApiError."""
         config_map = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
         known: dict[str, str] = {} if config_map is None else config_map.get("data") or {}
-        wanted = {**known, **self._data(known)}
+        merged_data = {**known, **self._data(known)}
         if config_map is None:
-            if wanted:
+            if merged_data:
                 metadata = {"name": AUTHENTICATION, "namespace": NAMESPACE}
-                await self._loopback.create(RESOURCE, {"metadata": metadata, "data": wanted})
-        elif wanted != known:
-            await self._loopback.update(RESOURCE, {**config_map, "data": wanted})
+                await self._loopback.create(RESOURCE, {"metadata": metadata, "data": merged_data})
+        elif merged_data != known:
+            await self._loopback.update(RESOURCE, {**config_map, "data": merged_data})
 
     def _data(self, stored: dict[str, str]) -> dict[str, str]:
         data: dict[str, str] = {}

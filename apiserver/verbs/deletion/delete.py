@@ -134,13 +134,13 @@ async def _remove_unread(call: Call, collection: Collection, record: Record) -> 
 
 
 async def _admit(call: Call, record: Record, given: DeleteOptions) -> None:
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call, DELETE, given.to_object(), is_dry_run=given.dry_run, subresource=""
     )
-    if asked is not None:
+    if admission_request is not None:
         old = await call.apart(record.parse)
-        await admission.mutate(call, asked, None, old)
-        await admission.validate(call, asked, None, old)
+        await admission.mutate(call, admission_request, None, old)
+        await admission.validate(call, admission_request, None, old)
 
 
 async def _mark(

@@ -19,13 +19,13 @@ from kvstack.apiserver.verbs.options import DeleteOptions
 def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) -> None:
     """Check the preconditions of a delete; raises ApiError."""
     meta = obj["metadata"]
-    for wanted, name, shown in (
+    for expected, name, label in (
         (options.uid, "uid", "UID"),
         (options.resource_version, "resourceVersion", "ResourceVersion"),
     ):
-        if wanted is not None and wanted != meta.get(name, ""):
+        if expected is not None and expected != meta.get(name, ""):
             text = (
-                f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta:"
+                f"Precondition failed: {label} in precondition: {expected}, {label} in object meta:"
                 f" {meta.get(name, '')}"
             )
             raise status.conflict(endpoint.resource, meta["name"], text)

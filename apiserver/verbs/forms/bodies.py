@@ -164,13 +164,13 @@ def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
 
 
 def _options_type(actual: Kind) -> Type:
-    found = _table().type_of(actual) if actual.kind == "DeleteOptions" else None
-    if found is None:
+    options_type = _table().type_of(actual) if actual.kind == "DeleteOptions" else None
+    if options_type is None:
         raise UnrecognizedError(
             f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
-    return found
+    return options_type
 
 
 def report_findings(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
@@ -185,13 +185,13 @@ def report_findings(body: Body, kind: Kind, validation: str, warnings: list[str]
 
 def as_warnings(findings: list[str]) -> list[str]:
     """Return findings of strict decoding as warnings: those about YAML line by line."""
-    found: list[str] = []
+    texts: list[str] = []
     for each in findings:
         if each.startswith(_YAML_PREFIX):
-            found += [line.strip() for line in each.removeprefix(_YAML_PREFIX).splitlines()]
+            texts += [line.strip() for line in each.removeprefix(_YAML_PREFIX).splitlines()]
         else:
-            found.append(each)
-    return found
+            texts.append(each)
+    return texts
 
 
 def cannot_be_handled(actual: Kind, kind: Kind, text: str) -> ApiError:
@@ -265,13 +265,13 @@ def _type_of(actual: Kind, kind: Kind, type_: Type) -> Type:
 def _registered(actual: Kind, kind: Kind, type_: Type) -> Type:
     if actual == kind:
         return type_
-    found = _table().type_of(actual)
-    if found is None:
+    registered_type = _table().type_of(actual)
+    if registered_type is None:
         raise UnrecognizedError(
             f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
-    return found
+    return registered_type
 
 
 def check_type(actual: Kind, kind: Kind, type_: Type) -> None:

@@ -134,13 +134,13 @@ async def settled(make: Callable[[], Awaitable[T]]) -> T:
 
     Raises ApiError.
     """
-    held: list[Callable[[], None]] = []
+    releases: list[Callable[[], None]] = []
     try:
         while True:
             try:
                 return await make()
             except NeedsConversionError as needed:
-                held.append(await needed.hold())
+                releases.append(await needed.hold())
     finally:
-        for forget in held:
+        for forget in releases:
             forget()

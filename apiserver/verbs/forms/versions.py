@@ -50,17 +50,21 @@ class RequestVersions:
         type_ = endpoint.type
         assert type_ is not None, "what is patched has a type"
         try:
-            taken = decode(obj, type_).obj
-            taken = {"kind": versioned.kind.kind, "apiVersion": versioned.kind.api_version, **taken}
+            decoded = decode(obj, type_).obj
+            decoded = {
+                "kind": versioned.kind.kind,
+                "apiVersion": versioned.kind.api_version,
+                **decoded,
+            }
             if endpoint.kind == endpoint.row.kind:
-                endpoint.default(taken)
-                taken = endpoint.to_hub(taken)
+                endpoint.default(decoded)
+                decoded = endpoint.to_hub(decoded)
                 own = self._endpoint.converted_version
                 if own is not None:
-                    taken = await own.object(taken)
+                    decoded = await own.object(decoded)
         except DecodeError as error:
             raise status.internal_error(str(error)) from error
-        return taken
+        return decoded
 
     def type_of(self, versioned: VersionedResource) -> Type:
         """Return the type of the objects in a version."""

@@ -37,13 +37,13 @@ async def get(call: Call) -> Computed:
 async def list_objects(call: Call) -> Listing:
     """Return the listed objects; raises ApiError."""
     source = _source(call)
-    given = options.list_options(call.query)
-    selector = get_and_list.supported(call, given.fields)
+    list_options = options.list_options(call.query)
+    selector = get_and_list.supported(call, list_options.fields)
     objects = await asyncio.gather(*[_make_object(call, source, name) for name in source.names])
     records = [
         _record(each)
         for each in objects
-        if given.labels.matches(each["metadata"].get("labels") or {})
+        if list_options.labels.matches(each["metadata"].get("labels") or {})
         and selector.matches({"metadata.name": each["metadata"]["name"], "metadata.namespace": ""})
     ]
     return Listing(Page(records, _UNVERSIONED))

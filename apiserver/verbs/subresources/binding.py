@@ -67,13 +67,13 @@ async def _bind(call: Call, name: str, binding: Obj, write_options: WriteOptions
     key = object_key(call.info.namespace, name)
 
     def changed(pod: Obj) -> Obj:
-        for wanted, member, shown in (
+        for expected, member, label in (
             (meta.get("uid"), "uid", "UID"),
             (meta.get("resourceVersion"), "resourceVersion", "ResourceVersion"),
         ):
-            if wanted and wanted != pod["metadata"].get(member, ""):
+            if expected and expected != pod["metadata"].get(member, ""):
                 text = (
-                    f"{shown} in precondition: {wanted}, {shown} in object meta:"
+                    f"{label} in precondition: {expected}, {label} in object meta:"
                     f" {pod['metadata'].get(member, '')}"
                 )
                 raise storing.precondition_failed(

@@ -30,13 +30,13 @@ async def kubelet_of(call: Call, name: str) -> Address:
     record = await registry.reads.get(registry.collection(NODES), object_key("", name), None)
     if record is None:
         raise status.not_found(call.endpoint.resource, name)
-    found: dict[str, Any] = record.parse().get("status") or {}
-    node_addresses = found.get("addresses") or []
+    node_status: dict[str, Any] = record.parse().get("status") or {}
+    node_addresses = node_status.get("addresses") or []
     addresses = {each["type"]: each["address"] for each in reversed(node_addresses)}
-    endpoint = (found.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+    endpoint = (node_status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     for type_ in call.env.settings.kubelet_addresses:
         if type_ in addresses:
-            features = found.get("declaredFeatures") or ()
+            features = node_status.get("declaredFeatures") or ()
             port = endpoint.get("Port") or _PORT
             return Address(addresses[type_], port, _WEB_SOCKETS in features)
     known = " ".join(f"{{{each['type']} {each['address']}}}" for each in node_addresses)

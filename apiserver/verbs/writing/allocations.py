@@ -100,14 +100,14 @@ async def _allocate(
 ) -> list[Also]:
     settings = call.env.settings
     needs_ports = _has_ports(obj) or (old is not None and _has_ports(old))
-    revision, taken = await _taken_ports(call, settings.node_ports) if needs_ports else (0, 0)
+    revision, taken_ports = await _taken_ports(call, settings.node_ports) if needs_ports else (0, 0)
     addresses = call.env.registry.collection(_ADDRESSES)
     pools = Pools(
         families=list(dict.fromkeys(each.family for each in settings.service_ranges)) or ["IPv4"],
         ranges=_ranges(call),
         taken_addresses=_ClaimedAddresses(addresses),
         port_range=settings.node_ports,
-        taken_ports=taken,
+        taken_ports=taken_ports,
         random_below=call.env.random.randrange,
     )
     allocation = allocate(pools)

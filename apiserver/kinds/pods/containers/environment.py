@@ -52,13 +52,15 @@ def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
     for position, source in enumerate(sources):
         source_path = index(path, position)
         _prefix(source, source_path, errors)
-        given = [each for each in ("configMapRef", "secretRef") if source.get(each) is not None]
-        for name in given:
+        source_fields = [
+            each for each in ("configMapRef", "secretRef") if source.get(each) is not None
+        ]
+        for name in source_fields:
             _check_map(source[name], child(source_path, name), errors)
-        if not given:
+        if not source_fields:
             message = "must specify one of: `configMapRef` or `secretRef`"
             errors.append(invalid(path, "", message))
-        elif len(given) > 1:
+        elif len(source_fields) > 1:
             errors.append(invalid(path, "", _MORE_THAN_ONE))
 
 

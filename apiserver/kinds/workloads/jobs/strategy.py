@@ -186,13 +186,13 @@ def _check_last_hostname(errors: Errors, job: Obj) -> None:
 
 def job_spec_warnings(spec: Obj, path: str) -> list[str]:
     """Return the warnings about a spec of a Job."""
-    found = template_warnings(spec.get("template"), f"{path}.template")
+    all_warnings = template_warnings(spec.get("template"), f"{path}.template")
     is_large = (
         spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_PODS
     )
     if spec.get("completionMode") == INDEXED and is_large:
-        return [f"{path}: {_MANY_WARNING}", *found]
-    return found
+        return [f"{path}: {_MANY_WARNING}", *all_warnings]
+    return all_warnings
 
 
 def _warnings(job: Obj, _context: Context) -> list[str]:

@@ -98,10 +98,10 @@ def _value(priority_class: Obj) -> int:
 
 def _keep(request: AdmissionRequest) -> None:
     old = (request.old or {}).get("spec") or {}
-    kept = {
+    priority_fields = {
         name: old[name]
         for name in ("priority", "preemptionPolicy")
         if old.get(name) is not None and (request.new.get("spec") or {}).get(name) is None
     }
-    if kept:
-        request.own("spec").update(kept)
+    if priority_fields:
+        request.own("spec").update(priority_fields)

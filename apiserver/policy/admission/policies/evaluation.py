@@ -97,13 +97,13 @@ class Namespaces:
         return await self._get(request.namespace)
 
     async def _get(self, name: str) -> Obj:
-        found = self._view.get(NAMESPACES, "", name)
-        if found is None:
+        namespace_object = self._view.get(NAMESPACES, "", name)
+        if namespace_object is None:
             await self._live.catch_up()
-            found = self._view.get(NAMESPACES, "", name)
-        if found is None:
+            namespace_object = self._view.get(NAMESPACES, "", name)
+        if namespace_object is None:
             raise status.not_found(NAMESPACES, name)
-        return found
+        return namespace_object
 
 
 class _Variables:

@@ -126,13 +126,13 @@ def patched(live: Obj, operations: Any) -> Obj:  # noqa: ANN401
     except ApiError as error:
         raise PatchError(f"JSON Patch: {error}") from error
     try:
-        found: Obj = json_patch.apply(live, parsed)
+        patched_object: Obj = json_patch.apply(live, parsed)
     except JsonPatchError as error:
         text = str(error)
         if text.startswith(_TEST_FAILED):
             return live  # a failed test turns the patch into a no-op
         raise PatchError(f"JSON Patch: {text}") from error
-    return found
+    return patched_object
 
 
 def _operation(value: Any) -> Obj:  # noqa: ANN401

@@ -219,12 +219,12 @@ class MutatingAdmissionWebhook(_Plugin):
         rounds.left = json_text.copied(request.object)
 
     async def _change(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+        self, hook: Hook, versioned: VersionedResource, request_objects: _RequestObjects
     ) -> bool:
-        request = shown.request
+        request = request_objects.request
         is_changed = False
         try:
-            is_changed = await self._guarded(hook, self._called(hook, versioned, shown))
+            is_changed = await self._guarded(hook, self._called(hook, versioned, request_objects))
         except FailedOpenError:
             self._note_failed_open(hook, request)
         finally:
@@ -352,12 +352,12 @@ class ValidatingAdmissionWebhook(_Plugin):
         return shown.text(versioned) if await self._is_called(hook, versioned, shown) else None
 
     async def _call_all(
-        self, request: AdmissionRequest, wanted: Sequence[tuple[Hook, bytes]]
+        self, request: AdmissionRequest, reviews: Sequence[tuple[Hook, bytes]]
     ) -> None:
         """Call all at once; the error that came first counts, once all have answered."""
         calls = [
             asyncio.ensure_future(self._call(request, hook, text, number))
-            for number, (hook, text) in enumerate(wanted)
+            for number, (hook, text) in enumerate(reviews)
         ]
         first: BaseException | None = None
         try:

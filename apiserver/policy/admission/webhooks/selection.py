@@ -43,13 +43,13 @@ class Selection:
 
     async def selects(self, hook: Hook, request: AdmissionRequest) -> bool:
         """Return whether the selectors of a webhook match; raises ApiError."""
-        found = self.selects_at_once(hook, request)
-        if found is None:
+        is_selected = self.selects_at_once(hook, request)
+        if is_selected is None:
             await self._live.catch_up()
-            found = self.selects_at_once(hook, request)
-        if found is None:
+            is_selected = self.selects_at_once(hook, request)
+        if is_selected is None:
             raise status.not_found(NAMESPACES, request.namespace or request.name)
-        return found
+        return is_selected
 
     def selects_at_once(self, hook: Hook, request: AdmissionRequest) -> bool | None:
         """Return whether the selectors match; None: the namespace is not in the cache yet."""

@@ -84,13 +84,13 @@ class ClaimResolver:
     async def resolved(self, claims: Claims, endpoint: Endpoint) -> Claims:
         """Return the claims with the resolved one; raises AuthenticationError."""
         unverified = await self._fetched(endpoint)
-        found = await self._verified(unverified)
-        if self.claim not in found:
+        verified_claims = await self._verified(unverified)
+        if self.claim not in verified_claims:
             raise _failed(
                 f"jwt returned by distributed claim endpoint {quote(endpoint.url)} did not contain"
                 f" claim: {self.claim}"
             )
-        return {**claims, self.claim: found[self.claim]}
+        return {**claims, self.claim: verified_claims[self.claim]}
 
     async def close(self) -> None:
         """Close connections."""
@@ -148,13 +148,13 @@ class ClaimResolver:
 
     async def _keys_of(self, issuer: str) -> IssuerKeys:
         """Return the keys of an issuer; the oldest cached issuer is evicted for a new one."""
-        found = self._keys.get(issuer)
-        if found is None:
-            found = IssuerKeys(issuer, "", lambda url: self._connect(url, ""), self._clock)
-            self._keys[issuer] = found
+        issuer_keys = self._keys.get(issuer)
+        if issuer_keys is None:
+            issuer_keys = IssuerKeys(issuer, "", lambda url: self._connect(url, ""), self._clock)
+            self._keys[issuer] = issuer_keys
             if len(self._keys) > ISSUERS_MAX:
                 await self._keys.pop(next(iter(self._keys))).close()
-        return found
+        return issuer_keys
 
 
 def _failed(text: str) -> AuthenticationError:

@@ -109,13 +109,13 @@ class Grants:
         raise RoleError(f"{role.kind.lower()}.{GROUP} {quote(role.name)} not found")
 
     def _granted(self, namespace: str, subjects: Iterable[Subject]) -> list[Grant]:
-        found: dict[tuple[str, str], Grant] = {}
+        grants_by_binding: dict[tuple[str, str], Grant] = {}
         for subject in subjects:
             for key, grant in self._grants.get((namespace, subject), _NOBODY).items():
-                known = found.get(key)
+                known = grants_by_binding.get(key)
                 if known is None or grant.position < known.position:
-                    found[key] = grant
-        return [found[key] for key in sorted(found)]
+                    grants_by_binding[key] = grant
+        return [grants_by_binding[key] for key in sorted(grants_by_binding)]
 
     def _change_roles(self, changes: Sequence[Change]) -> None:
         for new, old in changes:

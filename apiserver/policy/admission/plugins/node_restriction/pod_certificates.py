@@ -74,14 +74,14 @@ class PodCertificates:
                 f" ({quote(account)}) that differs from running pod ({quote(own or '')})"
             )
 
-    def _check_account(self, request: AdmissionRequest, spec: Obj, shown: str) -> None:
+    def _check_account(self, request: AdmissionRequest, spec: Obj, pod_text: str) -> None:
         name, wanted = spec.get("serviceAccountName") or "", spec.get("serviceAccountUID") or ""
         what = f"service account {quote(f'{request.namespace}/{name}')}"
         account = self._find(SERVICE_ACCOUNTS, request.namespace, name, what)
         if (uid := _uid(account)) != wanted:
             raise status.unknown(
-                f"PodCertificateRequest for pod {shown} names service account UID {quote(wanted)},"
-                f" which differs from the running service account ({quote(uid)})"
+                f"PodCertificateRequest for pod {pod_text} names service account UID"
+                f" {quote(wanted)}, which differs from the running service account ({quote(uid)})"
             )
 
     def _check_signer(
