@@ -1,10 +1,10 @@
 """Discovery and OpenAPI documents of aggregated API servers.
 
-    found = RemoteDiscovery(remotes, backends, logger)
-    await found.refresh()            asks all; after that, `on_change` is called
-    found.versions                   their groups and versions, for the documents of discovery
-    found.openapi                    names of their OpenAPI documents, and the hashes of these
-    found.openapi_v2                 their parts of the OpenAPI document of version 2
+    discovery = RemoteDiscovery(remotes, backends, logger)
+    await discovery.refresh()            fetches from all servers, then calls `on_change`
+    discovery.versions                   their groups and versions, for discovery
+    discovery.openapi                    names of their OpenAPI documents, and the hashes of these
+    discovery.openapi_v2                 their parts of the OpenAPI v2 document
 
 A server that does not answer is listed with its last documents, as Stale.
 """

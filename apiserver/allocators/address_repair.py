@@ -3,7 +3,7 @@
     Service 10.0.0.5  ⇄  IPAddress 10.0.0.5 of it          nothing to do
     Service 10.0.0.5     no IPAddress                      is made
     Service 10.0.0.5     IPAddress of something else       is made anew
-    Service 10.0.0.5     IPAddress of a Service with the   only told: one of them must go
+    Service 10.0.0.5     IPAddress of a Service with the   only reported: one of them must go
                          same cluster IP
                          IPAddress of no Service           is deleted after a while
 

@@ -1,9 +1,9 @@
 """Auditing of requests: the events of their stages.
 
     RequestReceived    when the user is known
-    ResponseStarted    when the head of a watch or stream is sent, or who asks is not known
+    ResponseStarted    when the head of a watch or stream is sent, or authentication failed
     ResponseComplete   when the answer is over
-    Panic              when it failed in a way that nobody expected
+    Panic              when it failed unexpectedly
 
 Requests that the policy does not record cost one lookup.
 """

@@ -1,6 +1,6 @@
 """The context of a request.
 
-    context = RequestContext(request, reply, route, began_ns)    the user is nobody yet
+    context = RequestContext(request, reply, route, began_ns)    the user is not known yet
     context.user = user                                          authenticated, or whom they act as
 
 Pages, aggregated servers, limits, queues, the audit and metrics take it. Verbs get what they need

@@ -2,7 +2,7 @@
 
     unreachable, no leader        500 ServerTimeout, retry after two seconds
     too slow                      504 Timeout
-    outcome of a write unknown    500 with the store's text: the client has to look
+    outcome of a write unknown    500 with the store's text: the client must check
     request too large             500 with etcd's text
 
 Texts are upstream's where it has some. Clients retry automatically if the answer says so, so that

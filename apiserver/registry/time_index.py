@@ -1,7 +1,7 @@
 """Revisions by time, so that past states can be read by time.
 
     await times.revision_at(1795355947000)   → 4502: what changed after it changed after that time
-    TooOldError                              nobody took notes then
+    TooOldError                              no notes were taken then
 
 While objects change, a note is written every second: (time, first, last), the revisions since the
 note before. The state at a time is that before the first change of the next note, and the present

@@ -41,7 +41,7 @@ class Transformer(Protocol):
 class Transformers(Protocol):
     """Encryption at rest."""
 
-    def of(self, resource: GroupResource, place: bytes) -> Transformer | None:
+    def of(self, resource: GroupResource, key_prefix: bytes) -> Transformer | None:
         """Return the transformer of a resource; None: it is not encrypted."""
         ...
 

@@ -360,7 +360,7 @@ class ApiServer:
         """Wait up to grace_s until clients have ended their watches."""
         try:
             async with asyncio.timeout(grace_s):
-                while grace_s and self.site.watches.count:  # noqa: ASYNC110 - nobody is told
+                while grace_s and self.site.watches.count:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
             self._logger.info("ending the remaining watches", count=self.site.watches.count)

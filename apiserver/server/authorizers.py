@@ -1,7 +1,7 @@
 """Authorizers as flags or a configuration file configure them.
 
     authorizers = Authorizers(options, parts)       raises ConfigError
-    authorizers.chain                               asks them in order
+    authorizers.chain                               calls them in order
     authorizers.reload()                            the file may have changed
 
 The configuration file may change while the server runs. Authorizers that watch objects or read

@@ -1,7 +1,7 @@
 """Expiry of certificates: `/debug/certificates`, as JSON, the first to expire first.
 
     page = CertificatesPage(options, serving_file)
-    page.add(directory)                       all *.crt of it, which somebody renews in time
+    page.add(directory)                       all *.crt of it, renewed automatically
 
     {"certificates": [{"file": "…/apiserver.crt", "name": "kube-apiserver", "issuer": "kubernetes",
                        "notAfter": TIME, "isAuthority": false, "isRenewed": true}, …]}

@@ -1,6 +1,6 @@
 """ComponentStatuses: the current health of controller manager, scheduler and store.
 
-    controller-manager   https://127.0.0.1:10257/healthz, whoever answers there
+    controller-manager   https://127.0.0.1:10257/healthz
     scheduler            https://127.0.0.1:10259/healthz
     etcd-0               a read from the store
 

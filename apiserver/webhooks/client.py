@@ -1,7 +1,7 @@
 """The HTTP client of webhooks: a POST of JSON, and its answer.
 
     client = WebhookClient(services, outbound)
-    body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
+    body = await client.post(client_config, "?timeout=10s", review, timeout_s=10.0)
 
 Connections are kept alive; one that the webhook closed meanwhile is replaced. Answers have a time
 limit and a size limit, redirects are not followed (a webhook could lead the API server anywhere),

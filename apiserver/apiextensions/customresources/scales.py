@@ -67,7 +67,7 @@ def _steps(path: str) -> tuple[str, ...]:
 _MISSING: Final = object()
 
 
-def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
+def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — any JSON value
     """Return the value at a path, or _MISSING; raises ApiError if a step is not an object."""
     value: Any = obj
     for number, step in enumerate(steps):

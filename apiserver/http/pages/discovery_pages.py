@@ -1,6 +1,6 @@
 """Discovery: the groups, versions and resources that are served.
 
-    /api, /apis                          legacy lists, or all in one document for who asks for it
+    /api, /apis                          legacy lists, or aggregated discovery, if requested
     /apis/{group}                        one group
     /api/v1, /apis/{group}/{version}     the resources of one version
 

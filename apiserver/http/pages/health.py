@@ -1,7 +1,7 @@
 """Health checks: whether the server is live and ready.
 
     /livez /readyz /healthz                all checks of that page: 200 ok, or 500 and which failed
-    /readyz?verbose&exclude=etcd           all told, one left out
+    /readyz?verbose&exclude=etcd           all listed, one excluded
     /readyz/etcd                           one check
 
 A check is a function that returns what is wrong, or an empty string; the reason is only logged.

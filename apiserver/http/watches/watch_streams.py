@@ -1,6 +1,6 @@
 """Streams of watches: how they begin, continue and end.
 
-    begin     what is there (in key order, then a bookmark), or what changed since a revision
+    begin     the current objects (in key order, then a bookmark), or the changes since a revision
     catch up  what changed while that was sent; from the store's history what memory has forgotten
     follow    the fan-out sends what changes; bookmarks every minute or so
     end       its time is over, the server stops, the cache is read anew, or its reader is too slow

@@ -1,7 +1,7 @@
 """Webhooks and policies from manifest files, which cannot be removed through the API.
 
     found = read_manifests(plugin, files, decode)     by their resource; raises DocumentError
-    manifests.replace(plugin, found)                  they count from now on
+    manifests.replace(plugin, found)                  they apply from now on
 
 Their names end with `.static.k8s.io`, which the API refuses. They precede those of the API, and
 only they apply to webhooks and policies themselves. Webhooks use URLs and policies have no

@@ -1,7 +1,7 @@
 """Encryption at rest: its rules, the plugins they name, and their reload at run time.
 
     at_rest = AtRest(rules, clock, new_uid, logger)
-    await at_rest.start()                     plugins are asked for the first time
+    await at_rest.start()                     the first check of plugins
     at_rest.of(resource, b"/registry/secrets/")
     await at_rest.check()                     now and again; see `kms`
     await at_rest.replace(rules)              new rules, once their plugins are well

@@ -1,7 +1,7 @@
 """Trims caches of an idle server.
 
     late changes   older than KEPT_S: a watch that begins before them reads the store's history
-    routes         that nobody asked for since the last round
+    routes         that were not requested since the last round
     joined lists   of collections that have changed
     events         that are older than KEPT_S are kept compressed
 

@@ -1,7 +1,7 @@
 """The plan of a delete: remove the object, mark it, or leave it as it is.
 
     plan(pod, PODS.deletion, DeleteOptions(grace_seconds=30), now)
-    → KEEP      it is on its way out already, and the request asks for no less time
+    → KEEP      it is terminating already, and the request has no shorter grace period
     → UPDATE    its deletionTimestamp is set, finalizers may hold it or it is given time
     → REMOVE    nothing holds it
     → END       it is marked, and then removed at once

@@ -2,7 +2,7 @@
 
     complete_new       system fields → name → the kind's preparation → validation → warnings
     complete_changed   system fields kept → the kind's preparation → validation → warnings
-    to_stored_form     what comes of it by being stored, once all that look at it have seen it
+    to_stored_form     the form after storing, once all checks have seen the object
 
 Objects are in the hub version with defaults, and are changed in place. All errors of one pass are
 reported together, with upstream's paths and texts.

@@ -3,7 +3,7 @@
     secrets, configmaps     read by name, if a pod on the node needs them
     claims, volumes, …      get, if they are of a pod on the node
     leases, csinodes        those with the node's own name
-    nodes, pods             its own; NodeRestriction looks at what is written
+    nodes, pods             its own; NodeRestriction checks the contents of writes
     anything else           what the role `system:node` allows
 
 It never denies: another authorizer may allow what it does not, and its reason is reported if none
