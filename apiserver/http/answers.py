@@ -236,7 +236,7 @@ class Reply:
         self._answer.send(code, list(own), b"")
 
     def may_take_long(self) -> None:
-        """Release the seat and detach the request from the timeout: the answer takes long."""
+        """Mark the answer as long-running: it holds no seat, and ends when the server stops."""
         self._answer.is_endless = True
         if self.tracker is not None:
             self.tracker.settled(self)

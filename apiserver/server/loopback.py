@@ -77,7 +77,7 @@ class Loopback:
         )
 
     async def delete(self, resource: GroupResource, obj: Mapping[str, Any]) -> None:
-        """Delete an object if its uid still matches; raises ApiError."""
+        """Delete an object if its uid and resourceVersion still match; raises ApiError."""
         metadata = obj["metadata"]
         conditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         options = {

@@ -149,6 +149,6 @@ def announce(options: Options, log: Logger) -> None:
 
 
 def _settle(log: Logger) -> None:
-    """Tune the garbage collector once everything is loaded."""
+    """Tune the garbage collector and notify the init system, once everything is loaded."""
     settle()
     notify_ready(log)
