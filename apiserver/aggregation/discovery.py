@@ -47,7 +47,7 @@ class RemoteDiscovery:
         self._fresh: set[str] = set()
         self.versions: list[RemoteVersion] = []
         self.openapi: Mapping[str, str] = {}
-        """By name (`apis/metrics.k8s.io/v1beta1`) the hash of a document; possibly empty."""
+        """Hashes of documents by name (`apis/metrics.k8s.io/v1beta1`); possibly empty."""
         self.openapi_v2: list[Document] = []
         self.on_change: list[Callable[[], None]] = []
         self._wake: Final = asyncio.Event()

@@ -40,7 +40,7 @@ class ServedVersion(NamedTuple):
     """Resources in the form of aggregated discovery."""
     openapi_v3: Document
     openapi_v2: Document
-    """With the members paths, definitions and parameters."""
+    """A document with the members paths, definitions and parameters."""
     serve: Page
     """Handles an authorized request."""
 

@@ -96,7 +96,7 @@ class Reply:
         self.tracker: Tracker | None = None
         """Is notified of progress."""
         self.ticket: Ticket | None = None
-        """Of priority and fairness, while it has one."""
+        """The ticket of priority and fairness, while it has one."""
         self.audit: AuditContext | None = None
         """The audit context."""
         self.on_head: Callable[[Reply], None] | None = None

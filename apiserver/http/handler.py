@@ -116,7 +116,7 @@ class Pages(Protocol):
     """Serves paths that are not resources."""
 
     async def serve(self, context: RequestContext) -> None:
-        """Answer a request for a path that is no resource."""
+        """Answer a request for a path that is not a resource."""
         ...
 
 

@@ -47,7 +47,7 @@ class Offer:
     transforms: bool = True
     """Whether objects can be returned as Tables and as metadata only."""
     has_table: bool = True
-    """If it transforms, whether Tables are supported."""
+    """Whether Tables are supported, if it transforms."""
     aggregates: bool = False
     """Whether it answers with aggregated discovery, and nothing else."""
     is_stream: bool = False

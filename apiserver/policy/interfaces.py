@@ -109,7 +109,7 @@ class Decision(NamedTuple):
 
     allowed: bool
     reason: str = ""
-    """Of a refusal: text to append to the 403."""
+    """The reason of a refusal, to be appended to the text of the 403."""
     denied: bool = False
     """Whether it is final, so that no other authorizer is called."""
     error: str = ""

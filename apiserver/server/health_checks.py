@@ -55,7 +55,7 @@ HOOKS: Final = (
     "poststarthook/apiservice-openapi-controller",
     "poststarthook/apiservice-openapiv3-controller",
 )
-"""In upstream's order."""
+"""The hooks in upstream's order."""
 _ONE_MODE: Final = frozenset(("poststarthook/rbac/bootstrap-roles",))
 """Hooks that exist only if their job does."""
 

@@ -80,7 +80,7 @@ class Endpoint:
             else collection.codec.kind
         )
         self.group_kind: Final = GroupKind(self.hub_kind.group, self.hub_kind.kind)
-        """As in the 422 of an object."""
+        """Group and kind as in the 422 of an object."""
         self.api_version: Final = row.group_version
         self.deprecation: Final = row.deprecation or _DEPRECATED.get(
             (row.group, row.version, row.name), ""

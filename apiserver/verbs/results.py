@@ -69,7 +69,7 @@ class Proxying(NamedTuple):
     scheme: str
     """`http` or `https`."""
     host: str
-    """With the port, if there is one: `10.0.0.7:80`, `[fd00::7]:80`."""
+    """The target with the port, if there is one: `10.0.0.7:80`, `[fd00::7]:80`."""
     path: str
     """The path at the target, decoded; empty: the request named none, not even `/`."""
     prefix: str = ""

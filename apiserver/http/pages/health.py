@@ -32,7 +32,7 @@ class Health:
         self._logger = logger
         self._checks: dict[str, tuple[Check, tuple[str, ...]]] = {}
         self.observed: Final[dict[tuple[str, str], tuple[int, int, bool]]] = {}
-        """By check and page: successes, failures, and whether the last one succeeded."""
+        """Successes, failures and the last outcome, by check and page."""
         self.add("ping", lambda: "")
 
     def add(self, name: str, check: Check, pages: tuple[str, ...] = PAGES) -> None:

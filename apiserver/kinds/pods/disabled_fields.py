@@ -13,7 +13,7 @@ from kvstack.apimachinery.objects.core.containers import all_containers
 
 Obj = dict[str, Any]
 _Tree = dict[str, Any]
-"""By the next step of the paths: the subtree, or the number of the feature whose field it is."""
+"""The subtree of the next step, or the number of the feature whose field it is."""
 _Use = tuple[int, Obj, str]
 """A feature, and the struct and the name of a field of it that is set."""
 

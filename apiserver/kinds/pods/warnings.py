@@ -71,7 +71,7 @@ def template_warnings(template: Obj | None, path: str) -> list[str]:
 
 
 def name_warnings(obj: Obj, what: str = "Pod names and hostnames") -> list[str]:
-    """Return the warning about a name that is no valid hostname."""
+    """Return the warning about a name that is not a valid hostname."""
     wrong = check_dns_label(obj["metadata"].get("name", ""))
     return [_DNS_LABEL.format(what=what, wrong=" ".join(wrong))] if wrong else []
 

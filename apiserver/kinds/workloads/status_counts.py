@@ -20,7 +20,7 @@ class StatusCounts(NamedTuple):
     """The checks of one kind."""
 
     not_negative: tuple[str, ...]
-    """In the order of errors."""
+    """Counters in the order of errors."""
     limits: tuple[tuple[str, str, str], ...] = ()
     """Counter, its upper bound (another counter), and the error text."""
 

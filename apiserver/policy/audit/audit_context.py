@@ -31,7 +31,7 @@ class Facts(NamedTuple):
     received_us: int
     """Microseconds since 1970."""
     began_ns: int = 0
-    """By the monotonic clock."""
+    """Time of arrival by the monotonic clock."""
 
 
 class AuditContext:

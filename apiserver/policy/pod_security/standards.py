@@ -19,7 +19,7 @@ PRIVILEGED: Final = "privileged"
 BASELINE: Final = "baseline"
 RESTRICTED: Final = "restricted"
 LEVELS: Final = (PRIVILEGED, BASELINE, RESTRICTED)
-"""In order of strictness."""
+"""The levels in order of strictness."""
 
 LATEST: Final = -1
 """The newest version."""

@@ -137,7 +137,7 @@ class Options:
     serving: ServingOptions = field(default_factory=ServingOptions)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
     authorization_modes: tuple[str, ...] = ("AlwaysAllow",)
-    """In order; ignored if there is an authorization configuration file."""
+    """The modes in order; ignored if there is an authorization configuration file."""
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     enabled_plugins: tuple[str, ...] = ()
     disabled_plugins: tuple[str, ...] = ()

@@ -428,4 +428,4 @@ _RULES: Final = (
         ),
     ),
 )
-"""In the order of errors."""
+"""The rules in the order of errors."""

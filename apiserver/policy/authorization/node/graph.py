@@ -38,12 +38,12 @@ class NodeGraph:
 
     def __init__(self) -> None:
         self._nodes: dict[Key, dict[str, int]] = {}
-        """By object, the number of relations to each node."""
+        """Number of relations to each node, by object."""
         self._pods: dict[tuple[str, str], tuple[str, frozenset[Key]]] = {}
         self._volumes: dict[str, tuple[Key, tuple[Key, ...]]] = {}
-        """By volume, its claim and its Secrets."""
+        """Claim and Secrets of each volume."""
         self._volumes_of: dict[Key, set[str]] = {}
-        """By Secret, the volumes that use it."""
+        """Volumes that use each Secret."""
 
     def follow(self, view: ObjectView) -> None:
         """Take the objects of a view, and follow their changes."""

@@ -29,7 +29,7 @@ class NamespaceAutoProvision:
         return operation == CREATE and resource != NAMESPACES
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Create the namespace, if it is missing and this is no dry run."""
+        """Create the namespace, if it is missing and this is not a dry run."""
         if request.is_dry_run or not request.namespace:
             return None
         if self._view.get(NAMESPACES, "", request.namespace) is not None:
