@@ -230,17 +230,17 @@ def test_keys_that_change_are_fetched_again_but_not_at_will(world: World) -> Non
     [
         (WELL_KNOWN, RemoteError("refused"), "not initialized: refused"),
         (WELL_KNOWN, RemoteAnswer(404, b""), "the issuer answered 404"),
-        (WELL_KNOWN, RemoteAnswer(200, b"<html>"), "no JSON"),
-        (WELL_KNOWN, RemoteAnswer(200, b"[]"), "no object"),
+        (WELL_KNOWN, RemoteAnswer(200, b"<html>"), "not JSON"),
+        (WELL_KNOWN, RemoteAnswer(200, b"[]"), "not a JSON object"),
         (WELL_KNOWN, RemoteAnswer(200, b'{"issuer": "https://evil"}'), "did not match"),
         (
             WELL_KNOWN,
             RemoteAnswer(200, b'{"issuer": "https://issuer.example", "jwks_uri": "http://x"}'),
-            "no https URL",
+            "not an https URL",
         ),
-        ("/keys", RemoteAnswer(200, b'{"keys": 5}'), "no set of keys"),
-        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "no key that can"),
-        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "RSA"}, 7]}'), "no key that can"),
+        ("/keys", RemoteAnswer(200, b'{"keys": 5}'), "not a key set"),
+        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "no usable key"),
+        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "RSA"}, 7]}'), "no usable key"),
     ],
 )
 def test_an_issuer_that_answers_otherwise(
@@ -258,7 +258,7 @@ def test_an_issuer_that_answers_otherwise(
 def test_keys_for_encryption_do_not_sign(world: World) -> None:
     documents = {"keys": [jwk(rsa_key(1), "one", use="enc")]}
     world.web.instead["/keys"] = RemoteAnswer(200, orjson.dumps(documents))
-    assert "no key that can" in world.refusal(world.issuer.token())
+    assert "no usable key" in world.refusal(world.issuer.token())
 
 
 def test_a_configuration_elsewhere() -> None:
