@@ -456,7 +456,7 @@ def test_the_past() -> None:
         older = await api.ask("GET", f"/at/2020-01-01T00:00:00Z{MAPS}")
         assert (older.status, older.json["reason"]) == (410, "Expired")
         assert (
-            "The oldest time that can be asked for is 2027-01-15T08:00:0" in (older.json["message"])
+            "The oldest available time is 2027-01-15T08:00:0" in (older.json["message"])
         )
         rounds = Compaction(api.world.store, api.world.registry.times, api.world.clock)
         await rounds.round()
