@@ -85,7 +85,7 @@ def test_a_webhook_that_is_not_asked(shop: Contents) -> None:
         without_events(with_webhook), edited(("replicas: 4", "replicas: 5"), kind="Deployment")()
     )
     (finding,) = said(report.unforeseen)
-    assert finding.startswith("admission webhook check.example.com: was not called")
+    assert finding.startswith("admission webhook check.example.com: was not asked")
     assert "deployments" in finding
 
 
