@@ -325,7 +325,11 @@ def test_a_webhook_is_asked_where_that_is_allowed(
         assert fork.unasked == []
 
     log = run(contents, tmp_path, story, ForkSettings(asks_others=True))
-    told = [fields for message, fields in log.of("warning") if "ignored by its failure policy" in message]
+    told = [
+        fields
+        for message, fields in log.of("warning")
+        if "ignored by its failure policy" in message
+    ]
     assert told[0]["webhook"] == "check.example.com"
 
 

@@ -260,9 +260,7 @@ def test_the_past_by_revision_and_by_time(source: BackgroundCluster) -> None:
     assert by_time.revision < read(source).revision
     with pytest.raises(SourceError, match="it is in the future"):
         read(source, at="2099-01-01T00:00:00Z")
-    with pytest.raises(
-        SourceError, match=r"2001-01-01T00:00:00Z: .* oldest available time is"
-    ):
+    with pytest.raises(SourceError, match=r"2001-01-01T00:00:00Z: .* oldest available time is"):
         read(source, at="2001-01-01T00:00:00Z")
     add_config_map(source.kubeconfig, "c01", n="1")
 
