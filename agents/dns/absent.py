@@ -12,16 +12,17 @@ ABSENT: Final = (
     Absent(
         "`autopath` of pods with a `dnsConfig` of their own or the address of their node, of names"
         " without a dot, and with search domains of each node",
-        "`--autopath` walks the path of all other pods, with the search domains of its own machine;"
-        " these clients ask for each name of their path themselves",
+        "`--autopath` follows the search path of all other pods, with the search domains of its own"
+        " machine; these clients query each name of their path themselves",
     ),
     Absent("DNS over TLS, HTTPS or QUIC, to clients and to resolvers", "UDP and TCP"),
     Absent(
         "`prefetch` and `serve_stale` of the cache",
-        "an answer of others that is over is asked for again",
+        "an expired answer is queried again",
     ),
-    Absent("more than 1000 records in one answer", "the first 1000 endpoints are told"),
+    Absent("more than 1000 records in one answer", "the first 1000 endpoints are returned"),
     Absent(
-        "answers to whoever asks", "only clients of `--client-ranges`, nodes and their pods get any"
+        "answers to any client",
+        "only clients of `--client-ranges`, nodes and their pods get answers",
     ),
 )

@@ -10,17 +10,17 @@ from kvstack.agents.process.absent import Absent
 
 ABSENT: Final = (
     Absent(
-        "volumes of networks (`nfs`, `iscsi`, `fc`) and of clouds, also those that CSI drivers have"
-        " taken over (migration)",
+        "network volumes (`nfs`, `iscsi`, `fc`) and cloud volumes, also those migrated to CSI"
+        " drivers",
         "the pod is refused, or waits with an event if a claim is bound to such a volume",
     ),
     Absent(
-        "of CSI: mounts with SELinux contexts, the health of volumes (`CSIVolumeHealth`, alpha)",
-        "`seLinuxMount` of a CSIDriver has no effect; nothing is told",
+        "CSI mounts with SELinux contexts, health of CSI volumes (`CSIVolumeHealth`, alpha)",
+        "`seLinuxMount` of a CSIDriver has no effect; volume health is not reported",
     ),
     Absent(
         "block devices are locked by a loop device while a pod has them",
-        "whoever is root may detach the device below a pod",
+        "root may detach the device while a pod uses it",
     ),
     Absent("resource claims (DRA)", "the pod is refused"),
     Absent(
@@ -32,9 +32,8 @@ ABSENT: Final = (
     ),
     Absent("`emptyDir` on huge pages", "the pod is refused"),
     Absent(
-        "`runtimeClassName`, AppArmor and seccomp profiles of files, `procMount`, limits of huge"
-        " pages",
-        "refused by a node of processes; with a container engine they are the engine's affair",
+        "`runtimeClassName`, AppArmor and seccomp profiles of files, `procMount`, hugepage limits",
+        "refused by the process runtime; a container engine handles them itself",
     ),
     Absent(
         "`seLinuxOptions` on a machine with SELinux",
@@ -46,12 +45,12 @@ ABSENT: Final = (
         "the pod is refused",
     ),
     Absent(
-        "pods that say nothing of seccomp, on a node of processes",
+        "pods without a seccomp profile, with the process runtime",
         "they run with `RuntimeDefault`, also without `seccompDefault`; upstream with `Unconfined`",
     ),
     Absent(
-        "resize of what a pod itself names (`spec.resources`), of init containers that are no"
-        " sidecars, of volumes in memory",
+        "resize of pod-level resources (`spec.resources`), of init containers other than sidecars,"
+        " of volumes in memory",
         "the API server refuses it: the node does not declare these features",
     ),
     Absent(
@@ -59,16 +58,16 @@ ABSENT: Final = (
         "pods that ask for the first two are refused; see docs/without-root.md",
     ),
     Absent(
-        "a lock of logind that holds a shutdown up (D-Bus)",
+        "a logind inhibitor lock that delays a shutdown (D-Bus)",
         "systemd stops the kubelet first, which ends the pods in their order then (`--end-pods`);"
         " the time is `TimeoutStopSec` of its unit",
     ),
     Absent("a node without an API server", "`--kubeconfig` is required"),
     Absent(
         "credential plugins, `KubeletEnsureSecretPulledImages`",
-        "images are pulled with the secrets of the pod and its account alone",
+        "images are pulled with the secrets of the pod and its ServiceAccount only",
     ),
-    Absent("topology, CPU and memory manager", "containers run on all processors"),
+    Absent("topology manager, CPU manager and memory manager", "containers run on all CPUs"),
     Absent(
         "with a container engine: control groups of pods, `podPidsLimit`",
         "limits are those of containers",
@@ -78,7 +77,7 @@ ABSENT: Final = (
         "containers of processes can open devices in /dev only (`nodev` everywhere else), and have "
         "that which is itself a `hostPath`, privileged or not",
     ),
-    Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not told"),
+    Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not recorded"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),
     Absent(
         "of metrics: `kubelet_pleg_relist_duration_seconds`, `rest_client_requests_total`,"

@@ -1,9 +1,9 @@
-"""API servers behind this one: what APIServices with a Service stand for.
+"""API aggregation: API servers of APIServices with a Service.
 
-remotes        which there are, and whether they can be asked
+remotes        the aggregated servers, and their availability
 backend        requests to one of them
-in_process     what agents of this process serve
-proxy          passes requests of clients on
-availability   keeps the condition Available
-discovery      what they serve, for discovery and OpenAPI
+in_process     APIs that this process serves
+proxy          forwards requests of clients
+availability   maintains the condition Available
+discovery      their discovery and OpenAPI documents
 """

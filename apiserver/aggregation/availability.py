@@ -1,11 +1,11 @@
-"""Whether aggregated API servers can be asked: the condition Available of their APIServices.
+"""Availability checks of aggregated API servers: the condition Available of APIServices.
 
     keeper = AvailabilityKeeper(registry, backends, services, logger)
     await keeper.begin();  await keeper.end()
 
-A server is looked at when its APIService, Service or endpoints change, every 30 seconds, and sooner
-while it fails. Of five questions at once one good answer is enough. An APIService without a Service
-is this server's own and always available: that is told again when somebody writes otherwise.
+A server is checked when its APIService, Service or endpoints change, every 30 seconds, and sooner
+while it fails. Of five concurrent attempts one success is enough. An APIService without a Service
+is local and always available; the condition is restored if it is overwritten.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _CONFLICTS: Final = frozenset((404, 409))
 
 
 class Finding(NamedTuple):
-    """What the condition says."""
+    """The value of the condition."""
 
     is_available: bool
     reason: str
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
     @property
     def condition(self) -> dict[str, str]:
-        """The members that say it."""
+        """Return the members of the condition."""
         status = "True" if self.is_available else "False"
         return {"status": status, "reason": self.reason, "message": self.message}
 
@@ -54,7 +54,7 @@ _LOCAL: Final = Finding(is_available=True, reason=LOCAL, message=LOCAL_MESSAGE)
 
 
 class AvailabilityKeeper:
-    """Keeps the condition of every APIService."""
+    """Maintains the condition of every APIService."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class AvailabilityKeeper:
         *,
         looks_at_others: bool = True,
     ) -> None:
-        """Look by the given means; looks_at_others: else their conditions stay as they are."""
+        """looks_at_others: if False, conditions of aggregated servers are not changed."""
         self._looks_at_others: Final = looks_at_others
         self._registry: Final = registry
         self._backends: Final = backends
@@ -76,7 +76,7 @@ class AvailabilityKeeper:
         self._users: dict[tuple[str, str], set[str]] = {}
         """The APIServices by the namespace and name of their Service."""
         self._found: dict[str, Finding] = {}
-        """What was found out last, by APIService."""
+        """The last finding by APIService."""
         self._lost: Final = LabelledCounter(
             "aggregator_unavailable_apiservice_total",
             "Counter of APIServices which are marked as unavailable broken down by APIService name"
@@ -85,7 +85,7 @@ class AvailabilityKeeper:
         )
 
     async def begin(self) -> None:
-        """Begin to look."""
+        """Start checking."""
         view = self._registry.view
         view.subscribe(API_SERVICES, self._note)
         view.subscribe(SERVICES, self._note_service)
@@ -105,12 +105,12 @@ class AvailabilityKeeper:
         yield self._lost.samples()
 
     def look_again(self) -> None:
-        """Look at all servers now."""
+        """Check all servers now."""
         for name in self._tasks:
             self._wakes[name].set()
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         tasks, self._tasks = list(self._tasks.values()), {}
         for each in tasks:
             each.cancel()
@@ -180,7 +180,7 @@ class AvailabilityKeeper:
         return obj is not None and remote_of(obj) is None
 
     async def _look(self, name: str) -> bool:
-        """Look at one server and tell; return whether it is there and that was told."""
+        """Check one server; return whether it is reachable and its condition was written."""
         obj = self._registry.view.get(API_SERVICES, "", name)
         if obj is None:
             return True
@@ -193,51 +193,53 @@ class AvailabilityKeeper:
             self._lost.add(name, finding.reason)
         self._found[name] = finding
         try:
-            await self._tell(obj, finding)
+            await self._write_condition(obj, finding)
         except (ApiError, StoreError) as error:
             if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
-                self._logger.warning("a condition cannot be told", name=name, error=str(error))
+                self._logger.warning(
+                    "failed to write an APIService condition", name=name, error=str(error)
+                )
             return False
         return finding.is_available
 
     async def find(self, remote: Remote) -> Finding:
-        """Return what is to be said of a server."""
+        """Return the condition of a server."""
         return self._service_fault(remote) or await self._ask(remote)
 
     def _service_fault(self, remote: Remote) -> Finding | None:
         name, namespace = remote.service, remote.namespace
-        shown = f"service/{name} in {quote(namespace)}"
+        service_text = f"service/{name} in {quote(namespace)}"
         service = self._registry.view.get(SERVICES, namespace, name)
         if service is None:
-            return Finding(False, "ServiceNotFound", f"{shown} is not present")
+            return Finding(False, "ServiceNotFound", f"{service_text} is not present")
         spec = service.get("spec") or {}
         if spec.get("type", "ClusterIP") != "ClusterIP":
             return None
         ports = [each for each in spec.get("ports") or () if each.get("port") == remote.port]
         if not ports:
-            message = f"{shown} is not listening on port {remote.port}"
+            message = f"{service_text} is not listening on port {remote.port}"
             return Finding(False, "ServicePortError", message)
         slices = self._services.slices(namespace, name)
         if not slices:
-            message = f"cannot find endpointslices for {shown}"
+            message = f"cannot find endpointslices for {service_text}"
             return Finding(False, "EndpointsNotFound", message)
         port_name = ports[0].get("name", "")
         if not any(_has_address(each, port_name) for each in slices):
-            message = f"endpointslices for {shown} have no addresses with port name"
+            message = f"endpointslices for {service_text} have no addresses with port name"
             return Finding(False, "MissingEndpoints", f"{message} {quote(port_name)}")
         return None
 
     async def _ask(self, remote: Remote) -> Finding:
-        """Ask several times at once; one good answer is enough."""
-        asked = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
+        """Make several concurrent attempts; one success is enough."""
+        checks = [asyncio.ensure_future(self._ask_once(remote)) for _ in range(QUESTIONS)]
         message = ""
         try:
-            for each in asyncio.as_completed(asked):
+            for each in asyncio.as_completed(checks):
                 message = await each
                 if not message:
                     return Finding(True, "Passed", "all checks passed")
         finally:
-            for question in asked:
+            for question in checks:
                 question.cancel()
         return Finding(False, "FailedDiscoveryCheck", message)
 
@@ -262,22 +264,22 @@ class AvailabilityKeeper:
             why = f"bad status from {url}: {code}"
         return f"failing or missing response from {url}: {why}"
 
-    async def _tell(self, obj: Obj, finding: Finding) -> None:
+    async def _write_condition(self, obj: Obj, finding: Finding) -> None:
         if _is_reported(obj, finding):
             return
-        wanted: Obj = {
+        condition: Obj = {
             "type": AVAILABLE,
             **finding.condition,
             "lastTransitionTime": now_text(self._registry.clock),
         }
         new: Obj = json_text.copied(obj)
         status = new.setdefault("status", {})
-        status["conditions"] = set_condition(status.get("conditions"), wanted)
+        status["conditions"] = set_condition(status.get("conditions"), condition)
         await self._registry.live.replace(API_SERVICES, new, "status")
 
 
 def _is_reported(obj: Obj, finding: Finding) -> bool:
-    """Tell whether the condition of an APIService says what was found."""
+    """Return whether the condition of an APIService already says so."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if each["type"] == AVAILABLE:
             return all(each.get(name) == value for name, value in finding.condition.items())

@@ -1,7 +1,7 @@
-"""Requests to aggregated API servers, in the name of whoever asks.
+"""Requests to aggregated API servers, on behalf of users.
 
-The user is told in headers; that they may be believed is shown by a certificate of the front
-proxy's authority. Its files are read again when they change.
+Headers name the user; a client certificate of the front proxy's CA shows that they can be trusted.
+Its files are read again when they change.
 """
 
 import ssl
@@ -33,7 +33,7 @@ _KEY_SAFE: Final = "!#$&'*+-.^_`|~"
 
 @dataclass(frozen=True, slots=True)
 class ProxyCertificate:
-    """The files of the certificate that is shown; empty: none."""
+    """Files of the client certificate; empty: none."""
 
     cert_file: str = ""
     key_file: str = ""
@@ -44,7 +44,7 @@ class BackendError(Exception):
 
 
 def identity_headers(user: User) -> Headers:
-    """Return the headers that tell a server behind this one who asks."""
+    """Return the headers that name a user to an aggregated server."""
     headers = [("X-Remote-User", user.name)]
     if user.uid:
         headers.append(("X-Remote-Uid", user.uid))
@@ -56,17 +56,17 @@ def identity_headers(user: User) -> Headers:
 
 
 class Backends:
-    """Connections to all of them."""
+    """Connections to all aggregated servers."""
 
     def __init__(self, services: Services, certificate: ProxyCertificate) -> None:
-        """Nothing is dialled or read yet."""
+        """No connection is made and no file read yet."""
         self._services: Final = services
         self._certificate: Final = certificate
         self._http: Final = HttpClient(partial(addresses_in_cluster, services), dial_s=_DIAL_S)
         self._contexts: dict[tuple[object, ...], ssl.SSLContext] = {}
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._http.close()
 
     def address(self, remote: Remote) -> Address:
@@ -77,7 +77,7 @@ class Backends:
             raise BackendError(str(error)) from error
 
     def context(self, remote: Remote) -> ssl.SSLContext:
-        """Return the settings of TLS; raises BackendError."""
+        """Return the TLS context; raises BackendError."""
         given = self._certificate
         key = (remote.ca, remote.is_insecure, _age(given.cert_file), _age(given.key_file))
         context = self._contexts.get(key)
@@ -102,7 +102,7 @@ class Backends:
         *,
         is_upgrade: bool = False,
     ) -> StreamedAnswer:
-        """Send a request; return the answer once its head is there, to be closed by the caller.
+        """Send a request; return the answer once its head arrived, for the caller to close.
 
         Raises BackendError.
         """
@@ -124,7 +124,7 @@ class Backends:
     async def get(
         self, remote: Remote, target: str, headers: Sequence[tuple[str, str]], bytes_max: int
     ) -> tuple[int, str, bytes]:
-        """Return status, content type and body of a page of a server, asked by the aggregator.
+        """Return status, content type and body of a page, requested by the aggregator itself.
 
         Raises BackendError.
         """

@@ -1,12 +1,12 @@
-"""What aggregated API servers say of themselves, for discovery and OpenAPI.
+"""Discovery and OpenAPI documents of aggregated API servers.
 
-    found = RemoteDiscovery(remotes, backends, logger)
-    await found.refresh()            asks all; after that, `on_change` is called
-    found.versions                   their groups and versions, for the documents of discovery
-    found.openapi                    names of their OpenAPI documents, and the hashes of these
-    found.openapi_v2                 their parts of the OpenAPI document of version 2
+    discovery = RemoteDiscovery(remotes, backends, logger)
+    await discovery.refresh()            fetches from all servers, then calls `on_change`
+    discovery.versions                   their groups and versions, for discovery
+    discovery.openapi                    names of their OpenAPI documents, and the hashes of these
+    discovery.openapi_v2                 their parts of the OpenAPI v2 document
 
-A server that does not answer is told with what it said last, as Stale.
+A server that does not answer is listed with its last documents, as Stale.
 """
 
 import asyncio
@@ -35,10 +35,9 @@ Obj = dict[str, Any]
 
 
 class RemoteDiscovery:
-    """What all of them say."""
+    """The documents of all of them."""
 
     def __init__(self, remotes: Remotes, backends: Backends, logger: Logger) -> None:
-        """Ask nobody yet."""
         self._remotes: Final = remotes
         self._backends: Final = backends
         self._logger: Final = logger
@@ -48,36 +47,36 @@ class RemoteDiscovery:
         self._fresh: set[str] = set()
         self.versions: list[RemoteVersion] = []
         self.openapi: Mapping[str, str] = {}
-        """By name (`apis/metrics.k8s.io/v1beta1`) the hash of a document; it may be empty."""
+        """Hashes of documents by name (`apis/metrics.k8s.io/v1beta1`); possibly empty."""
         self.openapi_v2: list[Document] = []
         self.on_change: list[Callable[[], None]] = []
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Ask from time to time, and when somebody says that something changed."""
+        """Fetch periodically, and after changes."""
         self._task = asyncio.create_task(self._run(), name="discovery of aggregated servers")
 
     async def end(self) -> None:
-        """Ask no more."""
+        """Stop fetching."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def refresh(self) -> None:
-        """Ask all servers what they serve."""
+        """Fetch the documents of all servers."""
         remotes = self._remotes.all
         fresh = await asyncio.gather(*(self._ask(each) for each in remotes))
         self._fresh = {each.name for each, is_it in zip(remotes, fresh, strict=True) if is_it}
-        self._tell()
+        self._notify()
 
     def remotes_changed(self) -> None:
-        """Take over which servers there are, and ask them soon."""
-        self._tell()
+        """Update the set of servers, and fetch soon."""
+        self._notify()
         self._wake.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         remotes = self._remotes.all
         known = {each.name for each in remotes}
         for name in self._resources.keys() - known:
@@ -120,7 +119,7 @@ class RemoteDiscovery:
                 continue
 
     async def _ask(self, remote: Remote) -> bool:
-        """Ask one server; return whether it answered."""
+        """Fetch from one server; return whether it answered."""
         if not remote.is_available:
             return False
         try:
@@ -130,7 +129,7 @@ class RemoteDiscovery:
                 await self._find_openapi_v2(remote)
         except (BackendError, TimeoutError, ValueError, LookupError, TypeError) as error:
             self._logger.warning(
-                "an aggregated server does not say what it serves",
+                "discovery of an aggregated server failed",
                 name=remote.name,
                 error=str(error) or type(error).__name__,
             )
@@ -148,7 +147,7 @@ class RemoteDiscovery:
                         return list(version.get("resources") or ())
         code, _, body = await self._backends.get(remote, remote.path, _JSON, _BYTES_MAX)
         if code != 200:
-            raise BackendError(f"{remote.path} answers {code}")
+            raise BackendError(f"{remote.path} answered {code}")
         return as_aggregated(orjson.loads(body).get("resources") or ())
 
     async def _find_openapi(self, remote: Remote) -> dict[str, str]:
@@ -175,15 +174,15 @@ class RemoteDiscovery:
 
 
 class _PartV2(NamedTuple):
-    """What a server says in OpenAPI v2 of its resources."""
+    """The OpenAPI v2 document of a server."""
 
     digest: bytes
-    """Of the whole document."""
+    """Hash of the whole document."""
     part: Document
 
 
 def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
-    """Return the resources of an APIResourceList as aggregated discovery has them."""
+    """Return the resources of an APIResourceList in the form of aggregated discovery."""
     by_name: dict[str, Obj] = {}
     for resource in resources:
         name, _, below = resource["name"].partition("/")
@@ -194,14 +193,14 @@ def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
         }
         if below:
             parent = by_name.setdefault(name, {"resource": name, "verbs": []})
-            told = {
+            entry = {
                 "subresource": below,
                 "responseKind": kind,
                 "verbs": resource.get("verbs") or [],
             }
-            parent.setdefault("subresources", []).append(told)
+            parent.setdefault("subresources", []).append(entry)
             continue
-        made: Obj = {
+        aggregated: Obj = {
             "resource": name,
             "responseKind": kind,
             "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
@@ -210,9 +209,9 @@ def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
         }
         for member in ("shortNames", "categories"):
             if resource.get(member):
-                made[member] = resource[member]
+                aggregated[member] = resource[member]
         by_name[name] = {
-            **made,
-            **{k: v for k, v in by_name.get(name, {}).items() if k not in made},
+            **aggregated,
+            **{k: v for k, v in by_name.get(name, {}).items() if k not in aggregated},
         }
     return list(by_name.values())

@@ -1,11 +1,11 @@
-"""Groups and versions that agents of this process serve, beside the server's own.
+"""Groups and versions that agents of this process serve.
 
     here = ServedHere(remotes)
     here.add(ServedVersion("metrics.k8s.io", "v1", …))
     here.at("/apis/metrics.k8s.io/v1/nodes")     the ServedVersion, or None
 
 One is served while there is an APIService of its name without a Service, and as long as no version
-of its group is somebody else's: whoever installs a server of their own for it takes the group over.
+of its group has one with a Service: an installed server takes the whole group over.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ Obj = dict[str, Any]
 
 
 class ServedVersion(NamedTuple):
-    """What an agent serves."""
+    """A group and version of an agent."""
 
     group: str
     version: str
     group_priority: int
     version_priority: int
     resources: Sequence[Obj]
-    """As aggregated discovery has them."""
+    """Resources in the form of aggregated discovery."""
     openapi_v3: Document
     openapi_v2: Document
-    """With the members paths, definitions and parameters."""
+    """A document with the members paths, definitions and parameters."""
     serve: Page
-    """Answers a request of a user who may make it."""
+    """Handles an authorized request."""
 
     @property
     def document(self) -> str:
@@ -51,15 +51,14 @@ class ServedVersion(NamedTuple):
 
 
 class ServedHere:
-    """All of them."""
+    """All groups and versions of this process."""
 
     def __init__(self, remotes: Remotes) -> None:
-        """Serve nothing yet."""
         self._remotes: Final = remotes
         self._added: dict[tuple[str, str], ServedVersion] = {}
         self._served: dict[tuple[str, str], ServedVersion] = {}
         self.on_change: Final[list[Callable[[], None]]] = []
-        """Called when others are served than before."""
+        """Called when the served versions have changed."""
         remotes.on_change.append(self._see)
 
     def add(self, served: ServedVersion) -> None:
@@ -68,12 +67,12 @@ class ServedHere:
         self._see()
 
     def remove(self, served: ServedVersion) -> None:
-        """Serve a version no more."""
+        """Stop serving a version."""
         self._added.pop((served.group, served.version), None)
         self._see()
 
     def at(self, path: str) -> ServedVersion | None:
-        """Return what serves a path; None: nothing of this process."""
+        """Return the version that serves a path; None: none of this process."""
         if not self._served:
             return None
         parts = path.split("/", 4)
@@ -83,7 +82,7 @@ class ServedHere:
 
     @property
     def versions(self) -> list[RemoteVersion]:
-        """What is served, for discovery."""
+        """The served versions, for discovery."""
         return [
             RemoteVersion(
                 each.group,
@@ -115,7 +114,7 @@ class ServedHere:
             reply.send(200, JSON, orjson.dumps(served.openapi_v3), tag)
 
     def _see(self) -> None:
-        """Find out what is served now."""
+        """Update the served versions."""
         foreign = {each.group for each in self._remotes.all}
         served = {
             key: each

@@ -1,10 +1,10 @@
-"""OpenAPI v2 of aggregated servers: their parts of the one document.
+"""OpenAPI v2 of aggregated servers, merged into one document.
 
     part = part_of(document, "/apis/metrics.k8s.io/v1beta1")   their paths, and what these refer to
     merged(own, [part, …])                                     one document of all
 
-What is there first stays: a path that another has too is left out, and a definition of the same
-name that says something else gets another name (`Thing_v2`), in all references too.
+What is present first stays: a path that another server has too is left out, and a different
+definition of the same name is renamed (`Thing_v2`), including references.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,25 +20,25 @@ _REFERENCE: Final = "$ref"
 
 
 def part_of(document: Any, path: str) -> Document:  # noqa: ANN401
-    """Return what a document says of the paths below one; raises ValueError if it is none."""
+    """Return the part of a document below a path; raises ValueError if it is invalid."""
     if not isinstance(document, dict) or json_text.is_too_deep(document):
         raise ValueError("an OpenAPI document must be an object that is not too deep")
     paths = _section(document, "paths")
     kept = {each: item for each, item in paths.items() if each.startswith(f"{path}/")}
     sections = {name: _section(document, name) for name in _SECTIONS}
-    found: Document = {"paths": kept, **{name: {} for name in _SECTIONS}}
+    part: Document = {"paths": kept, **{name: {} for name in _SECTIONS}}
     waiting: list[Any] = [kept]
     while waiting:
         for reference in _references(waiting.pop()):
             section, name = _target(reference)
-            if section in sections and name in sections[section] and name not in found[section]:
-                found[section][name] = sections[section][name]
+            if section in sections and name in sections[section] and name not in part[section]:
+                part[section][name] = sections[section][name]
                 waiting.append(sections[section][name])
-    return found
+    return part
 
 
 def merged(own: Document, parts: Iterable[Document]) -> Document:
-    """Return a document with what parts add; the given ones stay as they are."""
+    """Return a document merged with parts; the arguments are not changed."""
     document = {**own, "paths": dict(own["paths"])}
     for section in _SECTIONS:
         document[section] = dict(own.get(section) or {})
@@ -75,21 +75,21 @@ def _section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _references(value: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield what a value refers to, at any depth."""
+    """Yield the references of a value, at any depth."""
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            reference = each.get(_REFERENCE)
+        current = waiting.pop()
+        if isinstance(current, dict):
+            reference = current.get(_REFERENCE)
             if isinstance(reference, str):
                 yield reference
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+            waiting += current.values()
+        elif isinstance(current, list):
+            waiting += current
 
 
 def _target(reference: str) -> tuple[str, str]:
-    """Return section and name of what a reference leads to; empty: it is of another form."""
+    """Return section and name of a reference's target; empty: it has another form."""
     section, _, name = reference.removeprefix("#/").partition("/")
     return section, name
 
@@ -100,7 +100,7 @@ def _name_in(
     name: str,
     value: Any,  # noqa: ANN401
 ) -> str:
-    """Return the name of a definition among others: its own, or the first that is free or equal."""
+    """Return the name of a merged definition: its own, or the first that is free or equal."""
     new, number = name, 1
     while new in taken or (
         new in section and _without_kinds(section[new]) != _without_kinds(value)
@@ -117,7 +117,7 @@ def _without_kinds(value: Any) -> Any:  # noqa: ANN401
 
 
 def _with_kinds(there: Any, value: Any) -> Any:  # noqa: ANN401
-    """Return a definition that is of the kinds of both."""
+    """Return a definition with the group-version-kinds of both."""
     if not isinstance(value, dict) or not isinstance(there, dict):
         return there
     added = value.get(_KINDS)
@@ -129,7 +129,7 @@ def _with_kinds(there: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401
-    """Return a value whose references have their new names."""
+    """Return a value with renamed references."""
     if isinstance(value, list):
         return [_renamed(each, names) for each in value]
     if not isinstance(value, dict):

@@ -1,11 +1,11 @@
-"""Passes requests on to aggregated API servers, and their answers back.
+"""Forwards requests to aggregated API servers.
 
     proxy = AggregationProxy(remotes, backends, here, outbound)
     if proxy.takes(path): await proxy.serve(context)
 
-The client has been authenticated and permitted before. What it says of itself is replaced: tokens
-stay here, X-Remote-* and impersonation never come from outside. Watches are streams like any other
-answer; upgrades (WebSocket, SPDY) become a connection of their own. Redirects are refused.
+The client has been authenticated and authorized. Its identity headers are replaced: tokens are not
+forwarded, X-Remote-* and impersonation headers of clients are dropped. Watches are streams like any
+other answer; upgrades (WebSocket, SPDY) get a connection of their own. Redirects are refused.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -45,27 +45,27 @@ _OF_ONE_HOP: Final = frozenset(
 
 
 class AggregationProxy:
-    """Serves what others serve."""
+    """Serves the APIs of aggregated servers."""
 
     def __init__(
-        self, remotes: Remotes, backends: Backends, here: ServedHere, outbound: Outbound
+        self, remotes: Remotes, backends: Backends, in_process: ServedHere, outbound: Outbound
     ) -> None:
-        """Pass on to these; here: what agents of this process serve."""
+        """in_process: the APIs that this process serves."""
         self._outbound: Final = outbound
         self._remotes: Final = remotes
         self._backends: Final = backends
-        self._here: Final = here
+        self._here: Final = in_process
 
     def takes(self, path: str) -> bool:
-        """Tell whether another server serves a path."""
+        """Return whether another server serves a path."""
         return self._remotes.at(path) is not None or self._here.at(path) is not None
 
     async def serve(self, context: RequestContext) -> None:
-        """Answer with what the other server answers."""
+        """Forward the request and its answer."""
         route = context.route
         path = route.info.path
         if route.at or any(each in ("", ".", "..") for each in path.strip("/").split("/")):
-            raise status.generic(404)  # what was permitted must be what is asked for
+            raise status.generic(404)  # the authorized path must be the requested one
         here = self._here.at(path)
         if here is not None:
             await here.serve(context)
@@ -73,11 +73,11 @@ class AggregationProxy:
         await self.pass_to(self._remotes.at(path), context)
 
     async def pass_to(self, remote: Remote | None, context: RequestContext) -> None:
-        """Answer with what a server answers; None: it is not there any more."""
+        """Forward a request to a server; None: the server is gone."""
         reply, request = context.reply, context.request
         name = "" if remote is None else remote.name
         if not self._outbound.may_ask(API_SERVER, name, f"{request.method} {request.target}"):
-            reply.send_text(503, f"{name} was not asked: {CLOSED}\n", NO_SNIFF)
+            reply.send_text(503, f"{name} was not called: {CLOSED}\n", NO_SNIFF)
             return
         if remote is None or not remote.is_available:
             reply.send_text(503, _UNAVAILABLE, NO_SNIFF)
@@ -138,28 +138,28 @@ async def _pass_back(answer: StreamedAnswer, reply: Reply, *, is_endless: bool) 
         if not is_endless and length is not None and length <= _WHOLE_BYTES_MAX:
             _send_whole(reply, answer.code, answer.fields, await answer.body(_WHOLE_BYTES_MAX))
             return
-        reply.begin_foreign(answer.code, _kept(answer.fields), is_endless=is_endless)
+        reply.begin_foreign(answer.code, _end_to_end(answer.fields), is_endless=is_endless)
         async for piece in answer.pieces():
             reply.size += len(piece)
             await reply.answer.write(piece)
     except (AnswerError, OSError) as error:
         if reply.is_begun:
-            reply.answer.abort()  # the client sees that it is not complete
+            reply.answer.abort()  # the client sees that the answer is incomplete
             return
         raise BackendError(str(error) or type(error).__name__) from error
     reply.answer.finish()
 
 
 def _send_whole(reply: Reply, code: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-    reply.send_foreign(code, _kept(headers), body)
+    reply.send_foreign(code, _end_to_end(headers), body)
 
 
-def _kept(headers: Iterable[tuple[str, str]]) -> Headers:
+def _end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     return [each for each in headers if each[0].lower() not in _OF_ONE_HOP]
 
 
 def forwarded(request: Request) -> Headers:
-    """Return the headers of a client that another server may see."""
+    """Return the headers of a client that an aggregated server may see."""
     named = {
         each.strip().lower() for each in request.header("connection").split(",") if each.strip()
     }
@@ -180,7 +180,7 @@ def forwarded(request: Request) -> Headers:
 
 
 def _target(request: Request, route: Route) -> str:
-    """Return path and query as they are sent on: the path as it was permitted."""
+    """Return path and query to send: the path as it was authorized."""
     path = quote(route.info.path, safe="/:@!$&'()*+,;=~")
     query = quote(request.target.partition("?")[2], safe=_QUERY_SAFE)
     return f"{path}?{query}" if query else path

@@ -1,4 +1,4 @@
-"""Which groups and versions others serve: the APIServices that name a Service.
+"""Groups and versions of aggregated servers: the APIServices with a Service.
 
 remotes = Remotes(view)
 remotes.at("/apis/metrics.k8s.io/v1beta1/nodes")   → Remote, or None
@@ -19,17 +19,17 @@ Obj = dict[str, Any]
 
 
 class Remote(NamedTuple):
-    """A group and version that another server serves."""
+    """A group and version that an aggregated server serves."""
 
     name: str
-    """Of the APIService."""
+    """Name of the APIService."""
     group: str
     version: str
     namespace: str
     service: str
     port: int
     ca: bytes
-    """PEM; empty: the authorities of the system."""
+    """PEM; empty: the system's CAs."""
     is_insecure: bool
     is_available: bool
     group_priority: int
@@ -37,33 +37,32 @@ class Remote(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its resources are."""
+        """The path of its resources."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def host(self) -> str:
-        """The name that its certificate is for."""
+        """The name that its certificate must have."""
         return f"{self.service}.{self.namespace}.svc"
 
 
 class Remotes:
-    """All of them, as the watch cache has them."""
+    """All of them, from the watch cache."""
 
     def __init__(self, view: ObjectView) -> None:
-        """Follow APIServices once `follow` is called."""
         self._view: Final = view
         self._found: dict[tuple[str, str], Remote] = {}
         self.local: frozenset[tuple[str, str]] = frozenset()
-        """Groups and versions of the APIServices without a Service."""
+        """Groups and versions of APIServices without a Service."""
         self.on_change: Final[list[Callable[[], None]]] = []
-        """Called when there are others, or the same with other properties."""
+        """Called when they or their properties have changed."""
 
     def follow(self) -> None:
-        """Begin; the registry has been read."""
+        """Start following APIServices; the registry must have been read."""
         self._view.subscribe(API_SERVICES, self._note)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return their number."""
         return len(self._found)
 
     @property
@@ -72,7 +71,7 @@ class Remotes:
         return [self._found[key] for key in sorted(self._found)]
 
     def at(self, path: str) -> Remote | None:
-        """Return who serves a path; None: nobody but this server."""
+        """Return the server of a path; None: this server."""
         if not self._found:
             return None
         parts = path.split("/", 4)
@@ -96,7 +95,7 @@ class Remotes:
 
 
 def remote_of(obj: Obj) -> Remote | None:
-    """Return what an APIService stands for; None: a version of this server's."""
+    """Return the server of an APIService; None: it is local."""
     spec = obj["spec"]
     service = spec.get("service")
     if service is None:

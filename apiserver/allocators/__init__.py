@@ -1,1 +1,1 @@
-"""Cluster IPs and node ports of Services: pure choices over a snapshot of what is taken."""
+"""Allocators of cluster IPs and node ports: pure choices over a snapshot of allocations."""

@@ -1,14 +1,15 @@
-"""Repair of cluster IPs: each has one IPAddress that refers to its Service, and no other is left.
+"""Repair of cluster IPs: each has one IPAddress that refers to its Service, and no others remain.
 
     Service 10.0.0.5  ⇄  IPAddress 10.0.0.5 of it          nothing to do
     Service 10.0.0.5     no IPAddress                      is made
     Service 10.0.0.5     IPAddress of something else       is made anew
-    Service 10.0.0.5     IPAddress of a Service with the   only told: one of them must go
+    Service 10.0.0.5     IPAddress of a Service with the   only reported: one of them must go
                          same cluster IP
                          IPAddress of no Service           is deleted after a while
 
-An IPAddress without its Service waits because the Service may be on its way, or because a refused
-one is just being undone. Only IPAddresses that the allocator made are looked at without a Service.
+An IPAddress without its Service is kept for a while because the Service may be about to be written,
+or because a refused one is just being undone. Only IPAddresses of the allocator are checked for a
+missing Service.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,23 +32,23 @@ from kvstack.apiserver.allocators.findings import Finding, Obj
 GRACE_SECONDS: Final = 60
 """How long the Service of a new IPAddress may take."""
 UNDO_SECONDS: Final = 5
-"""How long an IPAddress that is newer than its Service may be there without being its."""
+"""How long an IPAddress that is newer than its Service may exist without belonging to it."""
 
 FindService = Callable[[str, str], Obj | None]
-"""(namespace, name): return the Service, None if there is none."""
+"""(namespace, name): returns the Service, None if it does not exist."""
 
 
 @dataclass(slots=True)
 class Repair:
-    """What is to be done; deletions come before creations."""
+    """The required changes; deletions precede creations."""
 
     findings: list[Finding] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    """The names of IPAddresses to be deleted."""
+    """Names of IPAddresses to delete."""
     created: list[Obj] = field(default_factory=list)
-    """The IPAddresses to be made."""
+    """IPAddresses to create."""
     retry_seconds: float = 0
-    """When to look again, if it is too early to decide; 0: no need."""
+    """When to check again, if it is too early to decide; 0: never."""
 
 
 def repair_service(
@@ -56,7 +57,7 @@ def repair_service(
     find_address: Callable[[str], Obj | None],
     find_service: FindService,
 ) -> Repair:
-    """Return how the IPAddresses of a Service are made right."""
+    """Return the repair of a Service's IPAddresses."""
     repair = Repair()
     spec = service.get("spec") or {}
     if spec.get("clusterIP", "") in {"", "None"}:
@@ -74,7 +75,7 @@ def repair_service(
             _repair_cluster_ip(repair, service, address, find_address(address), find_service)
         else:
             message = "is not within any configured Service CIDR; please recreate service"
-            _tell(repair, service, "ClusterIPOutOfRange", f"{_shown(address)} {message}")
+            _tell(repair, service, "ClusterIPOutOfRange", f"{_ip_text(address)} {message}")
     return repair
 
 
@@ -86,11 +87,11 @@ def _repair_cluster_ip(
     find_service: FindService,
 ) -> None:
     metadata = service["metadata"]
-    made = ip_address_object(address, metadata["namespace"], metadata["name"])
+    ip_claim = ip_address_object(address, metadata["namespace"], metadata["name"])
     if claim is None:
-        message = f"{_shown(address)} is not allocated; repairing"
+        message = f"{_ip_text(address)} is not allocated; repairing"
         _tell(repair, service, "ClusterIPNotAllocated", message)
-        repair.created.append(made)
+        repair.created.append(ip_claim)
         return
     other = _service_of(claim, service, find_service)
     if other is None:
@@ -101,19 +102,19 @@ def _repair_cluster_ip(
         _tell(repair, service, "ClusterIPNotAllocated", message)
     elif other is not service and address in _cluster_ips(other):
         message = (
-            f"{_shown(address, '')} was assigned to multiple services; please recreate service"
+            f"{_ip_text(address, '')} was assigned to multiple services; please recreate service"
         )
         _tell(repair, service, "ClusterIPAlreadyAllocated", message)
     labels = claim["metadata"].get("labels") or {}
-    wanted = made["metadata"]["labels"]
+    wanted = ip_claim["metadata"]["labels"]
     has_labels = all(labels.get(name) == wanted[name] for name in (FAMILY_LABEL, MANAGED_BY_LABEL))
     if other is None or not has_labels:
         repair.deleted.append(address)
-        repair.created.append(made)
+        repair.created.append(ip_claim)
 
 
 def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
-    """Return what becomes of an IPAddress, `now` in seconds since 1970."""
+    """Return the repair of an IPAddress; now: seconds since 1970."""
     repair = Repair()
     metadata = claim["metadata"]
     name = metadata["name"]
@@ -126,24 +127,24 @@ def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
         text = f"IPAddress {name} {message} &ParentReference{{{shown}}}: cleaning up"
         _clean_up(repair, claim, "IPAddressNotAllocated", text)
         return repair
-    place = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
+    service_key = f"{parent.get('namespace', '')}/{parent.get('name', '')}"
     service = find_service(parent.get("namespace", ""), parent.get("name", ""))
     if service is not None and name in _cluster_ips(service):
         return repair
     created = _created(claim)
     lifetime = now - created
-    # A Service that ceases to be an ExternalName gets its address before it is written.
+    # A Service that is changed from ExternalName gets its address before it is written.
     if (service is None and lifetime <= GRACE_SECONDS) or (
         service is not None and _is_external(service) and lifetime < GRACE_SECONDS
     ):
         repair.retry_seconds = max(GRACE_SECONDS - lifetime, 1)
     elif service is None:
-        message = f"IPAddress: {name} for Service {place} appears to have leaked: cleaning up"
+        message = f"IPAddress: {name} for Service {service_key} appears to have leaked: cleaning up"
         _clean_up(repair, claim, "IPAddressNotAllocated", message)
     elif created > _created(service) and lifetime < UNDO_SECONDS:
         repair.retry_seconds = UNDO_SECONDS
     else:
-        message = f"IPAddress: {name} for Service {place} has a wrong reference; cleaning up"
+        message = f"IPAddress: {name} for Service {service_key} has a wrong reference; cleaning up"
         _clean_up(repair, claim, "IPAddressWrongReference", message)
     return repair
 
@@ -165,12 +166,16 @@ def _is_of_service(parent: dict[str, str]) -> bool:
 
 
 def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | None:
-    """Return the Service the IPAddress refers to, None if it is not there; likely the given one."""
+    """Return the Service of the IPAddress, None if it does not exist; likely the given one."""
     parent, metadata = _parent(claim), service["metadata"]
     if not _is_of_service(parent):
         return None
-    place = parent.get("namespace", ""), parent.get("name", "")
-    return service if place == (metadata["namespace"], metadata["name"]) else find_service(*place)
+    service_key = parent.get("namespace", ""), parent.get("name", "")
+    return (
+        service
+        if service_key == (metadata["namespace"], metadata["name"])
+        else find_service(*service_key)
+    )
 
 
 def _cluster_ips(service: Obj) -> list[str]:
@@ -186,7 +191,7 @@ def _created(obj: Obj) -> int:
     return parse_time(obj["metadata"]["creationTimestamp"]).seconds
 
 
-def _shown(address: str, space: str = " ") -> str:
+def _ip_text(address: str, space: str = " ") -> str:
     return f"Cluster IP [{family_of(address)}]:{space}{address}"
 
 

@@ -1,10 +1,10 @@
-"""Cluster IPs: which addresses of the Service ranges may be given out, and which one is next.
+"""Cluster IPs: the addresses of Service ranges, and their choice.
 
     10.0.0.0/24  →  first 10.0.0.1, last 10.0.0.254, chosen from 10.0.0.17 upwards
 
-An address is taken when an IPAddress object of its name exists. Nothing is kept here: the caller
-says what is taken, creates that object in the same transaction as the Service, and tries again
-when somebody else was faster.
+An address is allocated if an IPAddress object of its name exists. No state is kept here: the caller
+passes the allocated addresses, creates the object in the same transaction as the Service, and
+retries if another client was first.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ MANAGER: Final = "ipallocator.k8s.io"
 
 
 class AddressRange(NamedTuple):
-    """The addresses of one CIDR that Services may have; addresses as numbers."""
+    """The usable addresses of one CIDR, as numbers."""
 
     cidr: str
     family: str
@@ -35,13 +35,13 @@ class AddressRange(NamedTuple):
     first: int
     last: int
     offset: int
-    """How many addresses from `first` on are given out last."""
+    """How many addresses from `first` on are chosen last."""
     is_ready: bool = True
-    """Whether new addresses may be taken from it; one that is being deleted gives none."""
+    """Whether new addresses may be allocated from it; not while it is being deleted."""
 
 
 def address_range(cidr: str, *, is_ready: bool = True) -> AddressRange:
-    """Return the range of a valid CIDR; ValueError if it is none or wider than /64 in IPv6."""
+    """Return the range of a CIDR; ValueError if it is invalid, or wider than /64 in IPv6."""
     network = ip_network(cidr, strict=False)
     base = int(network.network_address)
     last = int(network.broadcast_address)
@@ -59,7 +59,7 @@ def address_range(cidr: str, *, is_ready: bool = True) -> AddressRange:
 
 
 def service_ranges(service_cidrs: Iterable[Mapping[str, Any]]) -> list[AddressRange]:
-    """Return the ranges of ServiceCIDR objects, each CIDR once; ready if one of its objects is."""
+    """Return the distinct ranges of ServiceCIDR objects; ready if one of its objects is."""
     ready: dict[str, bool] = {}
     for each in service_cidrs:
         for cidr in each.get("spec", {}).get("cidrs", ()):
@@ -95,14 +95,14 @@ def choose_address(
 
 
 def refuse_address(ranges: Sequence[AddressRange], address: str, taken: Container[str]) -> str:
-    """Return why the address that was asked for cannot be had; empty: it can."""
+    """Return why the requested address cannot be allocated; empty: it can."""
     if not any(each.is_ready and contains(each, address) for each in ranges):
         return MISMATCHED
     return ALLOCATED if str(ip_address(address)) in taken else ""
 
 
 def refuse_address_dry(ranges: Sequence[AddressRange], address: str) -> str:
-    """Return why a dry run refuses the address: it looks at one range only and not at others."""
+    """Return why a dry run refuses the address: it only checks one range."""
     block = _any_range(ranges, family_of(address))
     if block is None or not block.is_ready:
         return NOT_READY
@@ -115,13 +115,13 @@ def refuse_address_dry(ranges: Sequence[AddressRange], address: str) -> str:
 
 
 def dry_address(ranges: Sequence[AddressRange], family: str) -> str | None:
-    """Return the address a dry run shows for one to be chosen: that of the network itself."""
+    """Return the address that a dry run shows for one to be chosen: that of the network itself."""
     block = _any_range(ranges, family)
     return None if block is None or not block.is_ready else _text_of(block)(block.network)
 
 
 def ip_address_object(address: str, namespace: str, service: str) -> dict[str, Any]:
-    """Return the IPAddress that claims a (canonical) address for a Service."""
+    """Return the IPAddress that allocates a (canonical) address to a Service."""
     return {
         "kind": "IPAddress",
         "apiVersion": "networking.k8s.io/v1",
@@ -140,7 +140,7 @@ def _any_range(ranges: Sequence[AddressRange], family: str) -> AddressRange | No
 
 
 def _text_of(block: AddressRange) -> Callable[[int], str]:
-    """Return what prints a number of the range as an address."""
+    """Return the function that prints a number of the range as an address."""
     if block.family == IPV4:
         return _ipv4_text
     return _ipv6_text

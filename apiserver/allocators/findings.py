@@ -1,9 +1,9 @@
-"""What a repair found: which object is to be told, by a Warning event, and what."""
+"""Findings of a repair: Warning events to write."""
 
 from typing import Any, NamedTuple, TypeAlias
 
 Obj: TypeAlias = dict[str, Any]
-"""An object as JSON has it."""
+"""A JSON object."""
 
 
 class Finding(NamedTuple):

@@ -1,10 +1,10 @@
-"""Node ports: which ports of the node port range are free, and how the taken ones are stored.
+"""Node ports: free ports of the range, and the stored bitmap of allocated ones.
 
     30000-32767  →  chosen from 30086 upwards, 30000 … 30085 last
 
-The taken ports are one object for all Services, a RangeAllocation at /registry/ranges/
+The allocated ports are one object for all Services, a RangeAllocation at /registry/ranges/
 servicenodeports: the text of the range and a bitmap, the bit of a port being its distance from the
-first. A `PortClaims` collects what one write of a Service takes and gives back; the caller stores
+first. A `PortClaims` collects what one write of a Service allocates and releases; the caller stores
 both in the transaction that writes the Service.
 """
 
@@ -19,19 +19,19 @@ FULL: Final = "range is full"
 ALLOCATED: Final = "provided port is already allocated"
 
 DRY_PORT: Final = 32769
-"""The first port a dry run shows for one to be chosen."""
+"""The first port that a dry run shows for one to be chosen."""
 
 
 DEFAULT_RANGE: Final = PortRange(30000, 32767)
 
 
 def static_band(ports: PortRange) -> int:
-    """Return how many ports from the first on are given out last."""
+    """Return how many ports from the first on are chosen last."""
     return band(ports.last - ports.first + 1, least=16, most=128, step=32)
 
 
 class PortClaims:
-    """What one write of a Service takes from the node ports and gives back."""
+    """Allocations and releases of one write of a Service."""
 
     __slots__ = ("_random_below", "_range", "_taken", "claimed", "is_dry_run", "released")
 
@@ -43,18 +43,18 @@ class PortClaims:
         *,
         is_dry_run: bool = False,
     ) -> None:
-        """Look at the stored bitmap `taken`; nothing is changed there."""
+        """taken: the stored bitmap, which is not changed."""
         self._range = port_range
         self._taken = taken
         self._random_below = random_below
         self.is_dry_run = is_dry_run
         self.claimed: list[int] = []
-        """The ports taken by this write, in order."""
+        """The ports allocated by this write, in order."""
         self.released: list[int] = []
-        """The ports that are free once the write is committed."""
+        """The ports released once the write is committed."""
 
     def claim(self, port: int) -> str:
-        """Take the port that was asked for; return why it cannot be had (empty: it is taken)."""
+        """Allocate the requested port; return why it cannot be (empty: it is allocated)."""
         if not self.is_dry_run and not self._range.has(port):
             return (
                 "provided port is not in the valid range."
@@ -66,7 +66,7 @@ class PortClaims:
         return ""
 
     def claim_any(self) -> int | None:
-        """Take a free port and return it; None: there is none. A dry run makes up a number."""
+        """Allocate a free port and return it; None: there is none. A dry run makes up a number."""
         if self.is_dry_run:
             port: int | None = max(self.claimed, default=DRY_PORT - 1) + 1
         else:
@@ -76,14 +76,14 @@ class PortClaims:
         return port
 
     def release(self, port: int) -> None:
-        """Give the port back when the write is committed."""
+        """Release the port when the write is committed."""
         self.released.append(port)
 
     def result(self) -> int:
-        """Return the bitmap to be stored with the Service."""
+        """Return the bitmap to store with the Service."""
         bits = self._taken
         for port in self.claimed:
-            if self._range.has(port):  # a dry run claims any number
+            if self._range.has(port):  # a dry run accepts any number
                 bits |= 1 << port - self._range.first
         for port in self.released:
             if self._range.has(port):
@@ -112,7 +112,7 @@ def decode_bitmap(data: str) -> int:
 
 
 def bitmap(port_range: PortRange, ports: Iterable[int]) -> int:
-    """Return the bitmap of the given ports; those out of the range are left out."""
+    """Return the bitmap of ports; those out of the range are left out."""
     bits = 0
     for port in ports:
         if port_range.has(port):

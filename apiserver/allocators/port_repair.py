@@ -1,12 +1,13 @@
-"""Repair of node ports: the stored bitmap is made to say what the Services have.
+"""Repair of node ports: the stored bitmap is made consistent with the Services.
 
     Service has it, bitmap has it not    PortNotAllocated, added
     two Services have it                 PortAlreadyAllocated
     Service has it, range has it not     PortOutOfRange
     bitmap has it, no Service has it     a leak, freed when it is seen for the third time
 
-A leak is left alone at first because the Service that took the port may be on its way. The caller
-lists the Services after it has read the bitmap, and stores the new one if the old is still there.
+A leak is kept at first because the Service that took the port may be about to be written. The
+caller lists the Services after it has read the bitmap, and stores the new one if the old is
+unchanged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,36 +19,35 @@ from kvstack.component.net.port_range import PortRange
 
 PERIOD_SECONDS: Final = 180
 LEAK_ROUNDS: Final = 3
-"""In which of the rounds that see it one after the other a leak is freed."""
+"""The number of successive rounds after which a leak is freed."""
 
 _RECREATE: Final = "please recreate service"
 
 
 class PortRepair:
-    """Rounds of repair, which remember the leaks they saw."""
+    """Rounds of repair, which count the leaks they see."""
 
     def __init__(self, port_range: PortRange) -> None:
-        """Know no leaks yet."""
         self._range = port_range
         self._leaks: dict[int, int] = {}
-        """In how many rounds each leaked port was seen."""
+        """The number of rounds that saw each leaked port."""
 
     def round(self, stored: int, services: Iterable[Obj]) -> tuple[int, list[Finding]]:
-        """Return the bitmap to be stored in place of `stored`, and what is to be told."""
+        """Return the bitmap to store instead of `stored`, and the findings."""
         rebuilt, unseen = 0, stored
         findings: list[Finding] = []
         for service in services:
             for port in node_ports_of(service):
                 bit = 1 << port - self._range.first if self._range.has(port) else 0
                 if not bit:
-                    told = f"is not within the port range {self._range.text}; {_RECREATE}"
-                    findings.append(_finding(service, "PortOutOfRange", port, told))
+                    reason = f"is not within the port range {self._range.text}; {_RECREATE}"
+                    findings.append(_finding(service, "PortOutOfRange", port, reason))
                 elif rebuilt & bit:
-                    told = f"was assigned to multiple services; {_RECREATE}"
-                    findings.append(_finding(service, "PortAlreadyAllocated", port, told))
+                    reason = f"was assigned to multiple services; {_RECREATE}"
+                    findings.append(_finding(service, "PortAlreadyAllocated", port, reason))
                 elif not stored & bit:
-                    told = "is not allocated; repairing"
-                    findings.append(_finding(service, "PortNotAllocated", port, told))
+                    reason = "is not allocated; repairing"
+                    findings.append(_finding(service, "PortNotAllocated", port, reason))
                 rebuilt |= bit
                 unseen &= ~bit
         self._leaks = {port: self._leaks.get(port, 0) + 1 for port in ports_of(self._range, unseen)}
@@ -56,9 +56,9 @@ class PortRepair:
 
 
 def node_ports_of(service: Obj) -> Iterator[int]:
-    """Yield the node ports a Service claims, the health check's last.
+    """Yield the node ports of a Service, the health check's last.
 
-    A port that two protocols share is one claim; one that a protocol has twice is two.
+    A port that two protocols share is one claim; a duplicate within a protocol is two.
     """
     spec = service.get("spec") or {}
     protocols: dict[int, set[str]] = {}
@@ -75,5 +75,5 @@ def node_ports_of(service: Obj) -> Iterator[int]:
         yield health_check
 
 
-def _finding(service: Obj, reason: str, port: int, told: str) -> Finding:
-    return Finding(service, reason, "PortAllocation", f"Port {port} {told}")
+def _finding(service: Obj, reason: str, port: int, problem: str) -> Finding:
+    return Finding(service, reason, "PortAllocation", f"Port {port} {problem}")

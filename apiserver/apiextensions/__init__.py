@@ -1,6 +1,6 @@
 """Custom resources, as apiextensions-apiserver serves them.
 
-customresourcedefinitions   the hooks of definitions: what schemas may say
-customresources             what comes of a definition: rows, types, hooks, columns
-serving                     follows definitions and serves what they define
+customresourcedefinitions   hooks of definitions: validation of schemas
+customresources             what a definition yields: rows, types, hooks, columns
+serving                     follows definitions and serves their resources
 """

@@ -1,12 +1,13 @@
-"""Server-side apply: a configuration is laid over the live object, and its applier owns it.
+"""Server-side apply: a configuration is merged into the live object, and its applier owns it.
 
-    live object + configuration → merged → without what the applier gave up → conflicts? → result
+    live object + configuration → merged → without what the applier no longer applies → conflicts? →
+    result
 
-The applier owns what the configuration names, and only that. A field that others own may be named
-with their value: all then own it. Another value is a conflict, which `force` takes from them. An
-object that nobody owned any of is first given to `before-first-apply`.
+The applier owns exactly the fields of the configuration. A field that others own may be applied
+with the same value: all then own it. Another value is a conflict, which `force` overrides. An
+object without any owners is first assigned to `before-first-apply`.
 
-The result is as the configuration wrote it: not yet decoded, with nulls and other spellings of the
+The result has the configuration's values: not yet decoded, with nulls and other spellings of the
 same value, and without defaults.
 """
 
@@ -58,10 +59,10 @@ def on_apply(
     *,
     force: bool = False,
 ) -> Obj:
-    """Return what an apply makes of the live object (None: there is none), with managedFields.
+    """Return the result of an apply to the live object (None: there is none), with managedFields.
 
     config: the patch, plain JSON; now: RFC 3339 in seconds, UTC. Neither object is changed, and the
-    result shares parts with both. Raises ApiError: 400 for a configuration of something else, 409
+    result shares parts with both. Raises ApiError: 400 for a configuration of another object, 409
     for conflicts, 500 for one that does not fit its type.
     """
     live = {} if live is None else live
@@ -106,7 +107,7 @@ def _applied(
         time = now
     else:
         time = last.time if last is not None else ""
-        merged = live  # as it is, with what has no schema in the order it was written in
+        merged = live  # unchanged, with schemaless content in its original order
     managers = dict(shift.managers)
     managers[writer] = Managed(difference(named, STRIPPED), endpoint.api_version, time)
     if name == MANAGER and has_annotation(merged):
@@ -115,7 +116,7 @@ def _applied(
 
 
 def _refused(endpoint: Endpoint, live: Obj, conflicts: Conflicts, name: str) -> Conflicts:
-    """Return the conflicts without those that `kubectl` has only with its own client-side apply."""
+    """Return the conflicts, for `kubectl` without those with its own client-side apply."""
     if not conflicts or name != MANAGER:
         return conflicts
     own = owned_by_client(endpoint, live)
@@ -135,7 +136,7 @@ def _decoded(live: Obj) -> Managers:
 
 
 def _check_type(endpoint: Endpoint, config: Obj) -> None:
-    """Refuse a configuration of another kind or version, and one that has managers of its own."""
+    """Refuse a configuration of another kind or version, and one with managedFields."""
     api_version, kind = _text(config, "apiVersion"), _text(config, "kind")
     if (api_version, kind) != (endpoint.api_version, endpoint.kind):
         raise bad_request(f"invalid object type: {_kind_text(api_version, kind)}")
@@ -148,13 +149,15 @@ def _check_content(
     endpoint: Endpoint, obj: Obj, role: str, *, allows_duplicates: bool = False
 ) -> None:
     """Refuse an object that does not fit its type; role: `patch` or `live`."""
-    found = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
-    if found:
+    type_errors = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
+    if type_errors:
         meta = obj.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         kind = _kind_text(endpoint.api_version, endpoint.kind)
         name = f"{_text(meta, 'namespace')}/{_text(meta, 'name')}"
-        raise unknown(f"failed to create typed {role} object ({name}; {kind}): {summary(found)}")
+        raise unknown(
+            f"failed to create typed {role} object ({name}; {kind}): {summary(type_errors)}"
+        )
 
 
 def _text(obj: Obj, name: str) -> str:

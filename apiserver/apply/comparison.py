@@ -1,15 +1,15 @@
-"""What differs between two values of one type, as sets of fields.
+"""Comparison of two values of one type, as sets of fields.
 
     {"replicas": 1, "paused": true}  →  {"replicas": 2, "suspend": false}
     modified .replicas    removed .paused    added .suspend
 
 A leaf that is in both but differs is modified. What is in one only is added or removed with all
-that is below, the maps, lists and items on the way included. Absent, null and empty are three
-different leaves; but beside a map or list that has members only these count. An item that stands
-more than once in an associative list is one leaf.
+that is below, including maps, lists and items on the way. Absent, null and empty are three
+different leaves; but beside a map or list with members only these count. A duplicate item of an
+associative list is one leaf.
 
-Numbers are compared as numbers, all else strictly: true is not 1. Where a type leaves no room for
-the difference, Python's equality does; `reaches_untyped` finds out once for a type.
+Numbers are compared as numbers, all else strictly: true is not 1. Types that cannot hold both use
+Python's equality; `reaches_untyped` is computed once per type.
 """
 
 from typing import Final, NamedTuple
@@ -37,7 +37,7 @@ _NONE: Final[list[Json]] = []
 
 
 class Comparison(NamedTuple):
-    """What the second value has more, different, and less than the first."""
+    """What the second value has in addition, different, and no longer."""
 
     added: FieldSet
     modified: FieldSet
@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
 
 
 def compare(live: Json, new: Json, type_: Type, *, is_strict: bool = True) -> Comparison:
-    """Return how two maps of a type differ; is_strict: the type reaches untyped content.
+    """Return the comparison of two maps of a type; is_strict: the type reaches untyped content.
 
     Raises ItemError.
     """
@@ -56,7 +56,7 @@ def compare(live: Json, new: Json, type_: Type, *, is_strict: bool = True) -> Co
 
 
 def everything(value: Json, type_: Type) -> FieldSet:
-    """Return the level of a value that is in one of two values only: it and all below.
+    """Return the level of a value that only one side has: itself and all below.
 
     Raises ItemError.
     """
@@ -122,7 +122,7 @@ class _Comparing:
             elif len(olds) > 1 and len(values) > 1:
                 into.modified[element] = {}
             else:
-                # What stands once is owned with all below; what stands twice is a leaf.
+                # A unique item is owned with all below; a duplicate one is a leaf.
                 if olds:
                     into.removed[element] = {} if len(olds) > 1 else everything(olds[0], items)
                 if values:
@@ -131,7 +131,7 @@ class _Comparing:
     def _differing(
         self, element: str, old: Json, value: Json, type_: Type, into: Comparison
     ) -> None:
-        """Compare two values that are known to differ."""
+        """Compare two values that differ."""
         if _are_maps(old, value) and is_granular(type_):
             below = Comparison({}, {}, {})
             self.members(old or {}, value or {}, type_, below)
@@ -147,7 +147,7 @@ class _Comparing:
 
 
 def _change_of_kind(element: str, old: Json, value: Json, type_: Type, into: Comparison) -> None:
-    """A map without a schema came in the place of something else, or went."""
+    """Handle a schemaless map that replaced another kind of value, or was replaced."""
     if isinstance(old, dict) and old:
         into.removed[element] = _below(everything(old, type_))
     if isinstance(value, dict) and value:
@@ -165,7 +165,7 @@ def _attach(element: str, below: Comparison, into: Comparison) -> None:
 
 
 def _are_maps(old: Json, value: Json) -> bool:
-    """Return whether both are maps, null for an empty one, and one has members."""
+    """Return whether both are maps, null counting as empty, and one has members."""
     return (
         (old is None or isinstance(old, dict))
         and (value is None or isinstance(value, dict))
@@ -182,7 +182,7 @@ def _are_lists(old: Json, value: Json) -> bool:
 
 
 def _is_open(type_: Type) -> bool:
-    # A built-in struct without fields has nothing once it was decoded.
+    # A built-in struct without fields is empty once decoded.
     return type_.shape is Shape.STRUCT and not type_.message and undeclared_type(type_) is UNKNOWN
 
 
@@ -191,7 +191,7 @@ def _canonical_bytes(value: Json) -> bytes:
 
 
 def _have_same_kinds(left: Json, right: Json) -> bool:
-    """Return whether two values that Python finds equal have truth values at the same places."""
+    """Return whether two equal values have booleans at the same positions."""
     match left:
         case dict():
             return all(_have_same_kinds(each, right[name]) for name, each in left.items())

@@ -1,17 +1,16 @@
-"""What server-side apply has to know of an endpoint: a resource or subresource at one version.
+"""An endpoint for server-side apply: a resource or subresource at one version.
 
     Endpoint(deployment, "apps/v1", "Deployment", reset_fields=(("status",),))
     Endpoint(scale, "autoscaling/v1", "Scale", subresource="scale")
 
 It is made once and serves every request. It holds the type and version of the objects that are
-written there, and the paths that a write there never owns, with all that is below them.
+written there, and the paths that a write there never owns, including everything below.
 
 A manager may have written at another version. What it owns is then compared on objects converted to
-that version: `convert(object, api_version)` returns the object there and its type, or None when the
-kind is not served at that version, in which case the manager is forgotten. The object says itself
-at which version it is, and may be one that an apply has merged and nobody has decoded. `convert`
-may raise `ConversionError`: an update then keeps the entries as they were, an apply fails. Without
-it there is no other version.
+that version: `convert(object, api_version)` returns the object there and its type, or None if the
+kind is not served at that version, in which case the manager is dropped. The object names its own
+version, and may be a merged one that is not decoded. `convert` may raise `ConversionError`: an
+update then keeps the entries unchanged, an apply fails. Without it there is no other version.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ class ConversionError(Exception):
 
 
 class Versioned(NamedTuple):
-    """An object, its type, and the version both are at."""
+    """An object, its type, and the version of both."""
 
     obj: Obj
     type: Type
@@ -67,7 +66,7 @@ class Endpoint:
         convert: Convert | None = None,
         checks_versions: bool = False,
     ) -> None:
-        """Hold what is given; `type_` is that of the objects written here, a Scale for `scale`.
+        """type_: of the objects written here; a Scale for `scale`.
 
         checks_versions: whether an object may not fit its type at another version.
         """
@@ -78,19 +77,19 @@ class Endpoint:
         self.subresource: Final = subresource
         self.convert: Final = convert
         self.is_strict: Final = reaches_untyped(type_)
-        """Whether objects may hold content without a schema."""
+        """Whether objects may hold schemaless content."""
         self.zero: Final[Obj] = zero(type_)()
-        """An object with nothing but the fields that are always written."""
+        """An object with only the fields that are always written."""
         self.created: Final[Everything] = created_of(type_, self.zero, is_same)
-        """Finds the fields that a new object has more than `zero`; raises ItemError."""
+        """Finds the fields of a new object beyond `zero`; raises ItemError."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
 
     def owned(self, fields: FieldSet) -> FieldSet:
-        """Return of a set the fields that a write here may own."""
+        """Return the part of a set that a write here may own."""
         return recursive_difference(fields, self._reset) if self._reset else fields
 
     def versioned(self, obj: Obj) -> Versioned:
-        """Return an object that is at the version of this endpoint, with its type."""
+        """Return an object of this endpoint's version, with its type."""
         return Versioned(obj, self.type, self.api_version)
 
     def at_version(self, versioned: Versioned, api_version: str) -> Versioned | None:
@@ -109,12 +108,12 @@ def _elements(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Versions:
-    """An object at every version that is asked for, converted once to each."""
+    """An object at every required version, converted once to each."""
 
     __slots__ = ("_endpoint", "_found", "_own")
 
     def __init__(self, endpoint: Endpoint, obj: Obj) -> None:
-        """Hold an object that is at the version of the endpoint."""
+        """obj: at the version of the endpoint."""
         self._endpoint = endpoint
         self._own = endpoint.versioned(obj)
         self._found: dict[str, Versioned | None] = {endpoint.api_version: self._own}

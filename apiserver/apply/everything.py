@@ -1,10 +1,10 @@
-"""The fields of a value that is new as a whole, by functions that are made once for a type.
+"""The fields of a completely new value, by functions that are compiled from a type.
 
     everything_of(container)({"name": "web", "env": []})   → {".": {}, "f:env": {}, "f:name": {}}
     created_of(deployment, zero)({"spec": {"replicas": 1}})   → {"f:spec": {"f:replicas": {}}}
 
-Most of what creates and updates compare is such a value, and to ask its type about every member
-took longer than to walk it. Each level comes out in the order of `path.in_order`.
+Most comparisons of creates and updates are of such values, and consulting the type for every member
+took longer than the traversal. Each level is in the order of `path.in_order`.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _ABSENT: Final = object()
 
 
 def everything_of(type_: Type) -> Everything:
-    """Return what finds the level of a new value of a type: it and all below.
+    """Return the function that computes the level of a new value of a type: itself and all below.
 
     The function raises ItemError.
     """
@@ -52,7 +52,7 @@ def everything_of(type_: Type) -> Everything:
 
 
 def element_of(type_: Type) -> Element:
-    """Return what finds the path element of an item of an associative list.
+    """Return the function that computes the path element of an item of an associative list.
 
     The function raises ItemError.
     """
@@ -63,23 +63,23 @@ def element_of(type_: Type) -> Element:
 
 
 def items_by_element(values: list[Json], type_: Type) -> dict[str, list[Json]]:
-    """Return the items of an associative list by their elements, duplicates together.
+    """Return the items of an associative list by element, duplicates together.
 
     Raises ItemError.
     """
     element_of_item = element_of(type_)
-    found: dict[str, list[Json]] = {}
+    items: dict[str, list[Json]] = {}
     for item in values:
         element = element_of_item(item)
-        if element in found:
-            found[element].append(item)
+        if element in items:
+            items[element].append(item)
         else:
-            found[element] = [item]
-    return found
+            items[element] = [item]
+    return items
 
 
 def created_of(type_: Type, zero: Obj, is_same: Callable[[Json, Json], bool]) -> Everything:
-    """Return what finds the fields that differ from an object without any: what a create sets.
+    """Return the function that computes what a create sets: the difference from an empty object.
 
     zero: the fields that are always written, with their values. The function raises ItemError.
     """
@@ -109,7 +109,7 @@ def created_of(type_: Type, zero: Obj, is_same: Callable[[Json, Json], bool]) ->
 def _created_member(
     type_: Type, zero: Json, is_same: Callable[[Json, Json], bool]
 ) -> Callable[[Json], FieldSet | None]:
-    """Return what finds the level of a member that is always written; None: it is as without."""
+    """Return the function for a member that is always written; None: it has its zero value."""
     inner: Everything | None = None
     if is_granular(type_) and (zero is None or isinstance(zero, dict)):
         inner = created_of(type_, zero or {}, is_same)
@@ -134,7 +134,7 @@ def _of_leaf(_value: Json) -> FieldSet:
 
 def _of_struct(type_: Type) -> Everything:
     fields = type_.fields
-    known: dict[str, Everything] = {}
+    member_functions: dict[str, Everything] = {}
 
     def walk(value: Json) -> FieldSet:
         if not value or type(value) is not dict:
@@ -143,13 +143,13 @@ def _of_struct(type_: Type) -> Everything:
         for name in sorted(value):
             member = value[name]
             if type(member) not in _BRANCHES:
-                level[FIELD + name] = {}  # most members: their type needs no look
+                level[FIELD + name] = {}  # most members: their type need not be consulted
                 continue
-            below = known.get(name)
+            below = member_functions.get(name)
             if below is None:
                 below = everything_of(member_type(type_, name) or UNKNOWN)
                 if name in fields:
-                    known[name] = below
+                    member_functions[name] = below
             level[FIELD + name] = below(member)
         return level
 
@@ -157,7 +157,7 @@ def _of_struct(type_: Type) -> Everything:
 
 
 def _of_map(type_: Type) -> Everything:
-    """Maps, and what has no schema; what is in those has none either."""
+    """Maps and schemaless content, which contains only schemaless content."""
     element = type_.element
 
     def walk(value: Json) -> FieldSet:

@@ -1,19 +1,18 @@
-"""Sets of fields, in the very form in which FieldsV1 writes them.
+"""Sets of fields, in the form of FieldsV1.
 
     {"f:spec": {"f:replicas": {}, "f:ports": {".": {}, "k:{…}": {".": {}, "f:port": {}}}}}
 
-    {}                          a member: the field at this place is in the set
+    {}                          a member: the field here is in the set
     {".": {}, "f:a": …}         a member, and fields below it are in the set
     {"f:a": …}                  not a member; only fields below it are in the set
 
-So an entry of managedFields that came from the store is a set as it is, and nothing is parsed or
-written anew for a manager whose set did not change. At the root `{}` is the empty set: nobody owns
-a whole object.
+So an entry of managedFields from the store is a set without conversion, and nothing is parsed or
+encoded for a manager whose set did not change. At the root `{}` is the empty set: a whole object is
+never owned.
 
-Rules: texts of elements are canonical (path.py); every level is in the order of `path.in_order`;
-a level below the root is empty only where the field itself is a member. Sets share their parts and
-are never changed in place; each operation returns its first argument itself when that is the
-result.
+Rules: element texts are canonical (path.py); every level is in the order of `path.in_order`; a
+level below the root is empty only if the field itself is a member. Sets share their parts and are
+never changed in place; each operation returns its first argument if that is the result.
 """
 
 from collections.abc import Iterator
@@ -24,15 +23,15 @@ from kvstack.apiserver.apply.path import Path, PathElementError, canonical, in_o
 FieldSet: TypeAlias = dict[str, "FieldSet"]
 
 SELF: Final = "."
-"""Says within a level that the field at this place is a member itself."""
+"""Marks that the field of a level is itself a member."""
 
 
 class FieldsError(ValueError):
-    """A text that is no set of fields; its text says why."""
+    """A text is not a set of fields; the text says why."""
 
 
 def read(fields: object) -> FieldSet:
-    """Return the set that FieldsV1 from a client describes; elements of unknown kind are left out.
+    """Return the set of a client's FieldsV1; elements of unknown kinds are left out.
 
     Raises FieldsError.
     """
@@ -45,7 +44,7 @@ def read(fields: object) -> FieldSet:
 
 
 def of_paths(*paths: Path) -> FieldSet:
-    """Return the set of these paths."""
+    """Return the set of some paths."""
     fields: FieldSet = {}
     for path in paths:
         fields = union(fields, of_path(path))
@@ -53,7 +52,7 @@ def of_paths(*paths: Path) -> FieldSet:
 
 
 def of_path(path: Path) -> FieldSet:
-    """Return the set of one path; of the empty path the empty set."""
+    """Return the set of one path; for the empty path the empty set."""
     fields: FieldSet = {}
     for element in reversed(path):
         fields = {element: fields}
@@ -74,7 +73,7 @@ def paths(fields: FieldSet) -> Iterator[Path]:
 
 
 def is_subset(fields: FieldSet, others: FieldSet) -> bool:
-    """Return whether every member of the one is a member of the other."""
+    """Return whether every member of the first set is a member of the second."""
     for element, node in fields.items():
         other = others.get(element)
         if other is None:
@@ -102,15 +101,15 @@ def union(fields: FieldSet, others: FieldSet) -> FieldSet:
 
 def intersection(fields: FieldSet, others: FieldSet) -> FieldSet:
     """Return the members of both sets."""
-    kept: FieldSet = {}
+    common: FieldSet = {}
     is_same = True
     for element, node in fields.items():
         other = others.get(element)
         both = None if other is None else _intersection_node(node, other)
         if both is not None:
-            kept[element] = both
+            common[element] = both
         is_same = is_same and both is node
-    return fields if is_same else kept
+    return fields if is_same else common
 
 
 def difference(fields: FieldSet, others: FieldSet) -> FieldSet:
@@ -124,14 +123,14 @@ def recursive_difference(fields: FieldSet, others: FieldSet) -> FieldSet:
 
 
 def sort_level(level: FieldSet) -> FieldSet:
-    """Return a level in order; the levels below are taken as they are."""
+    """Return a level in order; the levels below are unchanged."""
     if len(level) < 2:
         return level
     return {element: level[element] for element in in_order(level)}
 
 
 def _read(fields: object) -> tuple[FieldSet, bool]:
-    """Return what is below a place, and whether the place itself is a member."""
+    """Return the level of a field, and whether the field itself is a member."""
     if fields is None:
         return {}, True
     if not isinstance(fields, dict):
@@ -213,7 +212,7 @@ def _without_node(node: FieldSet, other: FieldSet, takes_below: bool) -> FieldSe
 
 
 def _as_node(level: FieldSet) -> FieldSet | None:
-    """Return a level that is not the root: nothing when it is empty, a member when alone."""
+    """Return a level below the root: absent if empty, a member if it only has itself."""
     if not level:
         return None
     return {} if len(level) == 1 and SELF in level else level

@@ -1,4 +1,4 @@
-"""JSON values as Go prints them in the texts about values of the wrong type.
+"""JSON values as Go prints them, for errors about wrong types.
 
     plain({"b": 1, "a": [True, None]})    map[a:[true <nil>] b:1]                     (%v)
     syntax({"a": "x"})                    map[string]interface {}{"a":"x"}            (%#v)

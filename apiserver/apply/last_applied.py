@@ -1,9 +1,9 @@
-"""The annotation of client-side apply, and how `kubectl` moves from there to server-side apply.
+"""The last-applied annotation, and the migration of `kubectl` to server-side apply.
 
-`kubectl apply` once kept what it applied in an annotation of the object. When the manager `kubectl`
-applies server-side, a field whose live value still is the one of the annotation was its own: that
-is no conflict. Afterwards an annotation that is there is written anew, so that a later client-side
-apply finds what it needs. Any other manager leaves the annotation alone.
+Client-side `kubectl apply` keeps the applied configuration in an annotation. When the manager
+`kubectl` applies server-side, a field whose live value equals that of the annotation was its own:
+that is no conflict. Afterwards an existing annotation is updated, so that client-side apply works
+later. Other managers leave the annotation unchanged.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ ANNOTATIONS_BYTES_MAX: Final = 262144
 
 
 def owned_by_client(endpoint: Endpoint, live: Obj) -> FieldSet | None:
-    """Return the fields whose live values are those of the annotation; None: it cannot be used."""
+    """Return the fields whose live values equal those of the annotation; None: it is unusable."""
     config = _config(_annotations(live).get(ANNOTATION))
     if config is None or (config.get("apiVersion"), config.get("kind")) != (
         endpoint.api_version,
@@ -40,14 +40,14 @@ def owned_by_client(endpoint: Endpoint, live: Obj) -> FieldSet | None:
 
 
 def has_annotation(obj: Obj) -> bool:
-    """Return whether the object has the annotation, and it says something."""
+    """Return whether the object has a non-empty annotation."""
     return bool(_annotations(obj).get(ANNOTATION))
 
 
 def with_annotation(obj: Obj, config: Obj) -> Obj:
     """Return the object with the configuration in its annotation.
 
-    It has none when that would be too long.
+    Without the annotation if that would be too long.
     """
     annotations = dict(_annotations(obj))
     annotations[ANNOTATION] = _text(config)
@@ -57,14 +57,14 @@ def with_annotation(obj: Obj, config: Obj) -> Obj:
 
 
 def _annotations(obj: Obj) -> dict[str, str]:
-    """Return the annotations; of one that is null the empty text."""
+    """Return the annotations; a null one as the empty text."""
     meta: Obj = obj.get("metadata") or {}
     annotations: dict[str, str | None] = meta.get("annotations") or {}
     return {name: value or "" for name, value in annotations.items()}
 
 
 def _config(text: str | None) -> Obj | None:
-    """Return the object that the text of an annotation holds, if it holds one."""
+    """Return the object in the annotation's text, if it is one."""
     if not text:
         return None
     try:
@@ -75,7 +75,7 @@ def _config(text: str | None) -> Obj | None:
 
 
 def _text(config: Obj) -> str:
-    """Return the configuration without the annotation itself, as JSON and a line's end."""
+    """Return the configuration without the annotation itself, as JSON and a newline."""
     meta: Obj = config.get("metadata") or {}
     annotations: Obj = meta.get("annotations") or {}
     if annotations:

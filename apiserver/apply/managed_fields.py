@@ -1,11 +1,11 @@
-"""The entries of metadata.managedFields, and the sets of managers that they stand for.
+"""The entries of metadata.managedFields, and the sets of their managers.
 
     {"manager": "web", "operation": "Apply", "apiVersion": "apps/v1", "time": "2026-…",
      "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}, "subresource": "scale"}
 
-Entries are told apart by their `Manager`: appliers by name and subresource, updaters by the version
-as well. Entries of a live object, which this module once wrote, are trusted: their sets are taken
-as they are. Those of a client are read, which makes their sets canonical.
+Entries are identified by their `Manager`: appliers by name and subresource, updaters by the version
+as well. Entries of a live object, which this module wrote, are trusted: their sets are used
+unchanged. Those of a client are parsed, which makes their sets canonical.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +30,11 @@ INVALID_AFTER_ADMISSION: Final = (
 
 
 class ManagedFieldsError(ValueError):
-    """Entries that cannot be read; the text says why."""
+    """Entries cannot be parsed; the text says why."""
 
 
 class Manager(NamedTuple):
-    """What entries are told apart by."""
+    """The identity of an entry."""
 
     name: str
     operation: str
@@ -44,13 +44,13 @@ class Manager(NamedTuple):
 
 
 class Managed(NamedTuple):
-    """What one manager owns."""
+    """The fields of one manager."""
 
     fields: FieldSet
     api_version: str
-    """The version that the set is expressed in."""
+    """The version of the set."""
     time: str = ""
-    """When the set last changed, RFC 3339 in seconds; may be empty."""
+    """When the set last changed, RFC 3339 in seconds; possibly empty."""
 
 
 Managers = dict[Manager, Managed]
@@ -67,7 +67,7 @@ def updater(name: str, api_version: str, subresource: str) -> Manager:
 
 
 def name_from_user_agent(user_agent: str) -> str:
-    """Return the name of a manager that gave none: its program, without what cannot be printed."""
+    """Return the default manager: the program of the User-Agent, without unprintable characters."""
     name, size = "", 0
     for character in user_agent.partition("/")[0]:
         if character.isprintable():
@@ -115,16 +115,16 @@ def encode(managers: Managers) -> list[Entry]:
 
 
 def is_reset(entries: Sequence[Entry] | None) -> bool:
-    """Return whether a client asks to forget all managers: with no entry or one without content."""
+    """Return whether a client clears all managers: with no entry or an empty one."""
     if entries is None:
         return False
     return not entries or (len(entries) == 1 and not any(entries[0].values()))
 
 
 def cap_updaters(managers: Managers) -> Managers:
-    """Return the managers with the oldest updaters joined when there are more than ten.
+    """Return the managers with the oldest updaters merged if there are more than ten.
 
-    Those of one version become one manager, `ancient-changes`, with the time of the youngest.
+    Those of one version become one manager, `ancient-changes`, with the latest time.
     """
     updaters = [manager for manager in managers if manager.operation == UPDATE]
     excess = len(updaters) - UPDATERS_MAX
@@ -148,7 +148,7 @@ def cap_updaters(managers: Managers) -> Managers:
 
 
 def identity(manager: Manager) -> str:
-    """Return the text that managers are sorted by where there are no times."""
+    """Return the text that managers are sorted by in the absence of times."""
     members = {
         "manager": manager.name,
         "operation": manager.operation,
@@ -161,9 +161,9 @@ def identity(manager: Manager) -> str:
 def entries_after_admission(
     before: list[Entry] | None, after: list[Entry] | None
 ) -> tuple[list[Entry] | None, str]:
-    """Return the entries to keep after mutating admission, and a warning, empty when all is well.
+    """Return the entries to keep after mutating admission, and a warning, empty if they are valid.
 
-    Entries that cannot be read are replaced by those of before.
+    Invalid entries are replaced by those from before.
     """
     try:
         decode(after or (), before or ())
@@ -175,8 +175,8 @@ def entries_after_admission(
 def keep_times(live: Mapping[str, Any], new: Mapping[str, Any]) -> list[Entry] | None:
     """Return the entries to store: those of the live object if only their times have changed.
 
-    So a write that changes nothing else makes no new revision. The objects are compared as they are
-    to be stored, and neither is changed.
+    So a write that changes nothing else makes no new revision. The objects are compared in their
+    stored form, and neither is changed.
     """
     new_meta, live_meta = new["metadata"], live["metadata"]
     entries: list[Entry] | None = new_meta.get("managedFields")

@@ -1,12 +1,12 @@
-"""What a live value becomes when a configuration is laid over it.
+"""Merging of a configuration into a live value.
 
     live               a b c      b d          x a y b
     configuration      c a        z d y b      b n a
     merged             b c a      z d y b      x y b n a
 
-Leaves of the configuration win, null included; an empty map or list takes nothing away from one
-that has members. Items that both have stand in the order of the configuration. Items of the live
-list alone keep their place before the next shared item, new ones come right before the next one.
+Leaves of the configuration win, including null; an empty map or list does not clear one that has
+members. Items of both are in the order of the configuration. Items of the live list alone keep
+their position before the next shared item, new ones are inserted right before the next one.
 
 Parts that only one side has are shared with the result, so it must not be changed in place below
 its first level.
@@ -29,9 +29,9 @@ from kvstack.apiserver.apply.structure import (
 
 
 def merge(live: Obj, config: Obj, type_: Type) -> Obj:
-    """Return the configuration laid over a live value of a type that is granular.
+    """Return the configuration merged into a live value of a granular type.
 
-    No item of the configuration may stand twice. Raises ItemError.
+    The configuration must not have duplicate items. Raises ItemError.
     """
     merged = dict(live)
     for name, value in config.items():
@@ -59,7 +59,9 @@ def _merged(live: Json, config: Json, type_: Type) -> Json:
 def _merged_items(live: list[Json], config: list[Json], type_: Type) -> Iterator[Json]:
     items = item_type(type_)
     old = items_by_element(live, type_)
-    kept = [item_element(item, type_) for item in live] if len(old) < len(live) else list(old)
+    old_elements = (
+        [item_element(item, type_) for item in live] if len(old) < len(live) else list(old)
+    )
     new = {item_element(item, type_): item for item in config}
     order = list(new)
     shared = [element for element in order if element in old]
@@ -71,11 +73,11 @@ def _merged_items(live: list[Json], config: list[Json], type_: Type) -> Iterator
         done.add(element)
         if shared and shared[-1] == element:
             shared.pop()
-        # Of an item that stands twice nothing is kept.
+        # Nothing of a duplicate item is kept.
         olds = old.get(element, ())
         return _merged(olds[0], new[element], items) if len(olds) == 1 else new[element]
 
-    for element, item in zip(kept, live, strict=True):
+    for element, item in zip(old_elements, live, strict=True):
         if element not in new:
             yield item
         elif shared and shared[-1] == element:

@@ -1,9 +1,9 @@
-"""Which fields a configuration names, and how a stored set is fitted to a type.
+"""The fields of a configuration, and stored sets under changed types.
 
     {"data": {"a": "1"}, "spec": {"ports": [{"port": 80}]}}
     {"f:data": {"f:a": {}}, "f:spec": {"f:ports": {"k:{…}": {".": {}, "f:port": {}}}}}
 
-A configuration owns its leaves and each item it names. It owns a map only where the map is empty or
+A configuration owns its leaves and each item it names. It owns a map only if the map is empty or
 null, or a member that no struct declares; and of an empty associative list it owns nothing.
 """
 
@@ -30,11 +30,11 @@ _STRUCT: Final = Shape.STRUCT
 _MAP: Final = Shape.MAP
 _LIST: Final = Shape.LIST
 _UNKNOWN_ITEM: Final = "?"
-"""Stands for an item that lost its keys: there is something in the list, but nothing to own."""
+"""Represents an item without its keys: the list is not empty, but nothing is owned."""
 
 
 def fields_of(value: Obj, type_: Type) -> FieldSet:
-    """Return the set of the fields that a configuration names."""
+    """Return the set of the fields of a configuration."""
     owned: FieldSet = {}
     for name, member in value.items():
         is_declared = name in type_.fields
@@ -57,8 +57,8 @@ def with_named_fields(fields: FieldSet, type_: Type | None) -> FieldSet:
     return named
 
 
-def fitted(fields: FieldSet, type_: Type) -> FieldSet:
-    """Return the set as the type would have it now: what became a leaf is owned as a whole.
+def fit_set(fields: FieldSet, type_: Type) -> FieldSet:
+    """Return the set adapted to the current type: what became a leaf is owned as a whole.
 
     Sets are stored for long, and types change: between releases, or with a definition. Fields that
     the type does not have stay.
@@ -106,10 +106,10 @@ def _fitted_node(node: FieldSet, type_: Type) -> FieldSet:
     shape = type_.shape
     if shape is _STRUCT or shape is _MAP:
         if type_.map_type != "atomic":
-            return fitted(node, type_)
+            return fit_set(node, type_)
         return node if _is_all_unknown(type_) else {}
     if shape is _LIST:
-        return fitted(node, type_) if type_.list_type != "atomic" else {}
+        return fit_set(node, type_) if type_.list_type != "atomic" else {}
     return {} if is_untyped(type_) and not is_granular(type_) else node
 
 
@@ -125,13 +125,13 @@ def _is_named(element: str, type_: Type | None) -> bool:
 
 
 def _named_type(element: str, type_: Type | None) -> Type | None:
-    """Return the type below a field or the item of a list; None: nothing there has a name."""
+    """Return the type below a field or list item; None: it is schemaless."""
     is_other_item = type_ is not None and type_.shape is _LIST and element[0] != "k"
     return None if is_other_item else _type_at(element, type_)
 
 
 def _type_at(element: str, type_: Type | None) -> Type | None:
-    """Return the type below an element; None: there is no such place."""
+    """Return the type below an element; None: there is none."""
     if type_ is None:
         return None
     if type_.shape is _LIST:

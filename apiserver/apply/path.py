@@ -1,14 +1,14 @@
-"""Path elements: one step of the way to a field, in the text that FieldsV1 has for it.
+"""Path elements: one step of a field path, in the text of FieldsV1.
 
     f:replicas                  a field of a struct or a member of a map     .replicas
     k:{"name":"web"}            the item of a list with these key fields     [name="web"]
     v:"example.com/hold"        the item of a set with this value            [="example.com/hold"]
     i:3                         the item at this index                       [3]
 
-The text is the element: two elements are equal when their texts are. That needs one text for each
-element, so JSON in it is compact, its members are sorted, and numbers without a fraction stand as
-integers. `key_element` and `value_element` make such texts; `canonical` makes one of what a client
-has written. A path is a tuple of elements.
+The text is the element: two elements are equal if their texts are. That requires one canonical text
+for each element, so JSON in it is compact, its members are sorted, and whole numbers are written as
+integers. `key_element` and `value_element` make such texts; `canonical` converts those of clients.
+A path is a tuple of elements.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,11 @@ _CACHED: Final = 1024
 
 
 class PathElementError(ValueError):
-    """A text that is no path element; its text says why."""
+    """A text is not a path element; the text says why."""
 
 
 def key_element(keys: Iterable[tuple[str, Any]]) -> str:
-    """Return the element of the item with these key fields, given in the order of their names."""
+    """Return the element of the item with these key fields, in the order of their names."""
     members = ",".join([f"{_member(name)}{_json(value)}" for name, value in keys])
     return f"k:{{{members}}}"
 
@@ -47,7 +47,7 @@ def name_element(key: str, value: str) -> str:
 def keys_element(names: tuple[str, ...], values: tuple[str | int, ...]) -> str:
     """Return the element of the item with several key fields, none of which is a bool or float.
 
-    names are in order.
+    names: in order.
     """
     return key_element(zip(names, values, strict=True))
 
@@ -58,10 +58,9 @@ def value_element(value: object) -> str:
 
 
 def canonical(text: str) -> str | None:
-    """Return the one text of an element that a client may have written differently.
+    """Return the canonical text of a client's element.
 
-    None means a kind of element that is not known, which is to be left out. Raises
-    PathElementError.
+    None: an unknown kind of element, which is to be left out. Raises PathElementError.
     """
     if text.startswith(FIELD):
         return text
@@ -77,7 +76,7 @@ def in_order(elements: Iterable[str]) -> list[str]:
 
 
 def path_text(path: Path) -> str:
-    """Return the path as texts about conflicts have it: `.spec.ports[port=80,protocol="TCP"]`."""
+    """Return the path as in conflicts: `.spec.ports[port=80,protocol="TCP"]`."""
     return "".join([_element_text(each) for each in path])
 
 
@@ -123,7 +122,7 @@ def scalar_text(value: object) -> str:
 
 
 def _as_read(value: object) -> object:
-    """Return the value as it is when it was read from FieldsV1: every number is a float."""
+    """Return the value as it is read from FieldsV1: every number is a float."""
     return float(value) if type(value) is int else value
 
 

@@ -1,10 +1,11 @@
-"""What an applier once named, names no longer, and nobody else owns, is taken from the object.
+"""Removal of fields that an applier no longer applies and nobody else owns.
 
-    last applied  .data.a .data.b      now  .data.a      → .data.b goes, unless another owns it
+    last applied  .data.a .data.b      now  .data.a      → .data.b is removed, unless another owns
+    it
 
-Such a field goes with all below it that nobody owns; an item or field on the way to something that
-is owned stays. The set last applied may be expressed at another version than the apply of now: the
-object is then converted there and back.
+Such a field is removed with all unowned fields below it; an item or field on the way to an owned
+one stays. The last applied set may be of another version than the current apply: the object is then
+converted in both directions.
 """
 
 from kvstack.apiserver.apply.endpoint import Endpoint, Versioned
@@ -22,21 +23,21 @@ from kvstack.apiserver.apply.structure import Obj
 
 
 def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, now: FieldSet) -> Obj:
-    """Return the merged object without what the applier has given up.
+    """Return the merged object without what the applier no longer applies.
 
-    managers: all of them, the applier with what it names now; last: what it owned before; now: what
-    it names. Raises ConversionError.
+    managers: all of them, the applier with its current set; last: its previous set; now: its
+    current one. Raises ConversionError.
     """
     if last.api_version == endpoint.api_version and is_subset(last.fields, now):
-        # Who names a field names every item that leads to it, so nothing can go.
+        # The owner of a field owns every item on its path, so nothing can be removed.
         return merged
     whole = endpoint.at_version(endpoint.versioned(merged), last.api_version)
     if whole is None or not last.fields:
         return merged
     last_fields = with_named_fields(last.fields, whole.type)
-    whole_fields = _named(whole)
+    whole_fields = _named_fields(whole)
     pruned = _with_owned(endpoint, whole, whole_fields, _without(whole, last_fields), managers)
-    gone = intersection(difference(whole_fields, _named(pruned)), last_fields)
+    gone = intersection(difference(whole_fields, _named_fields(pruned)), last_fields)
     back = endpoint.at_version(_without(whole, gone), endpoint.api_version)
     return merged if back is None else back.obj
 
@@ -48,17 +49,17 @@ def _with_owned(
     pruned: Versioned,
     managers: Managers,
 ) -> Versioned:
-    """Return the pruned object with what the managers own put back, at the version it came at."""
+    """Return the pruned object with owned fields restored, at its original version."""
     version = whole.api_version
     owned = _owned_at_versions(managers)
-    # At the pruned version first: a field put back may be one that a conversion needs.
+    # At the pruned version first: a conversion may need a restored field.
     for each in sorted(owned, key=lambda name: (name != version, name)):
         there = endpoint.at_version(whole, each)
         pruned_there = endpoint.at_version(pruned, each)
         if there is None or pruned_there is None:
             continue
-        fields = whole_fields if there is whole and each == version else _named(there)
-        kept = union(_named(pruned_there), with_named_fields(owned[each], there.type))
+        fields = whole_fields if there is whole and each == version else _named_fields(there)
+        kept = union(_named_fields(pruned_there), with_named_fields(owned[each], there.type))
         whole, pruned = there, _without(there, difference(fields, kept))
     back = endpoint.at_version(pruned, version)
     return pruned if back is None else back
@@ -72,7 +73,7 @@ def _owned_at_versions(managers: Managers) -> dict[str, FieldSet]:
     return owned
 
 
-def _named(versioned: Versioned) -> FieldSet:
+def _named_fields(versioned: Versioned) -> FieldSet:
     return with_named_fields(fields_of(versioned.obj, versioned.type), versioned.type)
 
 

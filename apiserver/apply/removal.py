@@ -1,7 +1,7 @@
-"""A value without some of its fields, or with nothing but them.
+"""A value without some of its fields, or with only these.
 
-What loses its last member or item becomes null; so does an atomic list or map something below which
-is to be removed. Items without their keys stay. Parts that stay whole are shared with the result.
+A map or list that loses its last member becomes null, and so does an atomic one with a removed
+descendant. Items without their keys stay. Unchanged parts are shared with the result.
 """
 
 from kvstack.apimachinery.schema.types import Type
@@ -35,7 +35,7 @@ def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:
 
 
 def extract(value: Obj, fields: FieldSet, type_: Type) -> Obj:
-    """Return a map with only the members of a set, and what leads to them."""
+    """Return a map with only the members of a set, and their ancestors."""
     kept: Obj = {}
     for name, member in value.items():
         node = fields.get(FIELD + name)

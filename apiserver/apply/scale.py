@@ -1,11 +1,11 @@
-"""The managers of a Scale: who owns the replicas of its parent, in both directions.
+"""The managers of a Scale: mapping of replicas to and from its parent.
 
     Deployment  {"f:spec": {"f:replicas": {}, "f:paused": {}}}   apps/v1
     Scale       {"f:spec": {"f:replicas": {}}}                   autoscaling/v1, the same managers
 
-A write of a Scale goes through an endpoint of its own, with the managers that `scale_entries` makes
-of the parent's; `parent_entries` carries the outcome back. Which field of the parent holds the
-replicas depends on its version; None: there is none at that version.
+A write of a Scale goes through an endpoint of its own, with the managers that `scale_entries`
+derives from the parent's; `parent_entries` maps the result back. The replicas field of the parent
+depends on its version; None: that version has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _REPLICAS: Final[Path] = (FIELD + "spec", FIELD + "replicas")
 
 
 def scale_entries(parent: Sequence[Entry], paths: ReplicasPaths) -> list[Entry]:
-    """Return the entries of a Scale: of all managers of the parent that own its replicas.
+    """Return the entries of a Scale: of all managers that own the parent's replicas.
 
     Raises ManagedFieldsError.
     """
@@ -51,12 +51,12 @@ def parent_entries(
     """Return the entries of the parent after a write of its Scale.
 
     parent: its entries before; scale: those of the Scale after; api_version: of the parent in the
-    request. Managers of versions that `paths` does not know are left out. Raises
+    request. Managers of versions that `paths` does not have are left out. Raises
     ManagedFieldsError.
     """
     owners = decode(scale, scale)
     after: Managers = {}
-    known: set[Manager] = set()
+    known_managers: set[Manager] = set()
     for manager, managed in decode(parent, parent).items():
         if managed.api_version not in paths:
             continue
@@ -64,20 +64,20 @@ def parent_entries(
         fields = managed.fields
         if path and contains(fields, path):
             owner = _at_version(manager, SCALE_VERSION)
-            known.add(owner)
+            known_managers.add(owner)
             if owner not in owners:
                 fields = difference(fields, of_path(path))
         if fields:
             after[manager] = managed._replace(fields=fields)
     replicas = of_path(_path(paths, api_version) or ())
     for owner, managed in owners.items():
-        if owner not in known and contains(managed.fields, _REPLICAS):
+        if owner not in known_managers and contains(managed.fields, _REPLICAS):
             _own(after, _at_version(owner, api_version), replicas, api_version)
     return encode(after)
 
 
 def _own(managers: Managers, manager: Manager, fields: FieldSet, api_version: str) -> None:
-    # Without a time: the parent never had one of this manager.
+    # Without a time: the parent never had an entry of this manager.
     before = managers.get(manager, Managed({}, api_version))
     managers[manager] = Managed(union(before.fields, fields), api_version, before.time)
 

@@ -1,11 +1,11 @@
-"""How a type divides a value: into members and items that are owned apart, or into nothing.
+"""How a type divides a value into separately owned members and items.
 
-    granular        a struct or map whose members are owned one by one
-    associative     a list of type `map` or `set`, whose items are owned one by one
+    granular        a struct or map whose members are owned individually
+    associative     a list of type `map` or `set`, whose items are owned individually
     all else        a leaf, owned as a whole: scalars, atomic lists, maps and structs
 
-Content without a schema (`UNKNOWN`) is granular where it is a map and a leaf elsewhere; a
-RawExtension is a leaf whatever it holds. null stands for an empty map or list.
+Schemaless content (`UNKNOWN`) is granular if it is a map and a leaf otherwise; a RawExtension is
+always a leaf. null counts as an empty map or list.
 """
 
 from typing import Any, Final, TypeAlias
@@ -22,21 +22,21 @@ _UNTYPED: Final = frozenset({Shape.RAW, Shape.FIELDS_V1, Shape.INT_OR_STRING})
 _RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
 Json: TypeAlias = Any
-"""A value as JSON has it."""
+"""A JSON value."""
 
 Obj = dict[str, Any]
-"""An object as JSON has it."""
+"""A JSON object."""
 
 UNKNOWN: Final = Type(Shape.RAW)
-"""The type of content without a schema."""
+"""The type of schemaless content."""
 
 
 class ItemError(ValueError):
-    """An item of an associative list that cannot be told from others; the text says why."""
+    """An item of an associative list has no valid key; the text says why."""
 
 
 def is_granular(type_: Type) -> bool:
-    """Return whether the members of a map of this type are owned one by one."""
+    """Return whether the members of a map of this type are owned individually."""
     shape = type_.shape
     if shape is _STRUCT or shape is _MAP:
         return type_.map_type != "atomic"
@@ -44,7 +44,7 @@ def is_granular(type_: Type) -> bool:
 
 
 def is_associative(type_: Type) -> bool:
-    """Return whether the items of a list of this type are owned one by one."""
+    """Return whether the items of a list of this type are owned individually."""
     return type_.shape is _LIST and type_.list_type != "atomic"
 
 
@@ -64,7 +64,7 @@ def member_type(type_: Type, name: str) -> Type | None:
 
 
 def undeclared_type(type_: Type) -> Type | None:
-    """Return the type of members that a struct does not declare; None: it has no others."""
+    """Return the type of undeclared members of a struct; None: there are none."""
     if type_.additional is not None:
         return type_.additional
     return UNKNOWN if type_.preserves_unknown or not type_.fields else None
@@ -94,7 +94,7 @@ def item_element(item: Json, type_: Type) -> str:
 def item_keys(item: Json, type_: Type) -> list[tuple[str, Any]]:
     """Return names and values of the key fields of an item of a list of type `map`.
 
-    A key that is absent has the default that the schema declares, or is left out without one.
+    An absent key has the default of the schema, or is left out if there is none.
     """
     if item is None:
         raise ItemError("associative list with keys may not have a null element")

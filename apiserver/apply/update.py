@@ -1,12 +1,12 @@
-"""Who owns what after a create, an update or a patch: the writer takes what it changes.
+"""Ownership after a create, update or patch: the writer owns what it changes.
 
     others   lose what was added, modified or removed
     writer   loses what was removed, gains what was added or modified
 
-Nobody is asked, and a writer that changes nothing stays as it is, its time included. Managers can
-be given with the object itself, to be stored as they are but for what this write takes; `[]` or
-`[{}]` forgets all. An object that exists without any manager is not tracked until it is first
-applied to.
+There are no conflicts, and the entry of a writer that changes nothing stays as it is, including its
+time. The object itself can bring managers, which are stored except for what this write takes from
+them; `[]` or `[{}]` clears all. An object without managers is not tracked until it is first applied
+to.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from kvstack.apiserver.apply.managed_fields import (
     is_reset,
     updater,
 )
-from kvstack.apiserver.apply.ownership import fitted
+from kvstack.apiserver.apply.ownership import fit_set
 from kvstack.apiserver.apply.structure import ItemError, Obj
 from kvstack.apiserver.apply.validation import mismatches, summary
 
@@ -53,33 +53,32 @@ STRIPPED: Final = of_paths(
     ("f:metadata", "f:managedFields"),
     ("f:metadata", "f:resourceVersion"),
 )
-"""The fields that are never recorded as owned by a write."""
+"""Fields that a write never owns."""
 
 
 class Change(NamedTuple):
-    """What differs between two objects at one version, without what a write may not own."""
+    """The difference of two objects at one version, without what a write may not own."""
 
     changed: FieldSet
-    """What was added or modified."""
+    """Added and modified fields."""
     removed: FieldSet
 
 
 class Shift(NamedTuple):
-    """What a change of an object does to its managers."""
+    """The effect of a change on managers."""
 
     managers: Managers
-    """Without what the change takes from them; who has nothing left is not among them."""
+    """Managers without the fields they lose; those without fields are left out."""
     conflicts: Conflicts
-    """What the change gives another value, by the managers that own it."""
+    """Fields whose values change, by their managers."""
 
 
 class Changes:
-    """What differs between two objects, at each version that a manager needs."""
+    """The difference of two objects, at each version that a manager needs."""
 
     __slots__ = ("_endpoint", "_found", "_live", "_new")
 
     def __init__(self, endpoint: Endpoint, live: Versions, new: Versions) -> None:
-        """Compare nothing yet."""
         self._endpoint = endpoint
         self._live = live
         self._new = new
@@ -116,7 +115,7 @@ def _check_fit(versioned: Versioned, what: str) -> None:
 def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
     """Set managedFields of an object that is to be created.
 
-    manager: the name the client gave, or `name_from_user_agent`; now: RFC 3339 in seconds, UTC.
+    manager: the client's name for itself, or `name_from_user_agent`; now: RFC 3339 in seconds, UTC.
     """
     _set_entries(endpoint, None, new, manager, now)
 
@@ -125,7 +124,7 @@ def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
 def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -> None:
     """Set managedFields of an object that is to replace a live one; both decoded, at one version.
 
-    `live` is not changed, but its entries may be shared. Trouble never fails the write: the entries
+    `live` is not changed, but its entries may be shared. Errors never fail the write: the entries
     are then those of the live object.
     """
     _set_entries(endpoint, live, new, manager, now)
@@ -134,7 +133,7 @@ def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -
 def record_update(
     endpoint: Endpoint, live: Obj, new: Obj, managers: Managers, name: str, now: str
 ) -> Managers:
-    """Return the managers after a change from one object to another by an updater.
+    """Return the managers after a change of an object by an updater.
 
     Raises ItemError and ConversionError.
     """
@@ -152,7 +151,7 @@ def record_update(
 
 
 def fit_managers(live: Versions, managers: Managers) -> Managers:
-    """Return the managers with their sets fitted to the types of now.
+    """Return the managers with their sets adapted to the current types.
 
     Managers of versions that are not served are left out. Raises ConversionError.
     """
@@ -160,14 +159,14 @@ def fit_managers(live: Versions, managers: Managers) -> Managers:
     for manager, managed in managers.items():
         versioned = live.at(managed.api_version)
         if versioned is not None:
-            fields = fitted(managed.fields, versioned.type)
+            fields = fit_set(managed.fields, versioned.type)
             is_fit = fields is managed.fields
             fit[manager] = managed if is_fit else managed._replace(fields=fields)
     return fit
 
 
 def shift_managers(changes: Changes, managers: Managers, writer: Manager | None = None) -> Shift:
-    """Return what a change does to all managers but the writer.
+    """Return the effect of a change on all managers but the writer.
 
     Managers of versions that are not served are left out. Raises ItemError and ConversionError.
     """
@@ -211,14 +210,14 @@ def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now:
 
 
 def _first(endpoint: Endpoint, new: Obj, name: str, now: str) -> Managers:
-    """Return the managers of an object that nobody has given any; raises ItemError."""
+    """Return the managers of an object without any; raises ItemError."""
     taken = difference(endpoint.owned(endpoint.created(new)), STRIPPED)
     writer = updater(name, endpoint.api_version, endpoint.subresource)
     return {writer: Managed(taken, endpoint.api_version, now)} if taken else {}
 
 
 def _managers(endpoint: Endpoint, given: list[Entry] | None, old: list[Entry] | None) -> Managers:
-    """Return the managers that a write starts from: those given, else those of the live object."""
+    """Return the managers before a write: those of the new object, else of the live one."""
     if given is not None and not endpoint.subresource:
         if is_reset(given):
             return {}
@@ -229,7 +228,7 @@ def _managers(endpoint: Endpoint, given: list[Entry] | None, old: list[Entry] | 
 
 
 def _readable(entries: Sequence[Entry], trusted: Sequence[Entry]) -> Managers:
-    """Return the managers of entries; none if they cannot be read."""
+    """Return the managers of entries; none if they are invalid."""
     try:
         return decode(entries, trusted)
     except ManagedFieldsError:

@@ -1,13 +1,13 @@
-"""Whether a value fits its type, with the texts that an apply of what does not fit is refused with.
+"""Type checks of values, with the error texts of an apply.
 
     .spec.replicas: expected numeric (int or float), got string
     errors:
       .spec.ports: duplicate entries for key [port=80,protocol="TCP"]
       .spec.bogus: field not declared in schema
 
-Types are told apart only as far as ownership needs: a number is a number, a quantity any scalar.
-null fits every type. Of members that a struct does not declare only the first is told, and nothing
-else below that struct. Formats, ranges and required fields are not looked at.
+Types are distinguished only as far as ownership requires: a number is a number, a quantity any
+scalar. null fits every type. Of undeclared members of a struct only the first is reported, and
+nothing else below that struct. Formats, ranges and required fields are not checked.
 """
 
 from typing import Any, Final, NamedTuple
@@ -52,22 +52,22 @@ _FITTING: Final = {
 
 
 class TypeMismatch(NamedTuple):
-    """One place where a value does not fit its type."""
+    """A type error and its path."""
 
     path: str
     detail: str
 
 
 def mismatches(value: Json, type_: Type, *, allows_duplicates: bool = False) -> list[TypeMismatch]:
-    """Return all places where the value does not fit the type.
+    """Return all type errors of a value.
 
-    allows_duplicates: an item of an associative list may stand more than once.
+    allows_duplicates: whether associative lists may have duplicate items.
     """
     return _Checking(allows_duplicates=allows_duplicates).value(value, type_)
 
 
 def summary(found: list[TypeMismatch]) -> str:
-    """Return the mismatches as one text."""
+    """Return the type errors as one text."""
     texts = [f"{each.path}: {each.detail}" if each.path else each.detail for each in found]
     return texts[0] if len(texts) == 1 else "\n  ".join(["errors:", *texts])
 
@@ -97,13 +97,13 @@ class _Checking:
             for name in value:
                 if name not in fields:
                     return [TypeMismatch(f".{name}", "field not declared in schema")]
-        found: list[TypeMismatch] = []
+        type_errors: list[TypeMismatch] = []
         for name, member in value.items():
             field = fields.get(name)
             below = self.value(member, field.type if field is not None else others or type_)
             if below:
-                found += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
-        return found
+                type_errors += [TypeMismatch(f".{name}{path}", detail) for path, detail in below]
+        return type_errors
 
     def _items(self, value: list[Any], type_: Type) -> list[TypeMismatch]:
         mismatches: list[TypeMismatch] = []

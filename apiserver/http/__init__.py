@@ -4,8 +4,8 @@
 
     limits/    seats and queues, time, bytes that clients have not taken
     watches/   changes as bytes on streams
-    pages/     what is no resource: discovery, OpenAPI, health, metrics
+    pages/     paths that are not resources: discovery, OpenAPI, health, metrics
 
-Paths, media types, headers and pages live here; what a request does is the verbs'. The server that
-owns sockets is kvstack.component.http.serving.
+Paths, media types, headers and pages are handled here; what a request does is up to the verbs. The
+socket server is kvstack.component.http.serving.
 """

@@ -1,8 +1,8 @@
-"""Answers as they leave: status, headers, body.
+"""Answers: status, headers, body.
 
-Every answer has the headers that Kubernetes always sends, and the warnings of the request. Errors
-are Status objects in what the client accepts, or else in JSON. Large bodies are compressed for
-clients that take it.
+Every answer has Kubernetes' standard headers and the warnings of the request. Errors are Status
+objects in a media type that the client accepts, or else in JSON. Large bodies are compressed for
+clients that accept it.
 """
 
 import zlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GZIP_BYTES_MIN: Final = 128 << 10
 STREAM_BYTES: Final = 3 * PIECE_BYTES
-"""What is held at most of an answer that is made as it is read."""
+"""Limit of the bytes buffered of an answer that is produced as it is read."""
 _WARNINGS_CHARACTERS_MAX: Final = 4096
 _WARNING_CUT: Final = 256
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -40,14 +40,14 @@ Headers = list[Header]
 
 
 class Tracker(Protocol):
-    """Who keeps what a request takes until its answer is written."""
+    """Holds what a request takes (seats, counts) until its answer is written."""
 
     def note_writing(self, reply: "Reply") -> None:
-        """Take note that an answer begins that is made as it is read."""
+        """Note that a streamed answer begins."""
         ...
 
     def settled(self, reply: "Reply") -> None:
-        """Take note that the client of a watch has what it begins with."""
+        """Note that the client of a watch has its initial events."""
         ...
 
 
@@ -55,7 +55,7 @@ _PACKED: Final[Headers] = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encodi
 
 
 class Reply:
-    """The answer to one request, and what all its headers have."""
+    """The answer to one request, and the headers of all its forms."""
 
     __slots__ = (
         "_answer",
@@ -76,41 +76,40 @@ class Reply:
     )
 
     def __init__(self, request: Request, answer: Answer, audit_id: str) -> None:
-        """Answer a request."""
         self._request = request
         self._answer = answer
         self.audit_id = audit_id
         self.cache_control = "no-cache, private"
         self.warnings: list[str] = []
         self.extra: Headers = []
-        """Headers besides those that every answer has."""
+        """Headers beyond the standard ones."""
         self.code = 0
-        """Of HTTP, once it has begun."""
+        """The HTTP status, once it has begun."""
         self.size = 0
         """Bytes of the body so far."""
         self.shared = b""
-        """The part of the body that other answers have, too."""
+        """The part of the body that is shared with other answers."""
         self.user: User | None = None
-        """Whose it is, once it counts."""
+        """The user, once the answer is counted for one."""
         self.held: UnsentAnswer | None = None
         """The bytes that are counted for the user."""
         self.tracker: Tracker | None = None
-        """Who is told how far it is."""
+        """Is notified of progress."""
         self.ticket: Ticket | None = None
-        """Of priority and fairness, while it has one."""
+        """The ticket of priority and fairness, while it has one."""
         self.audit: AuditContext | None = None
-        """For the audit."""
+        """The audit context."""
         self.on_head: Callable[[Reply], None] | None = None
-        """Called when the head of an endless answer is sent."""
+        """Called when the head of a long-running answer is sent."""
 
     @property
     def request(self) -> Request:
-        """What is answered."""
+        """The request that is answered."""
         return self._request
 
     @property
     def answer(self) -> Answer:
-        """The way out."""
+        """The underlying answer."""
         return self._answer
 
     @property
@@ -127,7 +126,7 @@ class Reply:
         return found
 
     def send(self, code: int, content_type: str, body: bytes, *own: Header) -> None:
-        """Answer whole, compressed if it is worth it."""
+        """Send a complete answer, compressed if that is worthwhile."""
         headers = self.headers(("Content-Type", content_type), *own)
         if len(body) > GZIP_BYTES_MIN and self.takes_gzip:
             body = compressed(body)
@@ -136,7 +135,7 @@ class Reply:
         self._answer.send(code, headers, body)
 
     def send_parts(self, code: int, content_type: str, parts: Sequence[bytes]) -> None:
-        """Answer whole with the parts of a body, which are shared with others."""
+        """Send a complete answer whose parts are shared with others."""
         size = sum(map(len, parts))
         if size > GZIP_BYTES_MIN and self.takes_gzip:
             self.send(code, content_type, b"".join(parts))
@@ -146,34 +145,34 @@ class Reply:
         self._answer.send(code, self.headers(("Content-Type", content_type)), *parts)
 
     def send_text(self, code: int, text: str, *own: Header) -> None:
-        """Answer with plain text."""
+        """Send plain text."""
         self.code, self.size = code, len(text)
         self._answer.send(code, self.headers(PLAIN_TEXT, *own), text.encode())
 
     def send_bare(self, code: int, text: str) -> None:
-        """Answer with plain text and no more, what could not be looked at."""
+        """Send plain text with few headers, for requests that could not be parsed."""
         self.code, self.size = code, len(text)
         self._answer.send(code, [PLAIN_TEXT, NO_SNIFF], text.encode())
 
     def send_nothing(self, code: int, *own: Header) -> None:
-        """Answer without a body."""
+        """Send an answer without a body."""
         self.code = code
         self._answer.send(code, self.headers(*own), b"")
 
     def send_error(self, error: ApiError, *own: Header) -> None:
-        """Answer with a Status."""
+        """Send a Status."""
         body, media_type = self._status(error.status)
         self.send(error.code, media_type, body, *retry_after(error), *own)
 
     async def stream(self, code: int, content_type: str, chunks: Iterable[bytes]) -> None:
-        """Answer in chunks, as fast as the client reads."""
-        own: Headers = [("Content-Type", content_type)]
+        """Send an answer in chunks, as fast as the client reads."""
+        content_headers: Headers = [("Content-Type", content_type)]
         packer = None
         if self.takes_gzip:
             packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-            own += _PACKED
+            content_headers += _PACKED
         self.code = code
-        self._answer.start(code, self.headers(*own))
+        self._answer.start(code, self.headers(*content_headers))
         if self.tracker is not None:
             self.tracker.note_writing(self)
         for chunk in chunks:
@@ -185,17 +184,17 @@ class Reply:
         self._answer.finish()
 
     def send_as_it_is(self, code: int, headers: Headers, body: bytes) -> None:
-        """Answer whole with what somebody else answered."""
+        """Send another server's answer unchanged."""
         self.code, self.size = code, len(body)
         self._answer.send(code, [*self.headers(), *headers], body)
 
     def begin_as_it_is(self, code: int, headers: Headers) -> None:
-        """Begin to answer with what somebody else answers, for as long as either side wants."""
+        """Begin to forward another server's answer, for as long as either side wants."""
         self.code = code
         self._answer.start(code, [*self.headers(), *headers], endless=True)
 
     def begin_stream(self, content_type: str, *, is_packed: bool = False) -> None:
-        """Begin an answer that lasts as long as either side wants; is_packed: it is compressed."""
+        """Begin a long-running answer; is_packed: it is compressed."""
         self.code = 200
         headers = self.headers(("Content-Type", content_type))
         if is_packed:
@@ -207,23 +206,23 @@ class Reply:
             self.on_head(self)
 
     def send_foreign(self, code: int, headers: Headers, body: bytes) -> None:
-        """Answer whole with what another server answered."""
+        """Send the answer of an aggregated server."""
         self.code, self.size = code, len(body)
         self._answer.send(code, self._foreign(headers), body)
 
     def begin_foreign(self, code: int, headers: Headers, *, is_endless: bool) -> None:
-        """Begin an answer of another server."""
+        """Begin the answer of an aggregated server."""
         self.code = code
         self._answer.start(code, self._foreign(headers), endless=is_endless)
 
     def _foreign(self, headers: Headers) -> Headers:
-        """Return the headers of another server's answer, with our audit id if it has none."""
+        """Return the headers of an aggregated server's answer, with our audit id if it has none."""
         if any(name.lower() == "audit-id" for name, _ in headers):
             return headers
         return [("Audit-Id", self.audit_id), *headers]
 
     def upgrade(self, protocol: str, headers: Headers) -> Upgraded:
-        """Give the connection over to another protocol."""
+        """Switch the connection to another protocol."""
         self.code = 101
         if self.tracker is not None:
             self.tracker.note_writing(self)
@@ -232,19 +231,19 @@ class Reply:
         return self._answer.upgrade(protocol, headers)
 
     def refuse_upgrade(self, code: int, *own: Header) -> None:
-        """Refuse to speak another protocol, without a word."""
+        """Refuse the protocol switch, without a body."""
         self.code = code
         self._answer.send(code, list(own), b"")
 
     def may_take_long(self) -> None:
-        """Take no seat from now on, and end with the server: the answer is long in coming."""
+        """Mark the answer as long-running: it holds no seat, and ends when the server stops."""
         self._answer.is_endless = True
         if self.tracker is not None:
             self.tracker.settled(self)
 
     @property
     def takes_gzip(self) -> bool:
-        """Whether the client takes compressed bodies."""
+        """Whether the client accepts gzip."""
         return "gzip" in self._request.header("accept-encoding")
 
     def _status(self, obj: dict[str, Any]) -> tuple[bytes, str]:
@@ -260,7 +259,7 @@ class Reply:
 
 
 def retry_after(error: ApiError) -> list[Header]:
-    """Return the header that tells when to try again, if the error does."""
+    """Return the Retry-After header, if the error has one."""
     seconds = (error.status.get("details") or {}).get("retryAfterSeconds", 0)
     return [("Retry-After", str(seconds))] if seconds else []
 
@@ -272,17 +271,17 @@ def compressed(body: bytes) -> bytes:
 
 
 def compressed_part(events: bytes) -> bytes:
-    """Return a part of a stream as a member of gzip of its own.
+    """Return a part of a stream as a gzip member of its own.
 
-    The data is flushed before the member ends: Go's readers hand out what they have only then, and
-    would otherwise wait for the next member first.
+    The data is flushed before the member ends: Go's readers only hand out what was flushed, and
+    would otherwise wait for the next member.
     """
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     return packer.compress(events) + packer.flush(zlib.Z_SYNC_FLUSH) + packer.flush()
 
 
 def warning_headers(warnings: Sequence[str]) -> Headers:
-    """Return the headers of warnings: each once, all of them cut where they would be too long."""
+    """Return Warning headers without duplicates, truncated where they would be too long."""
     texts: list[str] = []
     size, is_cutting = 0, False
     for each in dict.fromkeys(warnings):
@@ -299,7 +298,7 @@ def warning_headers(warnings: Sequence[str]) -> Headers:
 
 
 def _is_sendable(text: str) -> bool:
-    """Tell whether a text has no characters that a header cannot have."""
+    """Return whether a text has no characters that are invalid in a header."""
     return not any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
 
 

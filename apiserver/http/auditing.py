@@ -1,11 +1,11 @@
-"""The audit of requests: events of their stages, sent where they go.
+"""Auditing of requests: the events of their stages.
 
     RequestReceived    when the user is known
-    ResponseStarted    when the head of a watch or stream is sent, or who asks is not known
+    ResponseStarted    when the head of a watch or stream is sent, or authentication failed
     ResponseComplete   when the answer is over
-    Panic              when it failed in a way that nobody expected
+    Panic              when it failed unexpectedly
 
-Requests that the policy does not record cost a look into a table.
+Requests that the policy does not record cost one lookup.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labe
 DECISION: Final = "authorization.k8s.io/decision"
 REASON: Final = "authorization.k8s.io/reason"
 USERS_MAX: Final = 256
-"""For whom is remembered how requests of one route are recorded."""
+"""Number of users per route for whom the audit level is cached."""
 _STATUS_MEMBERS: Final = ("status", "message", "reason", "details", "code")
 
 
 class Auditing:
-    """Records requests by a policy."""
+    """Records requests according to a policy."""
 
     def __init__(self, policy: Policy, sink: Sink | None, errors: Errors, clock: Clock) -> None:
         """Send events to a sink; None: nowhere."""
@@ -56,7 +56,7 @@ class Auditing:
         self._clock: Final = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self.levels: Final = [0] * len(LEVELS)
-        """How many requests were of each level."""
+        """Number of requests by level."""
         self.event_count = 0
         self.rejected_count = 0
 
@@ -70,7 +70,7 @@ class Auditing:
         return None if found.level == NONE else found
 
     async def begin(self, context: RequestContext, recording: Recording) -> None:
-        """Begin to record a request; ApiError 500 if it has to be recorded and cannot."""
+        """Start recording a request; raises ApiError 500 if it must be recorded and cannot be."""
         reply = context.reply
         reply.audit = self._audit_context(context, recording)
         if not await self._send(reply.audit, RECEIVED):
@@ -81,7 +81,7 @@ class Auditing:
             reply.on_head = self._started
 
     async def unauthenticated(self, context: RequestContext) -> None:
-        """Record a request whose user is not known."""
+        """Record a request that could not be authenticated."""
         recording = self._recording(context)
         self.levels[recording.level] += 1
         if recording.level == NONE:
@@ -97,7 +97,7 @@ class Auditing:
         await self._send(audit, STARTED)
 
     async def completed(self, reply: Reply) -> None:
-        """Take note that an answer is over."""
+        """Record the end of an answer."""
         audit = reply.audit
         if audit is None:
             return
@@ -107,7 +107,7 @@ class Auditing:
         await self._send(audit, COMPLETE)
 
     def panicked(self, reply: Reply, error: Exception) -> None:
-        """Take note that a request failed in a way that nobody expected."""
+        """Record the unexpected failure of a request."""
         audit = reply.audit
         if audit is None:
             return
@@ -151,15 +151,15 @@ class Auditing:
 
     def _recording(self, context: RequestContext) -> Recording:
         route, user = context.route, context.user
-        known = route.recordings
-        if known is None:
-            known = route.recordings = {}
+        recordings = route.recordings
+        if recordings is None:
+            recordings = route.recordings = {}
         key = user.name, user.groups
-        found = known.get(key)
+        found = recordings.get(key)
         if found is None:
-            if len(known) >= USERS_MAX:
-                known.clear()
-            found = known[key] = self._policy.of(attributes_of(route.info, user))
+            if len(recordings) >= USERS_MAX:
+                recordings.clear()
+            found = recordings[key] = self._policy.of(attributes_of(route.info, user))
         return found
 
     def _audit_context(self, context: RequestContext, recording: Recording) -> AuditContext:
@@ -182,7 +182,7 @@ class Auditing:
             self._later(reply.audit, STARTED)
 
     def _later(self, audit: AuditContext, stage: str) -> None:
-        """Send an event where nobody can wait for it."""
+        """Send an event from where the sender cannot wait."""
         found = self._process(audit, stage)
         if isinstance(found, bool):
             return
@@ -209,40 +209,42 @@ async def _finish(found: Awaitable[bool]) -> None:
     await found
 
 
-# What the handler tells.
+# Details that handlers add.
 
 
 def note_error(audit: AuditContext, error: ApiError) -> None:
-    """Take note that an error is answered."""
-    found = error.status
-    told: dict[str, Any] = {name: found[name] for name in _STATUS_MEMBERS if name in found}
-    audit.status = {"metadata": {}, **told}
+    """Record the error that is answered."""
+    error_status = error.status
+    response_status: dict[str, Any] = {
+        name: error_status[name] for name in _STATUS_MEMBERS if name in error_status
+    }
+    audit.status = {"metadata": {}, **response_status}
     if audit.wants_response:
-        audit.answered(found)
+        audit.record_response(error_status)
 
 
 def note_decision(audit: AuditContext, decision: Decision) -> None:
-    """Take note of what authorization says."""
+    """Record the authorization decision."""
     audit.annotate(DECISION, "allow" if decision.allowed else "forbid")
     audit.annotate(REASON, decision.reason)
 
 
 def note_result(audit: AuditContext, endpoint: Endpoint, result: Result) -> None:
-    """Take note of what is answered: a Status, and the object if that is recorded."""
+    """Record the answer: a Status, and the object if the level includes it."""
     if isinstance(result, Computed) and result.kind.kind == "Status":
-        told: dict[str, Any] = {
+        response_status: dict[str, Any] = {
             name: result.obj[name] for name in _STATUS_MEMBERS if name in result.obj
         }
-        audit.status = {"metadata": {}, **told, "code": result.code}
+        audit.status = {"metadata": {}, **response_status, "code": result.code}
     if not audit.wants_response:
         return
     match result:
         case Stored(record):
-            audit.answered(endpoint.from_hub(record.parse()))
+            audit.record_response(endpoint.from_hub(record.parse()))
         case Computed(obj, kind):
-            audit.answered({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
+            audit.record_response({"kind": kind.kind, "apiVersion": kind.api_version, **obj})
         case Listing(page):
-            audit.answered(_list_of(endpoint, page))
+            audit.record_response(_list_of(endpoint, page))
         case _:
             return
 
@@ -280,7 +282,7 @@ def _status_of(code: int) -> dict[str, Any]:
 
 
 def _tried(request: Request) -> str:
-    """Return which ways to authenticate a request has tried."""
+    """Return the authentication methods that a request has tried."""
     scheme, _, rest = request.header("authorization").strip().partition(" ")
     tried: list[str] = [each for each in ("basic", "bearer") if scheme.lower() == each and rest]
     if request.connection.certificates:
@@ -291,7 +293,7 @@ def _tried(request: Request) -> str:
 
 
 def source_ips(request: Request) -> list[str]:
-    """Return the addresses that a request came over, as far as it says; the last is certain."""
+    """Return the source addresses of a request; only the last is reliable."""
     found = [_address(each) for each in request.header("x-forwarded-for").split(",")]
     ips = [each for each in found if each]
     real = _address(request.header("x-real-ip"))

@@ -10,7 +10,7 @@ from kvstack.apiserver.verbs.forms.bodies import JSON, MEDIA_TYPES
 from kvstack.component.http.serving.request import Request
 
 _KEEP_BYTES_MAX: Final = 256 << 10
-"""So much above the limit a connection is kept for the next request."""
+"""The connection is kept for bodies up to this far above the limit."""
 _DISCARDED_BYTES_MAX: Final = 16 << 20
 _UNKNOWN: Final = (
     "the body of the request was in an unknown format - accepted media types include: "
@@ -18,14 +18,14 @@ _UNKNOWN: Final = (
 
 
 def has_body(request: Request) -> bool:
-    """Tell whether a request has a body at all."""
+    """Return whether a request has a body at all."""
     return bool(request.body) or (
         request.body is None and request.header("content-length", "1") != "0"
     )
 
 
 async def discard_body(request: Request, reply: Reply, limit_bytes: int) -> None:
-    """Read on in a body that is refused: who is still sending would not see the answer."""
+    """Read and discard a refused body: a client that is still sending would not see the answer."""
     if request.header("expect") or request.body is not None:
         return
     length = request.header("content-length")
@@ -42,7 +42,7 @@ async def discard_body(request: Request, reply: Reply, limit_bytes: int) -> None
 def body_type(request: Request, media_types: Sequence[str] = MEDIA_TYPES) -> str:
     """Return the media type of a body, without parameters; raises ApiError.
 
-    media_types: those that are taken; all are named when it is another.
+    media_types: the supported ones, which the error names.
     """
     content_type = request.header("content-type")
     if not content_type:

@@ -1,16 +1,16 @@
-"""What browsers are told, and what pages of other sites may not do with them.
+"""Headers for browsers (CORS, HSTS), and protection against pages of other sites.
 
     rules = BrowserRules(patterns, ["max-age=31536000"])
     rules.check(request)                            ApiError for what another site makes it do
     if rules.answers(request, reply): return        a question before a request is answered at once
 
-Without patterns nothing is said of other sites, so that no browser lets them read anything.
+Without patterns no CORS headers are sent, so that browsers let no other site read answers.
 
-A browser may have a client certificate, and kubectl proxy adds credentials to whatever it is sent:
-a page of any site could then write (a body without a media type is not asked about first), or open
-a WebSocket, which browsers let it read. Such requests are refused, unless the page has credentials
-of its own (a token) or is of a named site. Browsers say whose page it is (`Sec-Fetch-Site`, and
-`Origin` for WebSockets); programs that are none say nothing, and are not concerned.
+A browser may have a client certificate, and kubectl proxy adds credentials to every request. A page
+of any site could then write (a body without a media type needs no preflight), or open a WebSocket,
+which browsers let it read. Such requests are refused, unless the page has credentials of its own (a
+token) or its site is allowed. Browsers name the page's site (`Sec-Fetch-Site`, and `Origin` for
+WebSockets); other programs do not and are not affected.
 """
 
 from collections.abc import Sequence
@@ -51,9 +51,9 @@ class BrowserRules:
     """The rules of one server."""
 
     def __init__(self, origins: Sequence[Pattern], transport_security: Sequence[str]) -> None:
-        """Let sites whose origin matches a pattern read answers.
+        """Let origins that match a pattern read answers.
 
-        transport_security: the directives of Strict-Transport-Security; none: it is not sent.
+        transport_security: the directives of Strict-Transport-Security; empty: not sent.
         """
         self._origins: Final = tuple(origins)
         self._always: Final[Headers] = []
@@ -61,7 +61,7 @@ class BrowserRules:
             self._always.append(("Strict-Transport-Security", "; ".join(transport_security)))
 
     def check(self, request: Request) -> None:
-        """Refuse what a page of another site makes a browser do; raises ApiError."""
+        """Refuse unsafe requests of a page of another site; raises ApiError."""
         if request.may_upgrade and request.header("upgrade"):
             is_foreign = _is_foreign_socket(request)
         elif request.method in _READING:
@@ -72,12 +72,12 @@ class BrowserRules:
             raise status.failure(403, "Forbidden", _REFUSAL)
 
     def _names(self, request: Request) -> bool:
-        """Tell whether the page is of a site that a pattern names."""
+        """Return whether a pattern matches the page's origin."""
         origin = request.header("origin")
         return bool(origin) and any(each.search(origin) for each in self._origins)
 
     def answers(self, request: Request, reply: Reply) -> bool:
-        """Add headers to an answer; return whether it was sent."""
+        """Add headers to an answer; return whether the request is answered (a preflight)."""
         reply.extra += self._always
         origin = request.header("origin")
         if not origin or not self._names(request):
@@ -90,7 +90,7 @@ class BrowserRules:
 
 
 def _has_own_credentials(request: Request) -> bool:
-    """Tell whether a page gave a token, which no browser adds by itself."""
+    """Return whether a page sent a token, which no browser adds on its own."""
     if request.header("authorization"):
         return True
     offered = protocols_of(request.header_values("sec-websocket-protocol"))
@@ -98,7 +98,7 @@ def _has_own_credentials(request: Request) -> bool:
 
 
 def _is_foreign_socket(request: Request) -> bool:
-    """Tell whether a WebSocket is opened by a page of another site; not all browsers say so."""
+    """Return whether a page of another site opens a WebSocket; not all browsers say so."""
     site, origin = request.header("sec-fetch-site"), request.header("origin")
     if site:
         return site not in _OWN
@@ -111,7 +111,7 @@ def _is_foreign_socket(request: Request) -> bool:
         return True
     if page.hostname and page.hostname == server.hostname and same_port:
         return False
-    # Through kubectl proxy the page's server is on the user's own machine.
+    # Through kubectl proxy the page is served from the user's own machine.
     return not _is_loopback(page.hostname or "")
 
 

@@ -1,11 +1,11 @@
-"""Results as bytes, in the representation that was negotiated.
+"""Encoding of results in the negotiated representation.
 
     Encoder(endpoint, representation, …).stored(record)   one object
     Encoder(…).listing(page)                              a list, in chunks
-    Encoder(…).made(obj, kind, type_)                     an object that is not stored like that
+    Encoder(…).encode(obj, kind, type_)                     an object that is not stored like that
 
-JSON of objects in the stored version is joined from stored bytes. Everything else is made of the
-parsed object; protobuf of a record is kept with it, for it is asked for again.
+JSON of objects in the storage version is assembled from stored bytes. Everything else is encoded
+from the parsed object; the protobuf of a record is cached with it.
 """
 
 from collections.abc import Iterator
@@ -32,14 +32,14 @@ from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF, YAML
 from kvstack.component.http.serving.answer import PIECE_BYTES
 
 WHOLE_BYTES_MAX: Final = 1 << 20
-"""Lists of more are made in pieces, as they are read."""
+"""Larger lists are encoded in pieces, as they are read."""
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _KEPT_FORMS_MAX: Final = 4
 _PROTOBUF_FORM: Final = "protobuf"
 
 
 class Encoder:
-    """Writes what one request is answered with."""
+    """Encodes the results of one request."""
 
     __slots__ = ("endpoint", "include", "is_pretty", "now", "representation")
 
@@ -52,7 +52,7 @@ class Encoder:
         include: str = tables.METADATA,
         now: float = 0.0,
     ) -> None:
-        """Hold what is the same for all it writes; include: what rows of Tables hold."""
+        """Take what all results share; include: what the rows of Tables contain."""
         self.endpoint = endpoint
         self.representation = representation
         self.is_pretty = is_pretty
@@ -61,21 +61,21 @@ class Encoder:
 
     @property
     def is_joined(self) -> bool:
-        """Whether stored bytes are what is written."""
+        """Whether stored bytes are sent as they are."""
         media_type, as_, *_ = self.representation
         return media_type == JSON and not as_ and not self.is_pretty and self.endpoint.is_hub
 
     def stored(self, record: Record) -> bytes:
-        """Return an object as it is stored; raises NotAcceptableError."""
+        """Return a stored object; raises NotAcceptableError."""
         media_type, as_, *_ = self.representation
         if self.is_joined:
             return b"%b%b\n" % (record.head, record.body)
         if media_type == PROTOBUF and not as_:
             return self.protobuf(record)
         obj = self.endpoint.from_hub(record.parse())
-        return self.made(obj, self.endpoint.row.kind, self.endpoint.row.type)
+        return self.encode(obj, self.endpoint.row.kind, self.endpoint.row.type)
 
-    def made(self, obj: Obj, kind: Kind, type_: Type) -> bytes:
+    def encode(self, obj: Obj, kind: Kind, type_: Type) -> bytes:
         """Return an object of any kind; raises NotAcceptableError."""
         as_, version = self.representation.as_, self.representation.version
         if as_ and kind.kind != "Status":
@@ -107,23 +107,23 @@ class Encoder:
         return wrap(api_version, self.endpoint.row.kind.kind, content)
 
     def protobuf_content(self, record: Record) -> bytes:
-        """Return the protobuf of a record alone."""
+        """Return the protobuf of a record without the envelope."""
         form = f"{_PROTOBUF_FORM} {self.endpoint.api_version}"
-        kept = record.encodings
-        if kept is not None and form in kept:
-            return kept[form]
+        encodings = record.encodings
+        if encodings is not None and form in encodings:
+            return encodings[form]
         obj = self.endpoint.from_hub(record.parse())
         content = to_protobuf(obj, self.endpoint.row.type)
-        if kept is None:
+        if encodings is None:
             record.encodings = {form: content}
-        elif len(kept) < _KEPT_FORMS_MAX:
-            kept[form] = content
+        elif len(encodings) < _KEPT_FORMS_MAX:
+            encodings[form] = content
         return content
 
     # Lists.
 
     def shared(self, page: Page) -> tuple[bytes, bytes, bytes] | None:
-        """Return a list in parts of which others have the largest, too; None: it has none."""
+        """Return a list in parts, the largest of which is shared; None: it has none."""
         if page.cached is None or not self.is_joined:
             return None
         opening, closing = self._around(page)
@@ -145,7 +145,7 @@ class Encoder:
         return iter((self._made_list(page),))
 
     def _joined(self, page: Page) -> Iterator[bytes]:
-        """Yield a JSON list that is joined from stored bytes."""
+        """Yield a JSON list that is assembled from stored bytes."""
         everything = [each.body for each in page.records]
         opening, closing = self._around(page)
         count = len(everything)
@@ -156,18 +156,19 @@ class Encoder:
         step = count if size <= WHOLE_BYTES_MAX else max(PIECE_BYTES * count // size, 1)
         for at in range(0, count, step):
             bodies = everything[at : at + step]
-            # One copy of all: what stands around the objects goes to the first and the last.
+            # Avoids a second copy: the text around the objects is joined with the first and the
+            # last.
             bodies[0] = b"%b{%b" % (opening, bodies[0])
             bodies[-1] += closing if at + step >= count else b","
             yield b",{".join(bodies)
             opening = b""
 
     def _around(self, page: Page) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the objects of a JSON list."""
+        """Return the text before and after the objects of a JSON list."""
         kind = self.endpoint.row.kind
         metadata = json_text.write(self._list_metadata(page))
         name, api_version = kind.kind.encode(), kind.api_version.encode()
-        if self.endpoint.row.is_custom:  # members are sorted
+        if self.endpoint.row.is_custom:  # keys are sorted
             opening = b'{"apiVersion":"%b","items":[' % api_version
             return opening, b'],"kind":"%bList","metadata":%b}\n' % (name, metadata)
         opening = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":['
@@ -184,7 +185,7 @@ class Encoder:
         objects = [self.endpoint.from_hub(each.parse()) for each in page.records]
         metadata = list_metadata(page)
         if as_ == TABLE:
-            made = tables.table(
+            rows_table = tables.table(
                 self.endpoint,
                 objects,
                 metadata,
@@ -193,30 +194,30 @@ class Encoder:
                 now=self.now,
                 is_list=True,
             )
-            return self._write(made, meta_type(TABLE))
+            return self._write(rows_table, meta_type(TABLE))
         if as_ == PARTIAL_LIST:
-            made = {
+            rows_table = {
                 "kind": PARTIAL_LIST,
                 "apiVersion": f"meta.k8s.io/{version}",
                 "metadata": metadata,
                 "items": [tables.partial(self.endpoint, each, version) for each in objects] or None,
             }
-            return self._write(made, meta_type(PARTIAL_LIST))
+            return self._write(rows_table, meta_type(PARTIAL_LIST))
         kind = self.endpoint.row.kind
         if not self.endpoint.row.is_custom:
             objects = [_without_kind(each) for each in objects]
-        made = {
+        rows_table = {
             "kind": f"{kind.kind}List",
             "apiVersion": kind.api_version,
             "metadata": self._list_metadata(page),
             "items": objects,
         }
         if self.endpoint.row.is_custom:
-            made = dict(sorted(made.items()))
-        return self._write(made, self.endpoint.row.type)
+            rows_table = dict(sorted(rows_table.items()))
+        return self._write(rows_table, self.endpoint.row.type)
 
     def _list_metadata(self, page: Page) -> Obj:
-        """Return the metadata of a whole list; lists of custom resources always say `continue`."""
+        """Return the metadata of a whole list; lists of custom resources always have `continue`."""
         found = list_metadata(page)
         return {"continue": "", **found} if self.endpoint.row.is_custom else found
 
@@ -237,7 +238,7 @@ def write_plain(obj: Any, media_type: str, *, is_pretty: bool = False) -> bytes:
 
 
 def list_metadata(page: Page) -> Obj:
-    """Return the metadata of a list; one of objects that are not stored has no version."""
+    """Return the metadata of a list; one of objects that are not stored has no resourceVersion."""
     found: Obj = {"resourceVersion": str(page.revision)} if page.revision else {}
     if page.continue_token:
         found["continue"] = page.continue_token

@@ -1,14 +1,13 @@
-"""The walk of a request through HTTP, in Kubernetes' order.
+"""The request pipeline, in Kubernetes' order.
 
     audit id → route → user (or whom they act as) → room → permission
     → page, or: representation, body → verb → answer → written
 
-A request keeps its seats, and counts as in flight, until its client has taken the answer: who does
-not read keeps what it was given, and no more of it. Answers of less than `TRACKED_BYTES_MIN` are
-not waited for; there are few on one connection.
+A request keeps its seats, and counts as in flight, until its client has read the answer: slow
+readers keep occupying only their own share. Answers smaller than `TRACKED_BYTES_MIN` are not waited
+for; a connection has few of them.
 
-What goes wrong is answered by a Status, whatever it is: an error that nobody expected is told to
-the log, and its client gets 500.
+Every failure is answered with a Status. An unexpected error is logged and answered with 500.
 """
 
 import asyncio
@@ -102,7 +101,7 @@ CUSTOM_BODIES: Final = (JSON, YAML)
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 TRACKED_BYTES_MIN: Final = 4 * 1024
 _NOT_JSON: Final = frozenset((YAML, APPLY_PATCH, PROTOBUF))
-"""Media types of bodies whose values are counted by who reads them."""
+"""Media types of bodies whose values are counted by their own parser."""
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Result]]
 
@@ -114,10 +113,10 @@ _TOO_LONG: Final = "request did not complete within the allotted timeout"
 
 
 class Pages(Protocol):
-    """What is served besides resources."""
+    """Serves paths that are not resources."""
 
     async def serve(self, context: RequestContext) -> None:
-        """Answer a request for a path that is no resource."""
+        """Answer a request for a path that is not a resource."""
         ...
 
 
@@ -127,29 +126,29 @@ class Watches(Protocol):
     async def serve(
         self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
     ) -> None:
-        """Send what changes until the watch is over."""
+        """Send changes until the watch ends."""
         ...
 
 
 class Delegates(Protocol):
-    """Serves what other servers serve."""
+    """Forwards requests to aggregated servers."""
 
     def takes(self, path: str) -> bool:
-        """Tell whether another server serves a path."""
+        """Return whether an aggregated server serves a path."""
         ...
 
     async def serve(self, context: RequestContext) -> None:
-        """Answer with what it answers."""
+        """Forward the request and its answer."""
         ...
 
 
 class Streams(Protocol):
-    """What carries streams of kubelets, and requests to nodes, pods and Services."""
+    """Forwards streams to kubelets, and requests to nodes, pods and Services."""
 
     async def serve(
         self, connecting: Connecting | Proxying, request: Request, reply: Reply
     ) -> None:
-        """Answer with a stream; raises ApiError."""
+        """Connect the stream; raises ApiError."""
         ...
 
 
@@ -173,7 +172,6 @@ class Api:
         auditing: Auditing | None = None,
         observers: Sequence[RequestObserver] = (),
     ) -> None:
-        """Handle requests with the given parts."""
         self.env: Final = env
         self.router: Final = router
         self.in_flight: Final = in_flight or InFlight(env.clock)
@@ -190,9 +188,9 @@ class Api:
         self._logger = logger
         self._observers = observers
         self.delegates: Delegates | None = None
-        """Who is asked before all endpoints and pages."""
+        """Consulted before all endpoints and pages."""
         self.browsers = BrowserRules((), ())
-        """What browsers are told, and what they may not be made to do."""
+        """Rules for requests of web pages."""
 
     async def __call__(self, request: Request, answer: Answer) -> None:  # noqa: PLR0912 - hot path: one await
         """Answer a request."""
@@ -242,7 +240,7 @@ class Api:
                 await self._auditing.completed(reply)
 
     def _keep(self, reply: Reply) -> bool:
-        """Keep what a request has until its answer is written; False: it is."""
+        """Keep seats and counts until the answer is written; return whether it is not yet."""
         answer, user = reply.answer, reply.user
         if user is None or PRIVILEGED in user.groups:
             return False
@@ -252,7 +250,7 @@ class Api:
         return True
 
     def note_writing(self, reply: Reply) -> None:
-        """Take note that an answer is being written from now on."""
+        """Note that an answer is being written from now on."""
         user = reply.user
         if user is None:
             return
@@ -263,14 +261,14 @@ class Api:
             self._queues.note_writing(reply)
 
     def _hold(self, reply: Reply, user: User) -> UnsentAnswer | None:
-        """Count what an answer holds from now on."""
+        """Start counting the unsent bytes of an answer."""
         if not reply.answer.is_over:
             return self._unsent.hold(user, STREAM_BYTES)
         shared = reply.shared if reply.answer.transport.shares_bytes else b""
         return self._unsent.hold(user, reply.size - len(shared), shared)
 
     def _leave(self, reply: Reply, now_ns: int) -> None:
-        """Be done with a request."""
+        """Release everything a request holds."""
         self.in_flight.leave(reply)
         if self._queues is not None:
             self._queues.leave(reply, now_ns)
@@ -279,7 +277,7 @@ class Api:
             reply.held = None
 
     def settled(self, reply: Reply) -> None:
-        """Take note that a watch has sent what it begins with."""
+        """Note that a watch has sent its initial events."""
         if self._queues is not None:
             self._queues.settled(reply)
         if reply.held is not None:
@@ -350,7 +348,7 @@ class Api:
         if not decision.allowed:
             reply.extra.append(NO_SNIFF)
             if decision.error:
-                self._logger.error("a request cannot be authorized", error=decision.error)
+                self._logger.error("failed to authorize a request", error=decision.error)
                 reply.send_text(500, undecided(request.target, decision))
                 return
             raise denied(route.info, user, decision)
@@ -378,26 +376,26 @@ class Api:
         return user
 
     async def _acting(self, context: RequestContext) -> User:
-        """Return whom a user acts as; raises ApiError."""
+        """Return the impersonated user; raises ApiError."""
         reply = context.reply
         try:
             wanted = requested_user(context.request.headers)
             if wanted is None:
                 return context.user
             asked = attributes_of(context.route.info, context.user)
-            found = await self._impersonation.impersonate(wanted, asked)
+            impersonated = await self._impersonation.impersonate(wanted, asked)
             if reply.audit is not None:
-                reply.audit.acts_as, reply.audit.constraint = found
+                reply.audit.acts_as, reply.audit.constraint = impersonated
         except ApiError:
             reply.extra.append(NO_SNIFF)
             raise
-        return found.user
+        return impersonated.user
 
     async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
-        """Do what the request asks of a resource, and answer with the result."""
+        """Run the verb on a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
-        assert endpoint is not None, "pages are served elsewhere"
+        assert endpoint is not None, "pages have a handler of their own"
         if endpoint.deprecation:
             reply.warnings.append(endpoint.deprecation)
         if self.env.settings.is_read_only and not read_only.lets_pass(route):
@@ -407,7 +405,7 @@ class Api:
         if verb == "patch":
             media_type = patch_type(request, endpoint.row.patches, is_custom=is_custom)
         representation = DEFAULT
-        if verb != "connect":  # what a stream gives is the other side's
+        if verb != "connect":  # the bytes of a stream come from the other server
             representation = negotiate(request.header("accept"), _offer(verb, endpoint))
         body = b""
         if verb in _WITH_BODY:
@@ -455,7 +453,7 @@ class Api:
                     content = encoder.stored(record)
                 reply.send(code, representation.media_type, content)
             case Computed(obj, kind, type_, code):
-                content = await call.apart(encoder.made, obj, kind, type_)
+                content = await call.apart(encoder.encode, obj, kind, type_)
                 reply.send(code, representation.media_type, content)
             case Listing(page):
                 answering = self._answer_list(page, encoder, reply)
@@ -468,7 +466,7 @@ class Api:
                 await self._watches.serve(call, result, encoder, request, reply)
 
     async def _answer_list(self, page: Page, encoder: Encoder, reply: Reply) -> None:
-        """Answer with a list: whole, or in pieces as its client takes them."""
+        """Answer with a list: complete, or in pieces as its client reads."""
         media_type = encoder.representation.media_type
         parts = encoder.shared(page)
         if parts is not None:
@@ -487,7 +485,7 @@ class Api:
     def _encoder(
         self, request: Request, route: Route, endpoint: Endpoint, representation: Representation
     ) -> Encoder:
-        """Return what writes the results; raises ApiError for a bad `includeObject`."""
+        """Return the encoder of the results; raises ApiError for a bad `includeObject`."""
         include, now_s = tables.METADATA, 0.0
         if representation.as_ == TABLE:
             values = route.query.get("includeObject")

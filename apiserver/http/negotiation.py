@@ -1,11 +1,10 @@
-"""What a client accepts, and the representation it therefore gets.
+"""Content negotiation: the representation that a client accepts.
 
     negotiate("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", OBJECTS)
     → Representation(JSON, as_="Table", version="v1")
 
-An Accept header is a list of clauses, tried by quality and then as they stand; the first that the
-endpoint can serve wins. What an endpoint can serve is an `Offer`. The outcome is the same for equal
-headers and remembered.
+An Accept header is a list of clauses, tried by quality and then in order; the first that the
+endpoint can serve wins. What an endpoint can serve is an `Offer`. Outcomes are cached by header.
 """
 
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ _ACCEPT_MAX: Final = 1024
 
 
 class Representation(NamedTuple):
-    """How an answer is written."""
+    """The representation of an answer."""
 
     media_type: str = JSON
     as_: str = ""
-    """TABLE, PARTIAL, PARTIAL_LIST or AGGREGATED; empty: as it is."""
+    """TABLE, PARTIAL, PARTIAL_LIST or AGGREGATED; empty: the object itself."""
     version: str = "v1"
-    """Of meta.k8s.io, in which TABLE and the partial forms are written."""
+    """Version of meta.k8s.io in which TABLE and the partial forms are written."""
     pretty: bool = False
     """Whether the client asks for indented JSON in the header."""
     profile: str = ""
@@ -40,24 +39,24 @@ class Representation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """What an endpoint can answer with; one is told from another by itself, not by its parts."""
+    """What an endpoint can answer with; compared by identity."""
 
     media_types: tuple[str, ...] = MEDIA_TYPES
     is_routed: bool = True
-    """Whether a header that names none of the media types is refused before all else."""
+    """Whether a header without any of the media types is refused before all other checks."""
     transforms: bool = True
-    """Whether objects can be had as Tables and as metadata alone."""
+    """Whether objects can be returned as Tables and as metadata only."""
     has_table: bool = True
-    """Of what transforms, whether it can be had as Tables."""
+    """Whether Tables are supported, if it transforms."""
     aggregates: bool = False
-    """Whether it answers with discovery in one document, and nothing else."""
+    """Whether it answers with aggregated discovery, and nothing else."""
     is_stream: bool = False
     unstreamed: tuple[str, ...] = ()
-    """Media types that are negotiated too, but cannot be streamed: who prefers one is refused."""
+    """Media types that can be negotiated but not streamed: a client that prefers one is refused."""
     plain_types: tuple[str, ...] = MEDIA_TYPES
-    """In which of the media types whole objects can be had."""
+    """The media types in which complete objects can be returned."""
     also_routed: tuple[str, ...] = ()
-    """What is named besides the media types when a header names none of them."""
+    """Also named in the error when a header has none of the media types."""
 
 
 OBJECTS: Final = Offer()
@@ -75,16 +74,16 @@ DEFAULT: Final = Representation()
 
 
 class NotAcceptableError(Exception):
-    """Nothing that the endpoint can write is accepted."""
+    """The endpoint can write none of the accepted media types."""
 
     def __init__(self, text: str) -> None:
-        """Take the message of the 406."""
+        """text: the message of the 406."""
         super().__init__(text)
         self.text = text
 
 
 class Clause(NamedTuple):
-    """One media range of a header."""
+    """One media range of an Accept header."""
 
     type: str
     subtype: str
@@ -169,21 +168,21 @@ def _accepts(clause: Clause, media_type: str) -> bool:
 
 
 def _with_parameters(clause: Clause, media_type: str, offer: Offer) -> Representation | None:
-    """Return the representation that a clause asks for; None: the endpoint does not have it."""
-    asked: dict[str, str] = dict(clause.parameters)
-    if asked.get("stream", "watch") not in ("", "watch"):
+    """Return the representation that a clause requests; None: the endpoint does not have it."""
+    parameters: dict[str, str] = dict(clause.parameters)
+    if parameters.get("stream", "watch") not in ("", "watch"):
         return None
-    if asked.get("sv", "v1") not in ("", "v1"):
+    if parameters.get("sv", "v1") not in ("", "v1"):
         return None
-    pretty = asked.get("pretty") == "1"
-    if not asked.keys() & {"as", "g", "v"}:
+    pretty = parameters.get("pretty") == "1"
+    if not parameters.keys() & {"as", "g", "v"}:
         if offer.aggregates or media_type not in offer.plain_types:
             return None
         return Representation(media_type, pretty=pretty)
-    kind, group, version = (asked.get(name, "") for name in ("as", "g", "v"))
+    kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
     if offer.aggregates:
         if (kind, group, version) == (AGGREGATED, DISCOVERY, "v2"):
-            profile = asked.get("profile", "")
+            profile = parameters.get("profile", "")
             return Representation(media_type, kind, version, pretty, profile)
         return None
     if not offer.transforms or group != META or version not in _META_VERSIONS:

@@ -1,4 +1,4 @@
-"""Who is told of each request when it is over: metrics, audit, the list of slow ones."""
+"""Observers of completed requests: metrics, audit, the list of slow requests."""
 
 from typing import Protocol
 
@@ -6,8 +6,8 @@ from kvstack.apiserver.http.request_context import RequestContext
 
 
 class RequestObserver(Protocol):
-    """Is told of requests."""
+    """Is notified of completed requests."""
 
     def ended(self, context: RequestContext, took_ns: int) -> None:
-        """Take note of a request whose handler is over; it may not fail or wait."""
+        """Record a request whose handler has returned; must not fail or block."""
         ...

@@ -3,7 +3,7 @@
     ?pretty=true or pretty=1 in Accept      as asked
     no such parameter                       for curl, Wget and browsers
 
-The same for objects, errors and discovery. YAML and protobuf have one form only.
+Applies to objects, errors and discovery. YAML and protobuf have one form only.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _NO_QUERY: Final[Query] = {}
 
 
 def is_pretty(request: Request, representation: Representation, query: Query | None = None) -> bool:
-    """Tell whether an answer is indented; query: of the request, if the caller has read it."""
+    """Return whether an answer is indented; query: of the request, if the caller has parsed it."""
     if representation.pretty:
         return True
     if query is None:

@@ -1,6 +1,6 @@
-"""Which requests a server serves that writes nothing.
+"""The requests that a read-only server serves.
 
-Reads, what answers without being stored (reviews), and writes that are only tried (`dryRun`).
+Reads, requests that are answered without being stored (reviews), and dry runs.
 """
 
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 from kvstack.apiserver.http.routing import WRITES, Route
 
 _WRITES: Final = WRITES | {"deletecollection"}
-REFUSAL: Final = "this cluster can only be read"
+REFUSAL: Final = "this cluster is read-only"
 
 
 def lets_pass(route: Route) -> bool:

@@ -1,10 +1,10 @@
-"""What rides along a request from its first byte to its last.
+"""The context of a request.
 
-    context = RequestContext(request, reply, route, began_ns)    the user is nobody yet
+    context = RequestContext(request, reply, route, began_ns)    the user is not known yet
     context.user = user                                          authenticated, or whom they act as
 
-Pages, servers behind this one, limits, queues, the audit and metrics all take it. A verb knows what
-it needs of it by its `Call`, which is made for resources alone.
+Pages, aggregated servers, limits, queues, the audit and metrics take it. Verbs get what they need
+of it in their `Call`, which is made for resources only.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from kvstack.apiserver.verbs.stages import Spent
 
 UNKNOWN: Final = User("")
-"""Whoever asks, before that is known: without a name, in no group, allowed nothing."""
+"""The user before authentication: without a name, in no group, allowed nothing."""
 
 
 class RequestContext:
-    """One request, where it goes, who asks, and its answer."""
+    """One request, its route, its user and its answer."""
 
     __slots__ = ("began_ns", "reply", "request", "route", "spent", "user")
 
     def __init__(self, request: Request, reply: Reply, route: Route, began_ns: int) -> None:
-        """Begin with a request; began_ns: of the monotonic clock, when it came."""
+        """began_ns: of the monotonic clock, when the request arrived."""
         self.request: Final = request
         self.reply: Final = reply
         self.route: Final = route
         self.began_ns: Final = began_ns
         self.user: User = UNKNOWN
         self.spent: Spent = {}
-        """How long it has waited in each stage."""
+        """Time spent waiting, by stage."""

@@ -1,11 +1,11 @@
-"""Counts and durations of requests, under the names that dashboards of Kubernetes use.
+"""Counts and durations of requests, under upstream's names.
 
     apiserver_request_total{verb="LIST",resource="pods",scope="namespace",code="200",…}
     apiserver_request_duration_seconds_bucket{verb="LIST",…,le="0.05"}
 
-Requests with equal labels share a series, and a route remembers its series: counting costs a lookup
-and two additions. What cannot have an answer here has no label of its own, so that clients cannot
-make series as they like.
+Requests with equal labels share a series, and a route caches its series: counting costs a lookup
+and two additions. What cannot be served here has no label of its own, so that clients cannot create
+arbitrary series.
 """
 
 from collections.abc import Container, Iterator
@@ -39,12 +39,12 @@ class RequestMetrics:
     """Counts requests; see `RequestObserver`."""
 
     def __init__(self, pages: Container[str]) -> None:
-        """Count from zero; pages: the paths that may be labels."""
+        """pages: the paths that may be labels."""
         self._pages: Final = pages
         self._series: dict[Labels, Series] = {}
 
     def ended(self, context: RequestContext, took_ns: int) -> None:
-        """Count a request whose handler is over."""
+        """Count a request whose handler has returned."""
         route, reply = context.route, context.reply
         series = route.series
         if series is None:
@@ -74,7 +74,7 @@ class RequestMetrics:
             {
                 each.labels.terminated(code): count
                 for each in series
-                if each.labels.subresource != _EVICTION  # 429: a budget of disruptions is used up
+                if each.labels.subresource != _EVICTION  # 429: a disruption budget is used up
                 for code, count in each.codes.items()
                 if code in _TERMINATED
             },

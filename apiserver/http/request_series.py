@@ -1,4 +1,4 @@
-"""The requests with equal labels, as metrics count them."""
+"""Metric series of requests with equal labels."""
 
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ _READS: Final = frozenset(("GET", "LIST"))
 
 
 class Labels(NamedTuple):
-    """What series are told apart by."""
+    """The labels of a series."""
 
     verb: str
     dry_run: str = ""
@@ -24,23 +24,22 @@ class Labels(NamedTuple):
     scope: str = ""
 
     def text(self, **more: str) -> str:
-        """Return the labels in their order, with others."""
+        """Return the labels in order, with others."""
         return labels(**dict(sorted({**self._asdict(), "component": COMPONENT, **more}.items())))
 
     def terminated(self, code: int) -> str:
-        """Return the labels of requests that the server has put an end to."""
-        told = {**self._asdict(), "code": str(code), "component": COMPONENT}
-        del told["dry_run"]
-        return labels(**dict(sorted(told.items())))
+        """Return the labels of requests that the server has terminated."""
+        all_labels = {**self._asdict(), "code": str(code), "component": COMPONENT}
+        del all_labels["dry_run"]
+        return labels(**dict(sorted(all_labels.items())))
 
 
 class Series:
-    """The requests with equal labels."""
+    """The series of requests with equal labels."""
 
     __slots__ = ("codes", "durations", "labels", "sizes")
 
     def __init__(self, labels_: Labels) -> None:
-        """Begin with none."""
         self.labels: Final = labels_
         self.codes: dict[int, int] = {}
         is_long = labels_.verb in ("WATCH", "CONNECT")
@@ -48,7 +47,7 @@ class Series:
         self.sizes = Histogram(SIZE_BOUNDS) if labels_.verb in _READS else None
 
     def add(self, code: int, took_ns: int, size: int) -> None:
-        """Count one."""
+        """Count one request."""
         codes = self.codes
         codes[code] = codes.get(code, 0) + 1
         if self.durations is not None:

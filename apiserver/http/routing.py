@@ -1,12 +1,12 @@
-"""Which verb of which endpoint a request is for, or which page, or why there is none.
+"""Routing: the endpoint and verb, or the page, of a request.
 
     route("GET", "/api/v1/namespaces/a/pods/web")   → Route(info, endpoint, "get")
     route("GET", "/api/v1/namespaces/a/bogus")      → Route(info, error=404 Status)
     route("GET", "/bogus/path")                     → Route(info, page="/bogus/path")
 
-What a request is about is known of any path (`info`): who may ask is decided before whether there
-is an answer. Routes of short targets are remembered until nobody has asked for them between two
-calls of `age`: names of objects that are gone are not asked for again.
+The attributes (`info`) of any path are known: authorization comes before the check whether the path
+exists. Routes of short targets are cached until they have not been requested between two calls of
+`age`, so that names of deleted objects do not stay.
 
     /at/<resourceVersion or time>/api/v1/pods       the same as of then; see `Route.at`
 """
@@ -44,22 +44,22 @@ _PART_VERBS: Final = {
 }
 _NAMED: Final = frozenset(_ITEM_VERBS.values())
 CONNECTING: Final = frozenset(("attach", "exec", "log", "portforward", "proxy"))
-"""Subresources that pass a stream on."""
+"""Subresources that forward a stream."""
 PROXIED: Final = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
-"""Methods that `proxy` passes on."""
+"""Methods that `proxy` forwards."""
 REQUEST_TIMEOUT_NS: Final = 60_000_000_000
 WRITE_TIMEOUT_NS: Final = 34_000_000_000
-"""For a write of one object: admission, validation and the store."""
+"""Timeout of a write of one object: admission, validation and the store."""
 WRITES: Final = frozenset(("create", "update", "patch", "delete"))
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _AT: Final = "/at/"
 _CACHED_TARGET_MAX: Final = 512
 _CACHED_MAX: Final = 2048
-"""Since `age` was last called, and as many from before."""
+"""Limit of routes since `age` was last called, and of those from before."""
 
 
 class Route:
-    """What a request is for."""
+    """The route of a request."""
 
     __slots__ = (
         "asked",
@@ -79,68 +79,68 @@ class Route:
     )
 
     def __init__(self, info: RequestInfo, query: Query) -> None:
-        """Begin with what is known of any path."""
+        """Take the attributes that any path has."""
         self.info: Final = info
         self.query: Final = query
         self.endpoint: Endpoint | None = None
-        """None: a page, or nothing."""
+        """None: a page, or an unknown path."""
         self.verb = ""
-        """Of the endpoint: what is done; `connect` for streams."""
+        """The endpoint's verb; `connect` for streams."""
         self.error: ApiError | None = None
         self.at = ""
-        """The resourceVersion or time in front of the path."""
+        """The resourceVersion or time before the path."""
         self.is_long = False
-        """Whether it lasts as long as either side wants."""
+        """Whether it is long-running: a watch or a stream."""
         self.timeout_ns = REQUEST_TIMEOUT_NS
-        """For the whole request, unless it is long."""
+        """Timeout of the whole request, unless it is long-running."""
         self.bad_timeout: ApiError | None = None
         self.asked: Attributes | None = None
-        """It as authorizers saw it last, of whoever asked."""
+        """The attributes that were last authorized, with their user."""
         self.recordings: dict[tuple[str, tuple[str, ...]], Recording] | None = None
-        """How the audit records requests, by name and groups of the user."""
+        """The audit recordings of requests, by name and groups of the user."""
         self.flows: RouteFlows | None = None
-        """Of priority and fairness."""
+        """Flows of priority and fairness."""
         self.series: Series | None = None
-        """What counts requests."""
+        """The series that counts requests."""
         self.unreadable = ""
-        """Why the path cannot be read at all; empty: it can."""
+        """Why the path cannot be parsed; empty: it can."""
 
 
 class Router:
-    """Finds routes among the endpoints that are served."""
+    """Finds routes among the served endpoints."""
 
     def __init__(self, endpoints: Endpoints, timeout_ns: int = REQUEST_TIMEOUT_NS) -> None:
-        """Route to endpoints; timeout_ns: for requests that ask for no shorter time."""
+        """timeout_ns: for requests without a timeout of their own."""
         self._endpoints = endpoints
         self._timeout_ns = timeout_ns
         self._long_paths: set[str] = set()
         self._cache: dict[tuple[str, str], Route] = {}
         self._older: dict[tuple[str, str], Route] = {}
-        """Asked for before `age` was last called, and not since."""
+        """Routes that were not requested since `age` was last called."""
 
     def route(self, method: str, target: str) -> Route:
-        """Return the route of a request; the same object for equal requests."""
+        """Return the route of a request; equal requests get the same object."""
         key = (method, target)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._older.pop(key, None) or self._route(method, target)
+        cached = self._cache.get(key)
+        if cached is None:
+            cached = self._older.pop(key, None) or self._route(method, target)
             if len(target) <= _CACHED_TARGET_MAX:
                 if len(self._cache) >= _CACHED_MAX:
                     self.age()
-                self._cache[key] = found
-        return found
+                self._cache[key] = cached
+        return cached
 
     def add_long(self, path: str) -> None:
-        """Give requests for a page as long as they take."""
+        """Make a page long-running."""
         self._long_paths.add(path)
         self.forget()
 
     def age(self) -> None:
-        """Forget the routes that nobody has asked for since this was called last."""
+        """Drop the routes that were not requested since the last call."""
         self._older, self._cache = self._cache, {}
 
     def forget(self) -> None:
-        """Forget routes: endpoints have come or gone."""
+        """Drop all routes: endpoints have changed."""
         self._cache.clear()
         self._older.clear()
 
@@ -169,19 +169,19 @@ class Router:
         if "timeout" in query:
             _set_timeout(route, query["timeout"][0])
         if info.is_resource and not path.startswith("//"):
-            # With two slashes it is authorized like the resource, but no endpoint has such a path.
+            # With two slashes it is authorized like the resource, but matches no endpoint.
             self._find(route, method)
         return route
 
     def _is_there(self, info: RequestInfo) -> bool:
-        """Tell whether the resource is, of which a subresource is not."""
+        """Return whether the resource of an unknown subresource exists."""
         return self._endpoints.find(info.group, info.version, info.resource, "") is not None
 
     def _find(self, route: Route, method: str) -> None:
         info = route.info
         if not self._endpoints.serves(info.group, info.version):
-            route.is_long = info.verb in ("watch", "proxy")  # if another server serves it
-            return  # the same as any other path that nobody knows
+            route.is_long = info.verb in ("watch", "proxy")  # if an aggregated server serves it
+            return  # handled like other unknown paths
         subresource = info.subresource
         endpoint = self._endpoints.find(info.group, info.version, info.resource, subresource)
         if endpoint is None or not _has_shape(endpoint, info):
@@ -210,24 +210,24 @@ def _resource_of(info: RequestInfo) -> GroupResource:
 
 def _set_timeout(route: Route, text: str) -> None:
     try:
-        asked = durations.parse(text)
+        requested = durations.parse(text)
     except durations.DurationError as error:
         route.bad_timeout = status.bad_request(
             f"invalid timeout specified in the request URL - {error}"
         )
         return
-    if 0 < asked < route.timeout_ns:
-        route.timeout_ns = asked
+    if 0 < requested < route.timeout_ns:
+        route.timeout_ns = requested
 
 
 def _has_shape(endpoint: Endpoint, info: RequestInfo) -> bool:
-    """Tell whether a path has namespace, name and nothing else where the resource has them."""
+    """Return whether a path has namespace and name exactly where the resource has them."""
     row = endpoint.row
     parts = info.parts[:3] if info.subresource == "proxy" else info.parts
     if info.verb == "proxy" or "" in parts:
         return False
     if info.verb_is_in_path and info.subresource:
-        return False  # objects can be watched; a right to watch a part is none to watch the object
+        return False  # subresources cannot be watched; a right to do so covers no objects
     has_name = len(info.parts) > 1
     if has_name and not info.subresource and _NAMED.isdisjoint(row.verbs):
         return False
@@ -235,16 +235,16 @@ def _has_shape(endpoint: Endpoint, info: RequestInfo) -> bool:
         if has_name and not info.namespace:
             return False
         if not has_name and not info.namespace and "list" not in row.verbs:
-            return False  # there is no path without a namespace but to list all
+            return False  # without a namespace only lists of all namespaces exist
     elif info.namespace and not _is_namespace_itself(endpoint, info):
         return False
     return len(info.parts) <= 3 or info.subresource in CONNECTING
 
 
 def _is_namespace_itself(endpoint: Endpoint, info: RequestInfo) -> bool:
-    """Tell whether a path is that of the namespace that it names, and not of one below it.
+    """Return whether a path is that of the named namespace itself, and not of something in it.
 
-    A right to namespaces in a namespace is one to this very namespace.
+    A right to namespaces in a namespace covers that namespace.
     """
     if endpoint.resource != _NAMESPACES:
         return False
@@ -252,7 +252,7 @@ def _is_namespace_itself(endpoint: Endpoint, info: RequestInfo) -> bool:
 
 
 def _verb(endpoint: Endpoint, info: RequestInfo, method: str) -> str | None:
-    """Return what a method does there; None: nothing."""
+    """Return the verb of a method; None: there is none."""
     has_name = len(info.parts) > 1
     row = endpoint.row
     if info.verb_is_in_path:

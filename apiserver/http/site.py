@@ -1,10 +1,10 @@
-"""The parts of HTTP put together.
+"""The assembled HTTP layer.
 
     site = Site(env, table, authenticator, logger)
     server = HttpServer([Listener(…)], site.api)
     site.attach(server)
 
-More pages, health checks and reviews can be added before and while it serves.
+Pages, health checks and reviews can be added before and while it serves.
 """
 
 from collections.abc import Callable
@@ -58,12 +58,12 @@ class Site:
         request_timeout_ns: int = REQUEST_TIMEOUT_NS,
         streams: Streams | None = None,
     ) -> None:
-        """Serve what the environment has; address: returns the host:port that clients are told."""
+        """Serve an environment; address: returns the host:port that is advertised to clients."""
         self.endpoints: Final = env.endpoints
         self.router: Final = Router(self.endpoints, request_timeout_ns)
         self.pages: Final = PageSet()
         self.on_custom: Final[list[Callable[[], None]]] = []
-        """Called after other custom resources are served."""
+        """Called after the served custom resources have changed."""
         self.health: Final = Health(logger)
         self.unsent: Final = Unsent()
         self.watches: Final = WatchStreams(env.registry, self.unsent)
@@ -72,7 +72,7 @@ class Site:
         self.requests: Final = RequestMetrics(self.pages)
         self.slow: Final = SlowRequests(env.clock, logger)
         self.observers: Final[list[RequestObserver]] = [self.requests, self.slow]
-        """Are told of each request when it is over."""
+        """Notified of each completed request."""
         in_flight = in_flight or InFlight(env.clock)
         self.queues: Final = (
             None
@@ -115,7 +115,7 @@ class Site:
             each()
 
     def attach(self, server: HttpServer) -> None:
-        """Let watches send through the server, which shares their bytes."""
+        """Send watch events through the server, which shares their bytes."""
         self.watches.write_all = server.write_all
 
     def _add_pages(self) -> None:

@@ -1,11 +1,11 @@
-"""Slow requests, and in which stages they spent their time.
+"""Slow requests, and the time they spent in each stage.
 
     slow = SlowRequests(clock, logger)
     slow.ended(context, took_ns)          kept and logged from SLOW_NS on
     slow.kept                             the last KEPT_MAX of them, oldest first
 
-What lasts as long as either side wants (watches, logs, exec) is not slow. Paths, users and times
-are kept, and no body. At most one line of the log is written a second; it counts those left out.
+Long-running requests (watches, logs, exec) do not count. Paths, users and times are kept, but no
+bodies. At most one line is logged per second; it counts those left out.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ class SlowRequest:
     """One request."""
 
     at_ms: int
-    """When it was over, Unix time."""
+    """When it completed, Unix time."""
     method: str
     path: str
     user: str
@@ -37,7 +37,7 @@ class SlowRequest:
     code: int
     took_ms: float
     stages_ms: dict[str, float]
-    """The longest is the first."""
+    """The longest stage first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the page shows it."""
@@ -57,22 +57,21 @@ class SlowRequests:
     """Keeps and logs slow requests; see `RequestObserver`."""
 
     def __init__(self, clock: Clock, logger: Logger) -> None:
-        """Keep none yet."""
         self._clock = clock
         self._logger = logger
         self._logged_ns = -SECOND_NS
         self._omitted = 0
         self.kept: Final[deque[SlowRequest]] = deque(maxlen=KEPT_MAX)
         self.count = 0
-        """How many there were since the start."""
+        """Number of slow requests since the start."""
 
     def ended(self, context: RequestContext, took_ns: int) -> None:
-        """Keep a request if it was slow."""
+        """Record a request if it was slow."""
         if took_ns < SLOW_NS or context.route.is_long:
             return
         request = context.request
         stages = split(took_ns, context.spent)
-        found = SlowRequest(
+        slow = SlowRequest(
             at_ms=self._clock.unix_ms(),
             method=request.method,
             path=request.target[:PATH_CHARACTERS_MAX],
@@ -83,10 +82,10 @@ class SlowRequests:
             stages_ms={stage: _ms(spent) for stage, spent in stages.items()},
         )
         self.count += 1
-        self.kept.append(found)
-        self._log(found)
+        self.kept.append(slow)
+        self._log(slow)
 
-    def _log(self, found: SlowRequest) -> None:
+    def _log(self, slow: SlowRequest) -> None:
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._logged_ns < SECOND_NS:
             self._omitted += 1
@@ -95,12 +94,12 @@ class SlowRequests:
         omitted, self._omitted = self._omitted, 0
         self._logger.warning(
             "a request was slow",
-            method=found.method,
-            path=found.path,
-            user=found.user,
-            code=found.code,
-            took_ms=found.took_ms,
-            stages_ms=found.stages_ms,
+            method=slow.method,
+            path=slow.path,
+            user=slow.user,
+            code=slow.code,
+            took_ms=slow.took_ms,
+            stages_ms=slow.stages_ms,
             omitted=omitted,
         )
 

@@ -3,8 +3,8 @@
     {"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{…},
      "columnDefinitions":[{"name":"Name", …}],"rows":[{"cells":["web", …],"object":{…}}]}
 
-Cells come from the hooks of the kind; kinds without any have a name and the time they were created.
-What stands as `object` of a row is the client's choice: nothing, the metadata, or the object.
+Cells come from the hooks of the kind; kinds without hooks have name and creation time. The client
+chooses the `object` of a row: nothing, the metadata, or the object.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ INCLUDES: Final = frozenset((NONE, METADATA, OBJECT))
 
 
 def include_of(text: str) -> str:
-    """Return what rows hold, of the parameter `includeObject`; raises ApiError."""
+    """Return what rows contain, from the parameter `includeObject`; raises ApiError."""
     if not text:
         return METADATA
     if text not in INCLUDES:
@@ -51,9 +51,9 @@ def table(
     is_list: bool = False,
     cells: list[list[Any]] | None = None,
 ) -> Obj:
-    """Return a Table of objects of an endpoint's version; now: seconds since 1970.
+    """Return a Table of objects in an endpoint's version; now: seconds since 1970.
 
-    cells: of the rows, where they are not those of the objects.
+    cells: of the rows, if they do not come from the objects.
     """
     if cells is None:
         cells = [_cells(endpoint, each, now) for each in objects]
@@ -83,14 +83,14 @@ def _row(endpoint: Endpoint, cells: list[Any], obj: Obj, include: str, version: 
 
 
 def blank_cells(endpoint: Endpoint, now: float) -> list[list[Any]]:
-    """Return the row of an object with nothing in it."""
+    """Return the row of an empty object."""
     blank = decode({"metadata": {}}, endpoint.row.type).obj
     endpoint.default(blank)
     blank.setdefault("metadata", {}).setdefault("name", "")
     return [_cells(endpoint, blank, now)]
 
 
-def columns(given: Sequence[Column]) -> list[Obj]:
+def columns(declared: Sequence[Column]) -> list[Obj]:
     """Return columns as a Table has them."""
     return [
         {
@@ -100,12 +100,12 @@ def columns(given: Sequence[Column]) -> list[Obj]:
             "description": each.description,
             "priority": each.priority,
         }
-        for each in given
+        for each in declared
     ]
 
 
 def partial(endpoint: Endpoint, obj: Obj, version: str) -> Obj:
-    """Return the metadata of an object of an endpoint alone."""
+    """Return the metadata of an object of an endpoint."""
     metadata = obj.get("metadata") or {}
     hidden = endpoint.main.table.hidden_annotations
     if hidden and not hidden.isdisjoint(metadata.get("annotations") or ()):
@@ -125,7 +125,7 @@ def _cells(endpoint: Endpoint, obj: Obj, now: float) -> list[Any]:
     if cells is not None:
         is_own = endpoint.is_hub or endpoint.row.is_custom
         if not is_own and endpoint.kind == endpoint.row.kind:
-            obj = endpoint.to_hub(json_text.copied(obj))  # the row shows the given one
+            obj = endpoint.to_hub(json_text.copied(obj))  # the row contains the given one
         return cells(obj, now)
     metadata = obj.get("metadata") or {}
     return [metadata.get("name", ""), metadata.get("creationTimestamp")]

@@ -1,1 +1,1 @@
-"""What a schema cannot say of the built-in kinds: defaults, preparation, validation, columns."""
+"""Built-in kinds beyond their schema: defaults, preparation, validation, columns."""

@@ -1,7 +1,7 @@
-"""What else a user may do, asked where an object gives a policy access to others.
+"""The user's further permissions, where an object gives a policy access to others.
 
-Kinds know what must be allowed; who is allowed what, and which resources there are, somebody else
-knows: an `Access` in the context of the request. Where a context has none, nothing is allowed.
+Kinds know which permissions are required; an `Access` in the request's context knows the user's
+permissions and the served resources. A context without one allows nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from typing_extensions import override
 from kvstack.apimachinery.objects.text.go_text import go_plain
 
 SUPERUSERS: Final = "system:masters"
-"""The group that may do everything."""
+"""The group that is allowed everything."""
 ALL: Final = "*"
 
 
 class AccessRequest(NamedTuple):
-    """One thing the user may be allowed to do."""
+    """An access to be authorized."""
 
     verb: str
     group: str
@@ -29,43 +29,43 @@ class AccessRequest(NamedTuple):
 
 
 class Access(Protocol):
-    """Answers for the user of one request."""
+    """Access of one request's user."""
 
     def is_allowed(self, request: AccessRequest) -> bool:
         """Return whether the user may do this."""
         ...
 
     def resource_of(self, group: str, version: str, kind: str) -> str | None:
-        """Return the resource of a kind that is served; None: none is."""
+        """Return the served resource of a kind; None: there is none."""
         ...
 
     def find(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return a stored object; None: it is not there."""
+        """Return a stored object; None: it does not exist."""
         ...
 
 
 class NoAccess:
-    """Allows nothing and knows nothing."""
+    """Allows nothing and finds nothing."""
 
     def is_allowed(self, request: AccessRequest) -> bool:
-        """Return false."""
+        """Return False."""
         return False
 
     def resource_of(self, group: str, version: str, kind: str) -> str | None:
-        """Return nothing."""
+        """Return None."""
         return None
 
     def find(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return nothing."""
+        """Return None."""
         return None
 
 
 class FullAccess(NoAccess):
-    """Allows everything and knows nothing: for objects of whoever runs the server."""
+    """Allows everything and finds nothing: for objects of the server's operator."""
 
     @override
     def is_allowed(self, request: AccessRequest) -> bool:
-        """Return true."""
+        """Return True."""
         return True
 
 

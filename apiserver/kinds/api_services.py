@@ -1,4 +1,4 @@
-"""APIServices: who answers for a version of a group, this server itself or a Service."""
+"""APIServices: versions of groups that this server or a Service serves."""
 
 from typing import Any, Final
 

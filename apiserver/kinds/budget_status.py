@@ -1,4 +1,4 @@
-"""The condition of a disruption budget that says whether pods may be evicted."""
+"""The condition DisruptionAllowed of a disruption budget."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 
 
 def set_disruption_allowed(status: Obj, now: str) -> None:
-    """Set the condition by the disruptions that a budget's status allows.
+    """Set the condition from the disruptionsAllowed of the status.
 
     The condition's time changes with its value. now: RFC 3339 in seconds, UTC.
     """

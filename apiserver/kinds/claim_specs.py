@@ -1,10 +1,9 @@
-"""The rules of what a PersistentVolumeClaim asks for, wherever that stands.
+"""Specs of PersistentVolumeClaims, in claims and templates.
 
     check_claim_spec(spec, "spec", errors)
     check_claim_template({"metadata": …, "spec": …}, "….volumeClaimTemplate", errors)
 
-A template of a claim, as volumes of pods have it, takes labels and annotations and nothing else of
-the metadata.
+A claim template in a pod's volume takes labels and annotations and no other metadata.
 """
 
 from typing import Any, Final
@@ -47,11 +46,11 @@ _REFUSED_METADATA: Final = {
     "ownerReferences": "ownerReferences", "finalizers": "finalizers",
     "managedFields": "managedFields",
 }  # fmt: skip
-"""Fields of metadata that a template may not have, and how errors name them."""
+"""Metadata fields that a template must not have, and their names in errors."""
 
 
 def default_claim_spec(spec: Obj) -> None:
-    """Fill in the defaults of what a claim asks for."""
+    """Set the defaults of a claim's spec."""
     spec.setdefault("volumeMode", "Filesystem")
     resources = spec.get("resources") or {}
     round_up_amounts(resources.get("limits"))
@@ -62,7 +61,7 @@ def check_claim_spec(
     spec: Obj, path: str, errors: Errors, *, allows_bad_group: bool = False,
     allows_bad_selector: bool = False,
 ) -> None:  # fmt: skip
-    """Check the spec of a claim; what a stored claim has wrong already may be allowed."""
+    """Check the spec of a claim; faults of a stored claim may be tolerated."""
     modes = spec.get("accessModes") or []
     modes_path = child(path, "accessModes")
     if not modes:
@@ -84,7 +83,7 @@ def check_claim_spec(
 
 
 def check_access_modes(modes: list[str], path: str, errors: Errors) -> None:
-    """Check how a volume is to be mounted; all errors are told at the list."""
+    """Check access modes; all errors are reported at the list."""
     errors.extend(
         not_supported(path, JsonText(each), ACCESS_MODES)
         for each in modes
@@ -101,7 +100,7 @@ def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
 
 
 def check_template_metadata(metadata: Obj, path: str, errors: Errors) -> None:
-    """Check the metadata of a template, of claims to volumes or to devices."""
+    """Check the metadata of a template of volume claims or device claims."""
     annotations_path = child(path, "annotations")
     errors += validate_annotations(annotations_path, metadata.get("annotations") or {})
     errors += validate_labels(child(path, "labels"), metadata.get("labels") or {})

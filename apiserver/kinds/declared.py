@@ -1,4 +1,4 @@
-"""Rules that the types of a version declare, beside what kinds check themselves.
+"""Declarative validation: rules that the types of a version declare.
 
     RULES = {
         "io.k8s.api.rbac.v1.PolicyRule": {"verbs": Declared(is_required=True)},
@@ -7,10 +7,10 @@
     declared = DeclaredRules(RULES)
     declared.merge(errors, new, old, "io.k8s.api.rbac.v1.Role")
 
-A table names the fields that have rules; the way to them, through structs, lists and maps, is found
-in the schema. On an update what did not change is not looked at again. Errors of declared rules are
-told after all others. Where a kind finds the same with other words, its error is marked `covered`
-and gives way; it stays when the declared rule was not looked at.
+A table has the fields with rules; the schema gives the paths to them, through structs, lists and
+maps. On an update unchanged values are not checked again. Errors of declared rules come after all
+others. Where a kind has the same check with another text, its error is marked `covered` and
+dropped, unless the declared rule was not evaluated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,59 +35,59 @@ from kvstack.apimachinery.schema.types import Field, Shape, Type
 from kvstack.apiserver.kinds.equality import same_of
 
 Value = Any
-"""A value of JSON, of a type; None: absent."""
+"""A JSON value of a type; None: absent."""
 Check = Callable[[Value, str], list[FieldError]]
-"""(value, its path): return what is wrong with the value."""
+"""(value, its path): returns the errors of the value."""
 
 MODIFIED = "field cannot be modified once set"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Declared:
-    """The rules of one field, in the order in which they are looked at."""
+    """The rules of one field, in order of evaluation."""
 
     is_immutable: bool = False
     is_required: bool = False
     max_items: int | None = None
     is_set_once: bool = False
-    """Whether it may be set and removed but not become something else."""
+    """Whether it may be set and removed but not changed."""
     then: Sequence[Check] = ()
     identity: tuple[str, ...] | None = None
-    """Of a list without repeated items: the fields that tell items apart; none: all of an item."""
+    """Identity of list items without duplicates: their key fields; empty: the whole item."""
     is_unique: bool = True
-    """Whether the identity is a rule, too; otherwise it only finds the old item."""
+    """Whether duplicates are errors; otherwise the identity only matches old items."""
     items: Sequence[Check] = ()
-    """Of each item of a list of texts, or of each value of a map."""
+    """Checks of each item of a list of texts, or of each value of a map."""
     keys: Sequence[Check] = ()
-    """Of each name in a map; told at the path of the map."""
+    """Checks of each key of a map; reported at the path of the map."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class OneOf:
-    """The rule of a struct that exactly one of some fields is set."""
+    """Requires exactly one of some fields of a struct."""
 
     fields: tuple[str, ...]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Member:
-    """The rule of a struct that one field may be set only when another has a value."""
+    """Allows a field only if another has a certain value."""
 
     field: str
     when: str
     """The other field."""
     value: str
     is_required: bool = False
-    """Whether it must be set then."""
+    """Whether it is required then."""
 
 
 Rules = Mapping[str, Mapping[str, Declared]]
-"""By the name of a type and the JSON name of a field."""
+"""Rules by type name and JSON field name."""
 _NO_RULES = Declared()
 
 
 class _Old(NamedTuple):
-    """What a value was before; not `is_known`: there is no value that it can be compared with."""
+    """The old value; not `is_known`: there is none to compare with."""
 
     is_known: bool
     value: Value
@@ -98,17 +98,17 @@ _NEW = _Old(is_known=False, value=None)
 
 @dataclass(slots=True)
 class _Member:
-    """A field that has rules, or leads to some."""
+    """A field with rules, or with rules below it."""
 
     field: Field
     rules: Declared
     plan: "_Plan | None"
-    """Of the struct in the field, or of the structs that the list or map in it holds."""
+    """The plan of the struct in the field, or of the structs in its list or map."""
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be looked at in a struct."""
+    """The fields of a struct to be checked."""
 
     choices: Sequence[OneOf | Member] = ()
     members: list[_Member] = field(default_factory=list)
@@ -120,7 +120,7 @@ class DeclaredRules:
     def __init__(
         self, rules: Rules, choices: Mapping[str, Sequence[OneOf | Member]] | None = None
     ) -> None:
-        """Take a table of rules; `choices`: rules of structs, by the name of the type."""
+        """choices: rules of structs, by type name."""
         self._rules = rules
         self._choices = choices or {}
         self._plans: dict[str, _Plan | None] = {}
@@ -128,15 +128,19 @@ class DeclaredRules:
     def merge(
         self, errors: list[FieldError], new: Value, old: Value | None, type_name: str
     ) -> list[FieldError]:
-        """Return the errors of a kind, and after them those of the declared rules.
+        """Return the errors of a kind, followed by those of the declared rules.
 
-        old: what the object was, None for a new one.
+        old: the old object, None for a create.
         """
         declared = self.errors(new, old, type_name)
         if not declared:
             return errors
-        told = {(each.reason, each.field) for each in declared}
-        kept = [each for each in errors if not (each.covered and (each.reason, each.field) in told)]
+        declared_keys = {(each.reason, each.field) for each in declared}
+        kept = [
+            each
+            for each in errors
+            if not (each.covered and (each.reason, each.field) in declared_keys)
+        ]
         return kept + declared
 
     def errors(self, new: Value, old: Value | None, type_name: str) -> list[FieldError]:
@@ -149,10 +153,10 @@ class DeclaredRules:
         return errors
 
     def _plan(self, type_: Type) -> _Plan | None:
-        """Return what is to be looked at in a struct; None: nothing."""
+        """Return the plan of a struct; None: there are no rules."""
         if type_.name in self._plans:
             return self._plans[type_.name]
-        # A type that is within itself has no rules down there.
+        # A recursive type has no rules below itself.
         self._plans[type_.name] = None
         plan = _Plan(self._choices.get(type_.name, ()))
         rules = self._rules.get(type_.name, {})
@@ -167,7 +171,7 @@ class DeclaredRules:
 
 
 def _struct_of(type_: Type) -> Type | None:
-    """Return the struct that a type is, or is a list or map of."""
+    """Return the struct of a type, or of its list or map."""
     if type_.shape in {Shape.LIST, Shape.MAP} and type_.element is not None:
         type_ = type_.element
     return type_ if type_.shape is Shape.STRUCT else None
@@ -310,14 +314,14 @@ def _repeated(
 
 def _one_of_errors(rule: OneOf, new: Value, old: _Old, path: str) -> list[FieldError]:
     before = old.value or {}
-    given = [each for each in rule.fields if _is_set(new, each)]
-    if old.is_known and given == [each for each in rule.fields if _is_set(before, each)]:
+    set_fields = [each for each in rule.fields if _is_set(new, each)]
+    if old.is_known and set_fields == [each for each in rule.fields if _is_set(before, each)]:
         return []
     names = ", ".join(f"`{each}`" for each in rule.fields)
-    if len(given) > 1:
-        found = "{" + ", ".join(given) + "}"
+    if len(set_fields) > 1:
+        found = "{" + ", ".join(set_fields) + "}"
         return [invalid(path, found, f"must specify exactly one of: {names}")]
-    return [] if given else [invalid(path, "", f"must specify one of: {names}")]
+    return [] if set_fields else [invalid(path, "", f"must specify one of: {names}")]
 
 
 def _member_errors(rule: Member, new: Value, old: _Old, path: str) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""Warnings about what is deprecated, or taken in a form it should not have.
+"""Warnings about deprecated fields and values.
 
 beta.kubernetes.io/os     deprecated since v1.14; use "kubernetes.io/os" instead
 volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
@@ -32,7 +32,7 @@ NODE_LABELS: Final = {
     ),
     "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
 }
-"""What to use instead of labels of nodes that have other names now."""
+"""Current names of deprecated node labels."""
 VOLUME_DEPRECATIONS: Final = {
     "photonPersistentDisk": (
         "photonPersistentDisk",
@@ -47,11 +47,11 @@ VOLUME_DEPRECATIONS: Final = {
     "cephfs": ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     "rbd": ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 }
-"""Sources of volumes that are going or gone: how warnings name them, and what they say."""
+"""Deprecated volume sources: their names and texts in warnings."""
 
 
 def deprecated_node_label(name: str) -> str:
-    """Return what to use instead of a label of nodes; "" if it is not deprecated."""
+    """Return the replacement of a deprecated node label; "" if it is not deprecated."""
     return NODE_LABELS.get(name, "")
 
 
@@ -88,7 +88,7 @@ def fractional_bytes(
     path: str,
     names: Iterable[str] = ("memory", "ephemeral-storage"),
 ) -> Iterable[str]:
-    """Yield the warnings about amounts of bytes that are not whole."""
+    """Yield the warnings about byte quantities that are not whole."""
     for name in names if amounts else ():
         amount = (amounts or {}).get(name)
         if amount is not None and parse(amount).milli_value() % 1000:

@@ -1,4 +1,4 @@
-"""Addresses that traffic is sent to: of endpoints, and the external ones of Services."""
+"""Destination addresses: of endpoints, and external IPs of Services."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _LINK_LOCAL_MULTICAST: Final = (
 
 
 def check_endpoint_address(errors: Errors, path: str, text: str) -> None:
-    """Add what is wrong with an address as a destination of traffic."""
+    """Check an address as a destination of traffic."""
     address = parse_ip(text)
     if address is None:
         errors.append(invalid(path, text, "must be a valid IP address"))

@@ -1,9 +1,9 @@
-"""Whether two values mean the same: quantities are numbers, empty lists and bytes as absent ones.
+"""Semantic equality: quantities compare as numbers, empty lists and bytes as absent.
 
     same({"limits": {"memory": "1Gi"}}, {"limits": {"memory": "1073741824"}}, REQUIREMENTS)  → True
 
-Both values were decoded by their type, so equal ones are nearly always equal as they stand; only
-where they are not are they walked.
+Both values were decoded by their type, so equal ones are nearly always equal as JSON; only others
+are compared member by member.
 """
 
 from functools import cache
@@ -17,12 +17,12 @@ _EMPTY_IS_ABSENT: Final = frozenset((Shape.LIST, Shape.MAP, Shape.BYTES))
 
 
 def same(left: object, right: object, type_name: str) -> bool:
-    """Return whether two values of the named type mean the same."""
+    """Return whether two values of the named type are semantically equal."""
     return left == right or same_of(left, right, _type(type_name))
 
 
 def same_of(left: object, right: object, type_: Type) -> bool:
-    """Return whether two values of the type mean the same."""
+    """Return whether two values of the type are semantically equal."""
     return _same(left, right, type_)
 
 

@@ -1,8 +1,7 @@
-"""Expressions in CEL that objects hold, as kinds have them checked.
+"""The interface to CEL: kinds have expressions checked.
 
-Kinds know where expressions are, what each is for and which of them were stored before; whether
-one compiles, somebody else knows: an `Expressions` in the context of the request.
-`NO_EXPRESSIONS` refuses all.
+Kinds know the fields, the uses and the stored expressions; an `Expressions` in the request's
+context compiles them. `NO_EXPRESSIONS` refuses all.
 """
 
 from dataclasses import dataclass
@@ -23,24 +22,24 @@ from kvstack.apimachinery.objects.field_errors import (
 
 
 class Use(Enum):
-    """What an expression is for, and so what it returns."""
+    """The use of an expression, which determines its result type."""
 
     MATCH_CONDITION = auto()
-    """A truth value."""
+    """Returns a boolean."""
     VALIDATION = auto()
-    """A truth value."""
+    """Returns a boolean."""
     MESSAGE = auto()
-    """A text."""
+    """Returns a string."""
     AUDIT_ANNOTATION = auto()
-    """A text or null."""
+    """Returns a string or null."""
     VARIABLE = auto()
-    """Anything."""
+    """Returns any value."""
     APPLY_CONFIGURATION = auto()
-    """An object to apply."""
+    """Returns an object to apply."""
     JSON_PATCH = auto()
-    """A list of operations."""
+    """Returns a list of operations."""
     DEVICE_SELECTOR = auto()
-    """A truth value, about `device`."""
+    """Returns a boolean, on `device`."""
 
 
 class Variable(NamedTuple):
@@ -57,14 +56,13 @@ class AdmissionExpression:
     text: str
     use: Use
     has_params: bool = False
-    """Whether `params` is known."""
+    """Whether `params` is declared."""
     has_authorizer: bool = True
-    """Whether `authorizer` is known."""
+    """Whether `authorizer` is declared."""
     variables: tuple[Variable, ...] | None = None
-    """What `variables` holds, in the order in which they may use one another; None: it is not
-    known at all."""
+    """The members of `variables`, in order of their dependencies; None: it is not declared."""
     is_stored: bool = False
-    """Whether the object had it before, so that it may use what new ones may not."""
+    """Whether the stored object has it, so that it may use what new ones may not."""
 
 
 class Problem(NamedTuple):
@@ -75,7 +73,7 @@ class Problem(NamedTuple):
     detail: str
 
     def error(self, path: str, text: str) -> FieldError:
-        """Return the error about the field that holds the expression."""
+        """Return the error of the field that holds the expression."""
         if self.reason == INVALID:
             return invalid(path, text, self.detail)
         if self.reason == FORBIDDEN:
@@ -84,32 +82,32 @@ class Problem(NamedTuple):
 
 
 class SchemaRule(NamedTuple):
-    """A rule in CEL that a schema of a custom resource has about its values."""
+    """A CEL rule in the schema of a custom resource."""
 
     schema: dict[str, Any]
-    """The schema that has the rule, as it stands in the definition."""
+    """The schema with the rule, as in the definition."""
     position: int
-    """Of the rule among `x-kubernetes-validations`."""
+    """Index of the rule in `x-kubernetes-validations`."""
     is_resource: bool = False
     """Whether the values are whole resources."""
     is_stored: bool = False
-    """Whether the definition had the rule before, so that it may use what new ones may not."""
+    """Whether the stored definition has the rule, so that it may use what new ones may not."""
     is_message_stored: bool = False
-    """The same of the expression that makes its message."""
+    """The same for its messageExpression."""
 
 
 class RuleFindings(NamedTuple):
-    """What is known of a compiled rule."""
+    """Findings about a compiled rule."""
 
     problem: Problem | None = None
     message_problem: Problem | None = None
     cost: int = 0
-    """The most that it may cost for one value."""
+    """The maximum cost for one value."""
     cardinality: int = 1
-    """How many values there may be at most where the schema sets no limit."""
+    """The maximum number of values, where the schema sets no limit."""
     message_cost: int = 0
     uses_old_self: bool | None = None
-    """None: not known."""
+    """None: unknown."""
 
 
 class Expressions(Protocol):
@@ -120,7 +118,7 @@ class Expressions(Protocol):
         ...
 
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
-        """Return what is known of a rule of a schema."""
+        """Return the findings about a rule of a schema."""
         ...
 
     def check_default(
@@ -131,7 +129,7 @@ class Expressions(Protocol):
         *,
         is_resource: bool,
     ) -> list[FieldError]:
-        """Return which rules of a schema a default breaks, told of the path.
+        """Return the violations of a schema's rules by a default, reported at the path.
 
         is_resource: whether the schema is of whole resources.
         """
@@ -139,7 +137,7 @@ class Expressions(Protocol):
 
 
 class NoExpressions:
-    """Refuses every expression: whoever does not say who compiles expressions stores none."""
+    """Refuses every expression, for contexts without a compiler."""
 
     def check(self, expression: AdmissionExpression) -> Problem | None:
         """Return that the expression cannot be checked."""

@@ -1,4 +1,4 @@
-"""Says whether the expressions that objects hold compile; see `kinds.expressions.Expressions`.
+"""Compiles CEL expressions of objects; see `kinds.expressions.Expressions`.
 
 CEL.check(AdmissionExpression(text="1 +", use=Use.VALIDATION))
 → Problem(INVALID, "compilation failed: ERROR: <input>:1:4: Syntax error: …")
@@ -64,7 +64,7 @@ class CelExpressions:
         return Problem(INTERNAL if compiled.is_internal else INVALID, compiled.problem)
 
     def check_rule(self, rule: SchemaRule) -> RuleFindings:
-        """Return what is known of a rule of a schema."""
+        """Return the findings about a rule of a schema."""
         declared = declare(rule.schema, is_resource=rule.is_resource)
         if declared is None:
             problem = "failed to convert to declType for CEL validation rules"
@@ -91,7 +91,7 @@ class CelExpressions:
         *,
         is_resource: bool,
     ) -> list[FieldError]:
-        """Return which rules a default breaks in place of itself, else as a new value."""
+        """Return the violations by a default: as an update of itself if possible, else as new."""
         if not has_rules(schema):
             return []
         rules = RuleChecks(schema, is_resource=is_resource)
@@ -101,7 +101,7 @@ class CelExpressions:
 
 
 def with_variables(declared: Declared, variables: tuple[Variable, ...]) -> Declared:
-    """Return what is declared with variables, each of the type that its expression returns."""
+    """Return declarations with variables, each of the type that its expression returns."""
     types: dict[str, Type] = {}
     for each in variables:
         before = declared._replace(has_patches=False, variables=tuple(types.items()))

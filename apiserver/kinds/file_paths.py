@@ -1,4 +1,4 @@
-"""Rules about paths of files: relative, absolute, without steps back."""
+"""Checks of file paths: relative, absolute, without `..`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from kvstack.apiserver.kinds.rules import Errors, Rule
 
 
 def absolute_path(name: str) -> Rule:
-    """Return the rule that a field holds an absolute path."""
+    """Return the check that a field holds an absolute path."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value: str = obj.get(name, "")
@@ -18,7 +18,7 @@ def absolute_path(name: str) -> Rule:
 
 
 def descending_path(name: str) -> Rule:
-    """Return the rule that a path is relative and has no steps back."""
+    """Return the check that a path is relative and without `..`."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         check_descending(errors, child(path, name), obj.get(name, ""))
@@ -27,7 +27,7 @@ def descending_path(name: str) -> Rule:
 
 
 def local_path(name: str) -> Rule:
-    """Return the rule that a path is relative, has no steps back and no leading `..`."""
+    """Return the check that a path is relative and has no element with a leading `..`."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value: str = obj.get(name, "")
@@ -38,7 +38,7 @@ def local_path(name: str) -> Rule:
 
 
 def path_without_steps_back(name: str) -> Rule:
-    """Return the rule that a path has no element `..`."""
+    """Return the check that a path has no element `..`."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         check_no_steps_back(errors, child(path, name), obj.get(name, ""))
@@ -58,14 +58,14 @@ def check_no_steps_back(errors: Errors, field: str, path: str) -> None:
 
 
 def check_descending(errors: Errors, field: str, path: str) -> None:
-    """Add the errors of a path that must lead downwards from where it is used."""
+    """Check that a path is relative and without `..`."""
     if path.startswith("/"):
         errors.append(invalid(field, path, "must be a relative path"))
     check_no_steps_back(errors, field, path)
 
 
 def check_local(errors: Errors, field: str, path: str) -> None:
-    """Add the errors of a path below a volume, where names with a leading `..` are reserved."""
+    """Check a path below a volume, where names with a leading `..` are reserved."""
     check_descending(errors, field, path)
     if path.startswith("..") and not path.startswith("../"):
         errors.append(invalid(field, path, "must not start with '..'"))

@@ -1,9 +1,9 @@
-"""Structs as errors print them: with the fields of upstream's internal types.
+"""Structs as errors print them: with the field names of upstream's internal types.
 
     internal_value({"type": "Localhost"}, "io.k8s.api.core.v1.SeccompProfile")
     → {"Type": "Localhost", "LocalhostProfile": None}
 
-Types are named as in the stored version; `schema.internal` knows the internal ones.
+Types are named as in the storage version; `schema.internal` maps to the internal ones.
 """
 
 import json
@@ -19,7 +19,7 @@ from kvstack.apimachinery.schema.stored_form import without_empty
 from kvstack.apimachinery.schema.types import Type
 
 _MACHINERY: Final = "io.k8s.apimachinery."
-"""Types of the machinery are in no version, so they print as they stand."""
+"""Types of apimachinery have no internal version and print unchanged."""
 _CONTEXT_LINES: Final = 3
 
 
@@ -36,12 +36,12 @@ def internal_value(value: Any, type_name: str) -> Any:  # noqa: ANN401 — of th
 
 
 def internal_diff(old: object, new: object, type_name: str) -> str:
-    """Return a unified diff of two values of the type as errors print it, one member a line."""
+    """Return a unified diff of two values of the type as errors print it, one member per line."""
     return value_diff(internal_value(old, type_name), internal_value(new, type_name))
 
 
 def value_diff(old: object, new: object) -> str:
-    """Return a unified diff of two values that are as errors print them already."""
+    """Return a unified diff of two values in internal form."""
     diff = unified_diff(_lines(old), _lines(new), n=_CONTEXT_LINES)
     return "".join(list(diff)[2:])
 

@@ -1,12 +1,12 @@
-"""Names of resources that can be counted: cpu, memory, storage, objects, devices.
+"""Names of countable resources: cpu, memory, storage, objects, devices.
 
     cpu                      native, standard, for containers and quotas
     hugepages-2Mi            native, never overcommitted
     requests.nvidia.com/gpu  an extended resource as a quota names it
     example.com/foo          extended: counted in whole pieces
 
-A check adds errors about one name, or about one amount of a named resource, to a list. Amounts are
-canonical texts of quantities.
+A check adds errors about a resource name, or about a quantity of a named resource, to a list.
+Quantities are canonical.
 """
 
 from typing import Final
@@ -38,14 +38,14 @@ _STANDARD: Final = _QUOTA | {"storage"}
 
 
 def is_extended(name: str) -> bool:
-    """Return whether the resource is one that somebody else defines, counted in whole pieces."""
+    """Return whether it is an extended resource, counted in whole units."""
     if is_native(name) or name.startswith(REQUESTS_PREFIX):
         return False
     return not check_label_key(REQUESTS_PREFIX + name)
 
 
 def is_counted(name: str) -> bool:
-    """Return whether amounts of the resource are whole numbers."""
+    """Return whether quantities of the resource are whole numbers."""
     return name in _OBJECTS or is_extended(name)
 
 
@@ -55,7 +55,7 @@ def can_be_overcommitted(name: str) -> bool:
 
 
 def is_quota_resource(name: str) -> bool:
-    """Return whether the name, which has no prefix, is one that quotas track."""
+    """Return whether the name, which has no prefix, is a resource of quotas."""
     return name in _QUOTA or _is_quota_huge_pages(name)
 
 
@@ -70,7 +70,7 @@ def check_resource_name(errors: Errors, path: str, name: str) -> None:
 
 
 def check_container_resource_name(errors: Errors, path: str, name: str) -> None:
-    """Check the name of a resource that containers ask for."""
+    """Check the name of a container resource."""
     if name in _CONTAINER:
         return
     check_resource_name(errors, path, name)
@@ -82,14 +82,14 @@ def check_container_resource_name(errors: Errors, path: str, name: str) -> None:
 
 
 def check_quota_resource_name(errors: Errors, path: str, name: str) -> None:
-    """Check the name of a resource that a quota limits."""
+    """Check the name of a quota resource."""
     check_resource_name(errors, path, name)
     if "/" not in name and not is_quota_resource(name):
         _add(errors, path, name, ["must be a standard resource for quota"])
 
 
 def check_amount(errors: Errors, path: str, name: str, amount: str) -> None:
-    """Check an amount of a resource: not negative, whole where pieces are counted."""
+    """Check a quantity of a resource: not negative, and whole if it is counted."""
     quantity = parse(amount)
     if quantity.sign < 0:
         errors.append(invalid(path, amount, NEGATIVE))

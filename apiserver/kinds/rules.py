@@ -1,4 +1,4 @@
-"""Rules about objects: small ones that are made into larger ones.
+"""Composable checks of objects.
 
     check_nfs = all_of(needs("server"), needs("path"), absolute_path("path"))
 
@@ -6,13 +6,13 @@
     check_nfs({"server": "s", "path": "p"}, "spec.volumes[0].nfs", errors)
     → spec.volumes[0].nfs.path: Invalid value: "p": must be an absolute path
 
-A rule gets an object, the path of that object and the list that it adds errors to. The path of a
-field is only made when there is something wrong with it. Objects were decoded by their type: what
-is absent is Go's zero value or a nil pointer, so a rule about a field that may be nil looks at
-`None` and a rule about any other looks at truth.
+A check gets an object, the path of that object and the list that it adds errors to. Field paths are
+only built on errors. Objects were decoded by their type: an absent member is Go's zero value or a
+nil pointer, so a check of a nullable field compares with `None` and one of any other field tests
+for truth.
 
-Values print in errors as Go prints them: a plain string as `%q`, and a string of a named type, or
-behind a pointer, as JSON (`JsonText`). The two differ for few characters, which clients do send.
+Values print in errors as in Go: a plain string as `%q`, and a string of a named type, or behind a
+pointer, as JSON (`JsonText`). The two differ for few characters, which clients do send.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,15 +36,15 @@ from kvstack.apimachinery.objects.text.go_text import JsonText
 
 Errors = list[FieldError]
 Rule = Callable[[dict[str, Any], str, Errors], None]
-"""(object, its path, errors): add what is wrong with the object to the errors."""
+"""(object, its path, errors): adds the object's errors."""
 CheckText = Callable[[str], list[str]]
-"""Return what is wrong with a text, as the checks of `objects.names` do."""
+"""Returns the errors of a text, like the checks of `objects.names`."""
 
 FILE_MODE_ERROR: Final = "must be a number between 0 and 0777 (octal), both inclusive"
 
 
 def all_of(*rules: Rule) -> Rule:
-    """Return the rule that all the given ones hold."""
+    """Return the conjunction of checks."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         for rule in rules:
@@ -54,7 +54,7 @@ def all_of(*rules: Rule) -> Rule:
 
 
 def needs(*names: str) -> Rule:
-    """Return the rule that the fields are not empty, each on its own."""
+    """Return the check that each of the fields is not empty."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         for name in names:
@@ -64,8 +64,8 @@ def needs(*names: str) -> Rule:
     return check
 
 
-def given(*names: str) -> Rule:
-    """Return the rule that the fields are not nil, though they may be empty, each on its own."""
+def not_nil(*names: str) -> Rule:
+    """Return the check that each of the fields is not nil, though it may be empty."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         for name in names:
@@ -76,7 +76,7 @@ def given(*names: str) -> Rule:
 
 
 def inside(name: str, rule: Rule) -> Rule:
-    """Return the rule about the struct in a field, if there is one."""
+    """Return a check of the struct in a field, if present."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
@@ -87,7 +87,7 @@ def inside(name: str, rule: Rule) -> Rule:
 
 
 def each(name: str, rule: Rule) -> Rule:
-    """Return the rule about every struct of the list in a field."""
+    """Return a check of every struct of the list in a field."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         items = obj.get(name)
@@ -100,7 +100,7 @@ def each(name: str, rule: Rule) -> Rule:
 
 
 def formatted(name: str, check_text: CheckText) -> Rule:
-    """Return the rule about the form of a text that may be empty."""
+    """Return the check of the form of a text that may be empty."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
@@ -111,7 +111,7 @@ def formatted(name: str, check_text: CheckText) -> Rule:
 
 
 def needs_formatted(name: str, check_text: CheckText) -> Rule:
-    """Return the rule that a text is given and has a form."""
+    """Return the check that a text is present and has a form."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
@@ -124,7 +124,7 @@ def needs_formatted(name: str, check_text: CheckText) -> Rule:
 
 
 def one_of(name: str, values: Sequence[str]) -> Rule:
-    """Return the rule that a field is nil or has one of the values, told in the given order."""
+    """Return the check that a field is nil or has one of the values, in the order of errors."""
     allowed = frozenset(values)
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
@@ -136,7 +136,7 @@ def one_of(name: str, values: Sequence[str]) -> Rule:
 
 
 def needs_one_of(name: str, values: Sequence[str]) -> Rule:
-    """Return the rule that a field is given and has one of the values."""
+    """Return the check that a field is present and has one of the values."""
     allowed = frozenset(values)
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
@@ -148,7 +148,7 @@ def needs_one_of(name: str, values: Sequence[str]) -> Rule:
 
 
 def not_negative(*names: str) -> Rule:
-    """Return the rule that the numbers are zero or more, where they are given."""
+    """Return the check that the numbers, if present, are not negative."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         for name in names:
@@ -160,7 +160,7 @@ def not_negative(*names: str) -> Rule:
 
 
 def in_range(name: str, low: int, high: int, text: str = "") -> Rule:
-    """Return the rule that a number, where it is given, lies in an inclusive range."""
+    """Return the check that a number, if present, is in an inclusive range."""
     message = text or "".join(check_range(low - 1, low, high))
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
@@ -172,7 +172,7 @@ def in_range(name: str, low: int, high: int, text: str = "") -> Rule:
 
 
 def numeric_id(name: str) -> Rule:
-    """Return the rule about the number of a user or group of Unix."""
+    """Return the check of a Unix user or group id."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
         value = obj.get(name)
@@ -183,27 +183,27 @@ def numeric_id(name: str) -> Rule:
 
 
 def file_mode(name: str) -> Rule:
-    """Return the rule about the permissions of a file."""
+    """Return the check of a file mode."""
     return in_range(name, 0, 0o777, FILE_MODE_ERROR)
 
 
 def add_invalid(errors: Errors, path: str, value: object, messages: Iterable[str]) -> None:
-    """Add one error about the value for every message."""
+    """Add one error about the value for each message."""
     errors.extend(invalid(path, value, message) for message in messages)
 
 
 def wrong_choice(path: str, value: str | None, values: Sequence[str]) -> FieldError:
-    """Return the error about a value that is none of the supported ones: empty, or another."""
+    """Return the error about an empty or unsupported value."""
     return not_supported(path, JsonText(value), values) if value else required(path)
 
 
 def check_not_negative(errors: Errors, path: str, value: int | None) -> None:
-    """Add an error if the number is given and below zero."""
+    """Add an error if the number is present and negative."""
     if value is not None and value < 0:
         errors.append(invalid(path, value, NEGATIVE))
 
 
 def check_positive(errors: Errors, path: str, value: int) -> None:
-    """Add an error if the number is not above zero."""
+    """Add an error if the number is not positive."""
     if value <= 0:
         errors.append(invalid(path, value, NOT_POSITIVE))

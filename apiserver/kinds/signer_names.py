@@ -1,4 +1,4 @@
-"""Names of signers, `example.com/name`, and of the trust bundles made for them."""
+"""Names of signers, `example.com/name`, and of their trust bundles."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ def is_kubernetes_signer(name: str) -> bool:
 
 
 def check_signer_name(errors: Errors, path: str, name: str) -> None:
-    """Add the errors of a signer's name, which is one domain and one path."""
+    """Check the name of a signer, which is a domain and a path."""
     if not name:
         errors.append(required(path))
         return
@@ -52,7 +52,7 @@ def check_signer_name(errors: Errors, path: str, name: str) -> None:
 
 
 def check_trust_bundle_name(name: str, signer: str) -> list[str]:
-    """Return what is wrong with the name of a bundle of the signer; "" for one without signer."""
+    """Return the errors of the name of a signer's bundle; signer "": none."""
     if not signer:
         if ":" in name:
             return ['ClusterTrustBundle without signer name must not have ":" in its name']
@@ -64,7 +64,7 @@ def check_trust_bundle_name(name: str, signer: str) -> list[str]:
 
 
 def signer_of_trust_bundle(name: str) -> str:
-    """Return the signer that the name of a bundle tells; "" if it tells none."""
+    """Return the signer in the name of a bundle; "" if there is none."""
     prefix, colon, _ = name.rpartition(":")
     return prefix.replace(":", "/") if colon else ""
 

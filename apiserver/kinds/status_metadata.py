@@ -1,4 +1,4 @@
-"""Hooks of strategies: writes of an object keep its status, writes of the status keep the rest."""
+"""Strategy hooks: writes of an object keep its status, writes of the status keep the rest."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _KEPT: Final = (
 
 
 def keep_metadata(new: Obj, old: Obj) -> None:
-    """Copy back all but the entries of managedFields."""
+    """Keep the metadata except managedFields."""
     metadata, before = new["metadata"], old["metadata"]
     for each in _KEPT:
         if each in before:
@@ -26,7 +26,7 @@ def keep_metadata(new: Obj, old: Obj) -> None:
 
 
 def begin_without_status(obj: Obj, _context: Context) -> None:
-    """Prepare a new object: its status is empty."""
+    """Prepare a new object: clear its status."""
     obj["status"] = {}
 
 
@@ -41,6 +41,6 @@ def keep_spec(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def keep_all_but_status(new: Obj, old: Obj, _context: Context) -> None:
-    """Prepare a write of the status, for kinds that are strict: the metadata stays, too."""
+    """Prepare a write of the status, for kinds that keep the metadata, too."""
     new["spec"] = old["spec"]
     keep_metadata(new, old)

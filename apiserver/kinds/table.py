@@ -2,7 +2,7 @@
 
     strategy_of("", "configmaps")  → CONFIG_MAPS of kinds.core.config_maps
 
-A family is imported when the first of its kinds is asked for, so that starting stays quick.
+A module is imported when the first of its kinds is used, so that startup stays fast.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _RESOURCE: Final = "resource.k8s.io"
 _STORAGE: Final = "storage.k8s.io"
 
-_PLACES: Final = {
+_LOCATIONS: Final = {
     ("", "componentstatuses"): "core.component_statuses:COMPONENT_STATUSES",
     ("", "configmaps"): "core.config_maps:CONFIG_MAPS",
     ("", "endpoints"): "core.endpoints:ENDPOINTS",
@@ -145,7 +145,7 @@ _RECHECKED: Final = frozenset(
 
 
 def rechecks_finalizers(group: str, resource: str) -> bool:
-    """Tell whether an update checks names of finalizers as a create does."""
+    """Return whether an update checks names of finalizers as a create does."""
     return (group, resource) in _RECHECKED
 
 
@@ -159,10 +159,10 @@ def strategy_of_row(row: Resource) -> Strategy | None:
 @cache
 def strategy_of(group: str, resource: str) -> Strategy | None:
     """Return the strategy of a built-in resource; None if it has none of its own."""
-    place = _PLACES.get((group, resource))
-    if place is None:
+    entry = _LOCATIONS.get((group, resource))
+    if entry is None:
         return None
-    module, _, name = place.partition(":")
+    module, _, name = entry.partition(":")
     strategy = getattr(import_module(f".{module}", __package__), name)
-    assert isinstance(strategy, Strategy), place
+    assert isinstance(strategy, Strategy), entry
     return strategy

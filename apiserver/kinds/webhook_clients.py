@@ -1,4 +1,4 @@
-"""Where a webhook is: a URL, or a Service in the cluster."""
+"""Webhook clients: a URL, or a Service in the cluster."""
 
 from typing import Any, Final
 
@@ -13,14 +13,14 @@ _FORM: Final = "; desired format: https://host[/path]"
 
 
 def default_client(client: dict[str, Any] | None) -> None:
-    """Fill in the port of a Service."""
+    """Set the default port of a Service."""
     service = (client or {}).get("service")
     if service is not None and service.get("port") is None:
         service["port"] = DEFAULT_PORT
 
 
 def check_client(client: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check that there is one of both, and its form."""
+    """Check that there is exactly one of both, and its form."""
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         errors.append(required(path, "exactly one of url or service is required"))
@@ -31,7 +31,7 @@ def check_client(client: dict[str, Any], path: str, errors: Errors) -> None:
 
 
 def check_url(text: str, path: str, errors: Errors) -> None:
-    """Check the URL of a webhook: https, a host, a path at most."""
+    """Check the URL of a webhook: https, with a host, and nothing after the path."""
     try:
         url = go_urls.parse(text)
     except go_urls.UrlError as error:
@@ -51,7 +51,7 @@ def check_url(text: str, path: str, errors: Errors) -> None:
 
 
 def check_service(service: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check the Service of a webhook, and the path on it."""
+    """Check the Service of a webhook, and its path."""
     # Upstream has these two the wrong way round.
     for name, other in (("namespace", "name"), ("name", "namespace")):
         if not service.get(name):

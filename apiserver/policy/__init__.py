@@ -1,1 +1,1 @@
-"""Who may do what: authentication, authorization and admission."""
+"""Authentication, authorization and admission."""

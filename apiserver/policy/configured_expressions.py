@@ -1,10 +1,10 @@
-"""Expressions in configuration files: about claims and users, and about requests to authorize.
+"""CEL expressions in configuration files: on claims and users, and on authorization requests.
 
     compile_about("claims.sub + '@example'", "claims", False)   → an expression; ValueError
     RequestConditions(["request.user == 'bob'"]).match(spec)    → True, False; ConditionError
 
-A file is what the server has, not what clients write: the newest functions may be used. Numbers of
-claims are those of JSON: doubles.
+Files belong to the server, not to clients: the newest CEL functions may be used. Numbers in claims
+are doubles, as in JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,11 +75,11 @@ _SCOPES: Final = {
 
 
 class BadExpressionError(ValueError):
-    """An expression does not compile, or returns what it may not; the text is upstream's."""
+    """An expression does not compile, or returns a wrong type; the text is upstream's."""
 
 
 class ConfiguredExpression:
-    """An expression about one variable."""
+    """An expression on one variable."""
 
     def __init__(self, text: str, variable: str, *, is_condition: bool) -> None:
         """Compile it; raises BadExpressionError."""
@@ -104,7 +104,7 @@ def compile_about(text: str, variable: str, is_condition: bool) -> ConfiguredExp
 
 
 class RequestConditions:
-    """Conditions on a request that is to be authorized."""
+    """Conditions on an authorization request."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         """Compile them; raises BadExpressionError."""
@@ -113,9 +113,9 @@ class RequestConditions:
         ]
 
     def match(self, spec: Obj) -> bool:
-        """Tell whether all hold; raises ConditionError if one cannot be told and none is false.
+        """Return whether all hold; raises ConditionError if one fails and none is false.
 
-        spec: of a SubjectAccessReview, in which what is empty may be left out.
+        spec: of a SubjectAccessReview, without empty members.
         """
         request = _completed(spec)
         errors: list[str] = []
@@ -131,7 +131,7 @@ class RequestConditions:
 
 
 def _completed(spec: Obj) -> Obj:
-    """Return a spec with all texts, also empty ones."""
+    """Return a spec with all string members, also empty ones."""
     request: Obj = {
         "user": spec.get("user", ""),
         "uid": spec.get("uid", ""),

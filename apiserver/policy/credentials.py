@@ -1,4 +1,4 @@
-"""What a request brings to tell whose it is."""
+"""The credentials of a request."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ def _no_headers() -> Sequence[tuple[str, str]]:
 
 
 class Credentials:
-    """The parts of a request that authenticators look at; nothing in them is believed yet."""
+    """The parts of a request that authenticators read, unverified."""
 
     __slots__ = (
         "annotations",
@@ -29,18 +29,18 @@ class Credentials:
         path: str = "",
         protocols: Sequence[str] = (),
     ) -> None:
-        """Hold them; nothing is copied."""
+        """Nothing is copied."""
         self.authorization: Final = authorization
         """The first Authorization header; empty: there is none."""
         self.certificates: Final = certificates
-        """The client's chain in DER, its own first, however TLS judged it."""
+        """The client's chain in DER, its own certificate first, whatever TLS thought of it."""
         self.headers: Final = headers
-        """Returns all headers, names in lower case; asked only for what a front proxy sends."""
+        """Returns all headers, names in lower case; only called for those of a front proxy."""
         self.path: Final = path
-        """Of the URL, without the query."""
+        """The URL's path, without the query."""
         self.protocols: Final = protocols
-        """All values of Sec-WebSocket-Protocol, if the request asks for WebSocket."""
+        """All values of Sec-WebSocket-Protocol, if the request is a WebSocket handshake."""
         self.annotations: Final[dict[str, str]] = {}
-        """For the audit log; authenticators add them."""
+        """Audit annotations; authenticators add to them."""
         self.warnings: Final[list[str]] = []
-        """What the client is to be told; authenticators append."""
+        """Warnings for the client; authenticators append to them."""

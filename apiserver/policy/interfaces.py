@@ -1,10 +1,10 @@
-"""The borders of policy: what the walk of a request asks of it, and what it asks of others.
+"""The interfaces of policy to the request pipeline, and those it uses itself.
 
     http ──Credentials──► Authenticator ──User──► Authorizer ──Decision──► verbs
     verbs ──AdmissionRequest──► Admission.mutate … validation … Admission.validate
     policy ──► ObjectView (the watch cache) · LiveObjects (the store) · Clock
 
-Whatever needs no IO answers with a plain value and costs no task; only what has to wait returns an
+What needs no IO returns a plain value and creates no task; only what has to wait returns an
 awaitable. A caller writes
 
     found = authorizer.authorize(attributes)
@@ -24,7 +24,7 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A clock."""
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds since some fixed moment; never goes back."""
@@ -35,22 +35,22 @@ class Clock(Protocol):
         ...
 
 
-# Asked of the registry.
+# Provided by the registry.
 
 
 class ObjectView(Protocol):
-    """The watch cache. Objects are in their stored version; never change them."""
+    """The watch cache. Objects are in their storage version and must not be changed."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
-        """Return an object; namespace "": of a resource without namespaces."""
+        """Return an object; namespace "": cluster-scoped."""
         ...
 
     def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
-        """Return the objects of a namespace, or all, in the order of their keys."""
+        """Return the objects of a namespace, or all, in key order."""
         ...
 
     def version(self, resource: GroupResource) -> int:
-        """Return a number that is another one after anything of the resource changed."""
+        """Return a number that differs after anything of the resource changed."""
         ...
 
     def subscribe(
@@ -62,18 +62,18 @@ class ObjectView(Protocol):
     ) -> None:
         """Have a function called after each batch of changes is in the watch cache.
 
-        field: one that selectors may name; an object whose field is empty counts as absent.
-        It is called at once with all objects that are there, and again with all that changed when
-        the watch cache was read anew. It may not fail or wait.
+        field: a selectable field; an object whose field is empty counts as absent. The function is
+        called immediately with all existing objects, and again with all changes after the watch
+        cache was reloaded. It must not fail or block.
         """
         ...
 
 
 class LiveObjects(Protocol):
-    """What goes to the store."""
+    """Direct access to the store."""
 
     async def catch_up(self) -> None:
-        """Return once the watch cache holds whatever the store held when this was called."""
+        """Wait until the watch cache has the store's state at the time of the call."""
         ...
 
     async def create(self, resource: GroupResource, obj: Obj) -> Obj:
@@ -81,23 +81,23 @@ class LiveObjects(Protocol):
         ...
 
     async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
-        """Write an object whose stored resourceVersion is still that of `obj`; return it as stored.
+        """Write an object if the stored resourceVersion is that of `obj`; return it as stored.
 
-        No admission or validation takes place. The change is recorded in managedFields as made by
-        the API server, of the subresource if it is one's. Raises ApiError: 409 if the object
+        There is no admission or validation. The change is recorded in managedFields as made by the
+        API server, with the subresource if there is one. Raises ApiError: 409 if the object
         changed, 404 if it is gone.
         """
         ...
 
 
-# Offered to http and verbs.
+# Provided to http and verbs.
 
 
 class Authenticator(Protocol):
-    """Tells whose a request is."""
+    """Authenticates requests."""
 
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
-        """Return the user, also the anonymous one; raises ApiError 401.
+        """Return the user, possibly the anonymous one; raises ApiError 401.
 
         Warnings for the client are appended to `credentials.warnings`.
         """
@@ -105,33 +105,33 @@ class Authenticator(Protocol):
 
 
 class Decision(NamedTuple):
-    """What one or all authorizers say."""
+    """The decision of one or all authorizers."""
 
     allowed: bool
     reason: str = ""
-    """Of a refusal: what to append to the text of the 403."""
+    """The reason of a refusal, to be appended to the text of the 403."""
     denied: bool = False
-    """Whether it is refused for good, so that no other authorizer is asked."""
+    """Whether it is final, so that no other authorizer is called."""
     error: str = ""
-    """What went wrong on the way."""
+    """Errors on the way."""
 
 
 NO_OPINION = Decision(allowed=False)
 
 
 class Authorizer(Protocol):
-    """Tells whether a request is allowed."""
+    """Authorizes requests."""
 
     def authorize(self, attributes: Attributes) -> Decision | Awaitable[Decision]:
-        """Return the decision; the same for equal attributes until what it rests on changes."""
+        """Return the decision; equal attributes give the same one until its inputs change."""
         ...
 
 
 class Admission(Protocol):
-    """The plugins that look at a write before it is stored."""
+    """The admission plugins."""
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether any plugin wants to be called; if not, neither method need be."""
+        """Return whether any plugin handles such requests; if not, skip the other methods."""
         ...
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
@@ -139,7 +139,7 @@ class Admission(Protocol):
         ...
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Let plugins refuse the object as it is to be stored; raises ApiError."""
+        """Let plugins refuse an object in its final form; raises ApiError."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Counts of who was authenticated and what was authorized, under upstream's names.
+"""Counts of authentications and authorizations, under upstream's names.
 
-What is known at once is not timed: it takes microseconds, and the shortest time that is told apart
-is a millisecond. It counts as done in no time.
+Answers without IO are not timed: they take microseconds, and the smallest bucket is a millisecond.
+Their duration counts as zero.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from kvstack.component.metrics.labelled import (
 )
 
 _BOUNDS: Final = exponential(0.001, 2, 15)
-_TOLD_USERS: Final = frozenset(
+_NAMED_USERS: Final = frozenset(
     ("admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default")
 )
 _TYPES: Final = {
@@ -34,18 +34,17 @@ _TYPES: Final = {
     "node": "Node",
     "rbac": "RBAC",
 }
-"""Of authorizers by their names; those with other names are webhooks."""
+"""Types of authorizers by name; those with other names are webhooks."""
 
 Decided = tuple[str, bool]
 """The name of an authorizer, and whether it allowed."""
 
 
 class PolicyMetrics:
-    """Counts requests as they are authenticated and authorized."""
+    """Counts authentications and authorizations of requests."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._users: Final[Counter[str]] = Counter()  # every request counts here
+        self._users: Final[Counter[str]] = Counter()  # updated by every request
         self._authentications: Final = LabelledHistogram(
             "authentication_duration_seconds",
             "Authentication duration in seconds broken out by result.",
@@ -59,12 +58,12 @@ class PolicyMetrics:
             "result",
         )
         self._known_at_once = 0
-        """Users who were found in no time, and are not in the histogram yet."""
+        """Authentications without IO that are not in the histogram yet."""
         self._allowed_at_once = 0
 
     def authenticated(self, name: str, took_ns: int = 0) -> None:
-        """Count a user who was found."""
-        if name not in _TOLD_USERS:
+        """Count an authenticated user."""
+        if name not in _NAMED_USERS:
             name = "email_id" if "@" in name else "other"
         self._users[name] += 1
         if took_ns:
@@ -73,7 +72,7 @@ class PolicyMetrics:
             self._known_at_once += 1
 
     def refused(self, took_ns: int) -> None:
-        """Count credentials that were no good."""
+        """Count invalid credentials."""
         self._authentications.add(took_ns * NANOSECOND_S, "error")
 
     def authorized(self, decision: Decision, took_ns: int = 0) -> None:
@@ -116,10 +115,10 @@ class PolicyMetrics:
 
 
 class ReloadMetrics:
-    """Counts how often a configuration file was taken, or could not be."""
+    """Counts reloads of a configuration file, and failures."""
 
     def __init__(self, subject: str) -> None:
-        """Count for `authentication` or `authorization`."""
+        """subject: `authentication` or `authorization`."""
         prefix = f"apiserver_{subject}_config_controller_automatic_reload"
         what = f"{subject} configuration split by status and apiserver identity."
         self._counts: Final = LabelledCounter(
@@ -132,7 +131,7 @@ class ReloadMetrics:
         )
 
     def add(self, unix_ms: int, *, is_taken: bool) -> None:
-        """Count a file that changed."""
+        """Count a changed file."""
         status = "success" if is_taken else "failure"
         self._counts.add(status)
         self._last_s.set(unix_ms / 1000, status)
@@ -144,10 +143,9 @@ class ReloadMetrics:
 
 
 class AuthorizationWebhookMetrics:
-    """Counts questions to webhooks that authorize."""
+    """Counts calls of authorization webhooks."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         prefix = "apiserver_authorization_webhook"
         self._evaluations: Final = LabelledHistogram(
             f"{prefix}_duration_seconds",
@@ -162,11 +160,11 @@ class AuthorizationWebhookMetrics:
         )
 
     def add(self, name: str, result: str, took_ns: int) -> None:
-        """Count a try; result: `success`, `timeout` or `error`."""
+        """Count an attempt; result: `success`, `timeout` or `error`."""
         self._evaluations.add(took_ns * NANOSECOND_S, name, result)
 
     def count_failed_open(self, name: str, result: str) -> None:
-        """Count a question without an answer that is left to other authorizers."""
+        """Count a failed call that is left to other authorizers."""
         self._failed_open.add(name, result)
 
     def readings(self) -> Iterator[FamilySamples]:
@@ -180,7 +178,7 @@ class AuthorizationWebhookMetrics:
 
 
 def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilySamples]:
-    """Yield how often which authorizer decided."""
+    """Yield the numbers of decisions by authorizer."""
     yield (
         "apiserver_authorization_decisions_total",
         FamilyKind.COUNTER,
@@ -197,37 +195,36 @@ def decision_readings(counts: Iterable[tuple[Decided, int]]) -> Iterator[FamilyS
     )
 
 
-def certificate_readings(left: Histogram) -> Iterator[FamilySamples]:
-    """Yield for how long client certificates of requests were still good, in seconds."""
+def certificate_readings(lifetimes: Histogram) -> Iterator[FamilySamples]:
+    """Yield the remaining validity of client certificates, in seconds."""
     yield (
         "apiserver_client_certificate_expiration_seconds",
         FamilyKind.HISTOGRAM,
         "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
-        left.copy(),
+        lifetimes.copy(),
     )
 
 
 class TokenMetrics:
-    """Counts who had a bearer token, and whether that was remembered."""
+    """Counts token authentications and cache hits."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.hits = 0
-        """Answered by what was remembered, in no time."""
+        """Answers from the cache, without delay."""
         self.waiting = 0
-        """Those that somebody is asked about now."""
+        """Requests that wait for an answer."""
         self._missed: Final = Histogram(PROMETHEUS_BOUNDS)
         self._fetches: Final = LabelledCounter(
             "authentication_token_cache_fetch_total", "", "status"
         )
 
     def missed(self, took_ns: int, *, is_known: bool) -> None:
-        """Count a token that authenticators were asked about; is_known: one of them knew it."""
+        """Count a token that was not cached; is_known: an authenticator knew it."""
         self._missed.add(took_ns * NANOSECOND_S)
         self._fetches.add("ok" if is_known else "error")
 
     def readings(self) -> Iterator[FamilySamples]:
-        """Yield the families; upstream has no texts of help for them."""
+        """Yield the families; upstream has no help texts for them."""
         prefix = "authentication_token_cache"
         remembered = Histogram(PROMETHEUS_BOUNDS)
         remembered.add(0.0, self.hits)
@@ -251,7 +248,7 @@ _LEGACY: Final = {
 
 
 def token_readings(uses: Counter[str], legacy_uses: Counter[str]) -> Iterator[FamilySamples]:
-    """Yield how often which tokens of service accounts were used."""
+    """Yield the uses of service account tokens."""
     for kind in ("stale", "valid"):
         yield (
             f"serviceaccount_{kind}_tokens_total",

@@ -1,4 +1,4 @@
-"""Whether a write changes no more than what the garbage collector needs to."""
+"""Detection of writes that change only what the garbage collector changes."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ _IGNORED: Final = frozenset(("ownerReferences", "finalizers", "selfLink", "manag
 
 
 def changes_only_ownership(new: Obj, old: Obj, type_name: str) -> bool:
-    """Tell whether two objects of a type differ in owner references and finalizers only."""
+    """Return whether two objects of a type differ in owner references and finalizers only."""
     return same(_compared(new), _compared(old), type_name)
 
 

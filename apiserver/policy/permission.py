@@ -1,4 +1,4 @@
-"""A request as authorizers see it, and what its client is told when it is refused."""
+"""Authorization attributes of a request, and its 403."""
 
 from html import escape
 
@@ -16,7 +16,7 @@ from kvstack.apiserver.policy.interfaces import Decision
 
 
 def attributes_of(info: RequestInfo, user: User, verb: str = "") -> Attributes:
-    """Return a request as authorizers see it; verb: what is done besides, of another name."""
+    """Return the attributes of a request; verb: replaces that of the request."""
     if not info.is_resource:
         return Attributes.of_path(user, verb or info.verb, info.path)
     return Attributes(
@@ -36,7 +36,7 @@ def attributes_of(info: RequestInfo, user: User, verb: str = "") -> Attributes:
 
 
 def denied(info: RequestInfo, user: User, decision: Decision, verb: str = "") -> ApiError:
-    """Return the 403 of a request that is not allowed; verb: as above."""
+    """Return the 403 of a request; verb: as above."""
     if not info.is_resource:
         return status.path_denied(user.name, verb or info.verb, info.path, decision.reason)
     return status.access_denied(
@@ -51,7 +51,7 @@ def denied(info: RequestInfo, user: User, decision: Decision, verb: str = "") ->
 
 
 def undecided(target: str, decision: Decision) -> str:
-    """Return what the client of a request is told that cannot be decided about."""
+    """Return the error of a request that could not be decided."""
     return f"{escape(f'Internal Server Error: {quote(target)}: {decision.error}', quote=False)}\n"
 
 

@@ -1,4 +1,4 @@
-"""What was found out, remembered for a while, and only so much of it."""
+"""A cache with expiry and a limited size."""
 
 from typing import Final, Generic, TypeVar
 
@@ -9,39 +9,38 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """Values by key, each for its own time. The oldest are forgotten when there are too many."""
+    """Values by key, each with its own expiry. The oldest are evicted when there are too many."""
 
     def __init__(self, count_max: int, clock: Clock) -> None:
-        """Hold nothing."""
         self._count_max: Final = count_max
         self._clock: Final = clock
         self._values: Final[dict[K, tuple[V, int]]] = {}
 
     def __len__(self) -> int:
-        """Return how many are held, over or not."""
+        """Return the number of values, including expired ones."""
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """Return what is known; None: nothing any more."""
-        found = self._values.get(key)
-        if found is None:
+        """Return a value; None: unknown or expired."""
+        entry = self._values.get(key)
+        if entry is None:
             return None
-        if self._clock.monotonic_ns() >= found[1]:
+        if self._clock.monotonic_ns() >= entry[1]:
             del self._values[key]
             return None
-        return found[0]
+        return entry[0]
 
     def put(self, key: K, value: V, lasts_ns: int) -> None:
-        """Remember a value for some nanoseconds; 0: not at all."""
+        """Store a value for some nanoseconds; 0: not at all."""
         if lasts_ns <= 0:
             return
         values = self._values
         values.pop(key, None)
         if len(values) >= self._count_max:
-            # As a dict keeps the order of insertion, this is the one that was put in first.
+            # Dicts keep insertion order: this is the oldest.
             del values[next(iter(values))]
         values[key] = value, self._clock.monotonic_ns() + lasts_ns
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         self._values.clear()

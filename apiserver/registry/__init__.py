@@ -5,5 +5,5 @@
        ├─ Writes ── Leases                           one transaction a write
        └─ View, Live                                 what policy reads and writes
 
-It knows keys, bytes and revisions, and nothing of verbs, users or HTTP.
+It handles keys, bytes and revisions, and knows nothing of verbs, users or HTTP.
 """

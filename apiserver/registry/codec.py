@@ -1,16 +1,16 @@
-"""Objects of one resource as they are stored, and back.
+"""Encoding of stored objects of one resource.
 
     to_body    object ──► compact JSON from the metadata on, without resourceVersion
     value      that with the stored kind and version in front
     read       JSON that this module wrote      bytes are taken as they are
                JSON of others, protobuf         decoded, defaulted, written anew
 
-JSON of ours ends in its last brace; JSON that Kubernetes writes ends in a newline. That is how the
-two are told apart: what others wrote may lack defaults, have other spellings, or be of another
-version. A kube-apiserver reads ours, for it takes JSON and protobuf for any key.
+Our JSON ends in its last brace; JSON that Kubernetes writes ends in a newline. This tells the two
+apart: values of others may lack defaults, have other spellings, or be of another version. A
+kube-apiserver can read ours, because it accepts JSON and protobuf for any key.
 
-Objects are handled in one served version, the hub. The stored version is another one only where
-both have the same fields, or where a webhook converts between them.
+Objects are handled in one served version, the hub. The storage version differs only where both have
+the same fields, or where a webhook converts between them.
 """
 
 from collections.abc import Mapping
@@ -38,21 +38,21 @@ _SHORT: Final = 20
 
 
 class StoredError(ValueError):
-    """A stored value that cannot be read; the text says why."""
+    """A stored value cannot be read; the text says why."""
 
 
 class StoredVersion(NamedTuple):
-    """A version of a kind that stored values of others may be of."""
+    """A version that stored values of a kind may have."""
 
     type: Type
     conversion: Conversion | None = None
-    """How to make the hub version of it; None: both have the same fields."""
+    """Conversion to the hub version; None: both have the same fields."""
     keeper: Strategy | None = None
     """Set if values stay in this version: its hooks."""
 
 
 class Codec:
-    """Reads and writes the values of one resource."""
+    """Encodes and decodes the values of one resource."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Codec:
         is_json: bool = False,
         sorts_members: bool = False,
     ) -> None:
-        """Hold what describes the resource.
+        """Take the description of the resource.
 
-        kind, type_: the hub. stored_api_version: if it is another. versions: the other versions
-        that values may be of, by `apiVersion`. is_json: whether Kubernetes itself stores it as
-        JSON, and empty lists stay what they are. sorts_members: whether objects are written with
+        kind, type_: of the hub version. stored_api_version: if it differs. versions: the other
+        versions of stored values, by `apiVersion`. is_json: whether Kubernetes itself stores the
+        kind as JSON, with empty lists preserved. sorts_members: whether objects are written with
         sorted members, and have kind and version in lists, as custom resources.
         """
         self.kind: Final = kind
@@ -80,14 +80,14 @@ class Codec:
         self._versions = {self.api_version: StoredVersion(type_), **(versions or {})}
         self._sorts = sorts_members
         self.head: Final = b"{" if sorts_members else _head(kind.kind, self.api_version)
-        """What answers have in front of a body."""
+        """What precedes a body in answers."""
         self._stored_head = self.head
         if stored_api_version and not sorts_members:
             self._stored_head = _head(kind.kind, stored_api_version)
         self._members = tuple(name for name in type_.fields if name not in _HEAD_MEMBERS)
         self._meta_members = tuple(type_.fields["metadata"].type.fields)
         self.field_names: Final = self._field_names()
-        """Of the fields that selectors may name, besides those of metadata."""
+        """Names of the selectable fields, besides those of metadata."""
 
     def to_body(self, obj: Obj) -> bytes:
         """Return the body of an object without its resourceVersion."""
@@ -95,7 +95,7 @@ class Codec:
             metadata = {n: v for n, v in obj["metadata"].items() if n != "resourceVersion"}
             return json_text.write_sorted({**obj, "metadata": metadata})[1:]
         metadata = obj["metadata"]
-        found: Obj = {
+        stored: Obj = {
             "metadata": {
                 name: metadata[name]
                 for name in self._meta_members
@@ -104,11 +104,11 @@ class Codec:
         }
         for name in self._members:
             if name in obj:
-                found[name] = obj[name]
-        return json_text.write(found)[1:]
+                stored[name] = obj[name]
+        return json_text.write(stored)[1:]
 
     def value(self, body: bytes) -> bytes:
-        """Return a body as it is stored."""
+        """Return the stored value of a body."""
         return self._stored_head + body + _NEWLINE if self.is_json else self._stored_head + body
 
     def record(self, key: str, body: bytes, revision: int, obj: Obj, lease: int = 0) -> Record:
@@ -122,7 +122,7 @@ class Codec:
         return Record(key, revision, self.head, body, at, labels, self._fields(obj), lease=lease)
 
     def read(self, key: str, value: bytes, revision: int, lease: int = 0) -> Record:
-        """Return the record of a stored value; one with an error if it cannot be read."""
+        """Return the record of a stored value; an unreadable one has an error."""
         try:
             if value[-1:] == b"}" and value.startswith(self._stored_head):
                 body = value[len(self._stored_head) :]
@@ -132,27 +132,27 @@ class Codec:
         except StoredError as error:
             text = str(error)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            # What others put there may be anything.
+            # Values of others can be anything.
             text = f"the stored object is malformed: {error!r}"
         return Record(key, revision, self.head, b"", -1, lease=lease, error=text)
 
     def decode(self, value: bytes) -> Obj:
-        """Return the object of a value that others wrote, in the hub version; StoredError."""
+        """Return the object of another writer's value, in the hub version; raises StoredError."""
         if value.startswith(_ENCRYPTED):
-            raise StoredError("the stored object is encrypted, and no key of it is known")
+            raise StoredError("the stored object is encrypted with an unknown key")
         try:
             obj, version = self._typed(value)
         except (JsonError, ProtobufError, DecodeError) as error:
             raise StoredError(str(error)) from error
         if version.keeper is not None:
-            # A webhook converts it when somebody asks; until then it stays as it was written.
+            # A webhook converts it on demand; until then it stays as it was written.
             version.keeper.default(obj)
             return obj
         if version.conversion is not None:
             version.conversion.default(obj)
             obj = version.conversion.to_stored(obj)
             if self.is_json:
-                obj = decode(obj, self.type).obj  # members in their order
+                obj = decode(obj, self.type).obj  # members in order
         elif version.type is not self.type:
             obj = decode(obj, self.type).obj  # drops what only the other version has
         obj["apiVersion"], obj["kind"] = self.api_version, self.kind.kind
@@ -167,7 +167,7 @@ class Codec:
             return from_protobuf(envelope.content, version.type), version
         plain = json_text.parse(value)
         if not isinstance(plain, dict):
-            raise StoredError("the stored value is no object")
+            raise StoredError("the stored value is not an object")
         version = self._version(str(plain.get("apiVersion", "")), str(plain.get("kind", "")))
         return decode(plain, version.type).obj, version
 
@@ -182,9 +182,9 @@ class Codec:
         if selectable is None:
             return ()
         values = selectable(obj).values()
-        if self._strategy.expires:  # names and uids of objects, each of them once or twice
+        if self._strategy.expires:  # names and uids, each of which occurs once or twice
             return tuple(intern(each) if len(each) < _SHORT else each for each in values)
-        return tuple(map(intern, values))  # there are many objects and few values
+        return tuple(map(intern, values))  # there are many objects with few values
 
     def _field_names(self) -> tuple[str, ...]:
         selectable = self._strategy.selectable
@@ -195,7 +195,7 @@ class Codec:
         return tuple(selectable(blank))
 
     def _versioned(self, body: bytes, revision: int) -> bytes:
-        """Return a body with its resourceVersion, wherever that belongs."""
+        """Return a body with its resourceVersion inserted."""
         obj: dict[str, Any] = orjson.loads(b"{" + body)
         obj["metadata"]["resourceVersion"] = str(revision)
         if self._sorts:

@@ -177,7 +177,7 @@ class Collection:
     @staticmethod
     def _past(past: dict[str, Record | None], key: str) -> Record:
         record = past[key]
-        assert record is not None, "only keys that had an object are asked for"
+        assert record is not None, "only keys that had an object are read"
         return record
 
     # The watch cache's side.

@@ -1,11 +1,11 @@
-"""Compaction: the store gives up old history, by the protocol that all API servers on it follow.
+"""Compaction of the store, by the protocol that all API servers on it follow.
 
     compact_rev_key    version: how many rounds there were; value: the revision of the last
 
-Each round is won by the server that finds the key as it last saw it. It gives up what is older than
-the revision that was noted a round ago, or, if a history is kept, than the state of so long ago.
-Who loses takes over what the winner wrote. Each server tells its cache, so that what the store has
-given up is not read from memory either: continue tokens expire on all servers alike.
+Each round is won by the server that finds the key as it last saw it. It compacts to the revision
+that was noted a round ago, or, if history is kept, to the state of that long ago. The others adopt
+what the winner wrote. Each server notifies its cache, so that a compacted revision is not read from
+memory either: continue tokens expire on all servers alike.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ KEY: Final = b"compact_rev_key"
 
 
 class _Mark:
-    """A revision, and a time at which the store was no further."""
+    """A revision, and a time at which the store was not beyond it."""
 
     __slots__ = ("revision", "unix_ms")
 
@@ -43,9 +43,9 @@ class Compaction:
         history_s: float = 0.0,
         on_compacted: Callable[[int], None] = lambda _revision: None,
     ) -> None:
-        """Compact in rounds; history_s: how long history is kept, 0: one to two rounds.
+        """history_s: how long history is kept, 0: one to two rounds.
 
-        on_compacted: called with the revision before which states are given up.
+        on_compacted: called with the revision that was compacted.
         """
         self._on_compacted: Final = on_compacted
         self._store: Final = store
@@ -56,7 +56,7 @@ class Compaction:
         self._noted = _Mark(0, 0)
 
     async def round(self) -> None:
-        """Do one round; raises StoreError."""
+        """Run one round; raises StoreError."""
         target = await self._target()
         now_ms = self._clock.unix_ms()
         done = await self._store.txn(
@@ -77,13 +77,13 @@ class Compaction:
             await self._compact(target)
 
     async def _compact(self, target: _Mark) -> None:
-        with suppress(CompactedError):  # somebody else was further
+        with suppress(CompactedError):  # another client compacted further
             await self._store.compact(target.revision)
         self._on_compacted(target.revision)
         await self._times.forget_before(target.unix_ms)
 
     async def _target(self) -> _Mark:
-        """Return what is to be the oldest state that can be read; revision 0: what is now."""
+        """Return the oldest revision that stays readable; 0: the current one."""
         if not self._history_ms:
             return self._noted
         unix_ms = self._clock.unix_ms() - self._history_ms

@@ -1,10 +1,10 @@
-"""Tokens by which a client asks for the next page of a list.
+"""Continue tokens of lists.
 
     after(7, "web")   → eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Nywic3RhcnQiOiIvd2ViXHUwMDAwIn0
                         {"v":"meta.k8s.io/v1","rv":7,"start":"/web\\u0000"}
 
-A token says at which revision the list was begun and from which key on it goes, relative to what is
-listed (a namespace, or all). Revision -1: as of now.
+A token holds the revision of the list and the next key, relative to the listed prefix (a namespace,
+or all). Revision -1: the current state.
 """
 
 import posixpath
@@ -22,25 +22,25 @@ _TO_STANDARD: Final = str.maketrans("-_", "+/")
 
 
 class TokenError(ValueError):
-    """A text that is no token; the message is upstream's."""
+    """An invalid token; the message is upstream's."""
 
 
 class Position(NamedTuple):
-    """Where a list goes on."""
+    """The position where a list continues."""
 
     revision: int
-    """Of the first page; LATEST: whatever is now."""
+    """Revision of the first page; LATEST: the current state."""
     start: str
-    """The first key that may come, relative to what is listed."""
+    """The next key, relative to the listed prefix."""
 
 
 def after(revision: int, key: str) -> str:
-    """Return the token of the position behind a key."""
+    """Return the token of the position after a key."""
     return encode(revision, f"/{key}\0")
 
 
 def encode(revision: int, start: str) -> str:
-    """Return the token of a revision and a start as they are to stand in it."""
+    """Return the token of a revision and a start, as they are encoded in it."""
     members = {"v": _VERSION, "rv": revision, "start": start}
     return urlsafe_b64encode(json_text.write(members)).rstrip(b"=").decode()
 
@@ -69,7 +69,7 @@ def decode(token: str) -> Position:
 
 
 def _members(value: object) -> dict[str, Any]:
-    """Return the members of a token's object; ValueError if one is of another type."""
+    """Return the members of a token's object; ValueError if one has the wrong type."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -77,24 +77,24 @@ def _members(value: object) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004 — of the client's text
             f"json: cannot unmarshal {word} into Go value of type storage.continueToken"
         )
-    found = {name: each for name, each in value.items() if each is not None}
+    members = {name: each for name, each in value.items() if each is not None}
     for name, type_, go_type in (
         ("v", str, "string"),
         ("rv", int, "int64"),
         ("start", str, "string"),
     ):
-        each = found.get(name, type_())
+        each = members.get(name, type_())
         if not isinstance(each, type_) or isinstance(each, bool):
             word = json_text.type_word(each)
             raise ValueError(  # noqa: TRY004
                 f"json: cannot unmarshal {word} into Go struct field continueToken.{name}"
                 f" of type {go_type}"
             )
-    return found
+    return members
 
 
 def _unpadded(token: str) -> bytes:
-    """Return the bytes of base64 without padding; ValueError in Go's words."""
+    """Return the bytes of base64 without padding; ValueError with Go's text."""
     text = token.replace("\n", "").replace("\r", "")
     for position, letter in enumerate(text):
         if letter not in _LETTERS:

@@ -1,12 +1,12 @@
-"""What failures of the store are to clients of the API.
+"""ApiErrors for failures of the store.
 
-    unreachable, no leader        500 ServerTimeout, try again in two seconds
+    unreachable, no leader        500 ServerTimeout, retry after two seconds
     too slow                      504 Timeout
-    outcome of a write unknown    500 with the store's text: the client has to look
+    outcome of a write unknown    500 with the store's text: the client must check
     request too large             500 with etcd's text
 
-Upstream's texts where it has some. Clients that are told when to try again do so by themselves, so
-that is told only where nothing was done.
+Texts are upstream's where it has some. Clients retry automatically if the answer says so, so that
+it only does where nothing was written.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _STARTING: Final = "storage is (re)initializing"
 
 
 def api_error(error: StoreError, resource: GroupResource, operation: str) -> ApiError:
-    """Return the answer to a request that a failure of the store ends.
+    """Return the answer to a request that failed in the store.
 
     operation: `get`, `list`, …
     """
@@ -56,32 +56,32 @@ def api_error(error: StoreError, resource: GroupResource, operation: str) -> Api
 
 
 def is_of_store(error: ApiError) -> bool:
-    """Tell whether a failure of the store is behind an answer: what was written may be there."""
+    """Return whether a failure of the store caused an answer: the write may have happened."""
     return isinstance(error.__cause__, StoreError)
 
 
 def not_loaded() -> ApiError:
-    """Return the answer to who asks while the watch cache is read for the first time, or anew."""
+    """Return the answer while the watch cache is being loaded or reloaded."""
     return status.too_many_requests(_STARTING, 1)
 
 
 def watch_expired(revision: int, oldest: int) -> ApiError:
-    """Return the answer to a watch from a revision whose changes are gone.
+    """Return the answer to a watch from a compacted revision.
 
-    oldest: the first that can be asked for.
+    oldest: the first available revision.
     """
     return status.expired(f"too old resource version: {revision} ({oldest - 1})")
 
 
 def unreadable(prefix: str, record: Record) -> ApiError:
-    """Return the 500 of an object that cannot be read; prefix: of its collection."""
+    """Return the 500 of an unreadable object; prefix: of its collection."""
     if not record.error.startswith(NOT_TRANSFORMABLE):
         return status.unknown(record.error)
     return status.internal_error(_corrupt(f"/{prefix}/{record.key}", record.error))
 
 
 def unreadable_list(resource: GroupResource, records: Sequence[tuple[str, Record]]) -> ApiError:
-    """Return the 500 StorageReadError of a list with objects that cannot be read.
+    """Return the 500 StorageReadError of a list with unreadable objects.
 
     records: each with its key in the store; at least one, in the order of keys.
     """

@@ -1,7 +1,7 @@
-"""Objects as they were, read from the history of the store.
+"""Past states of objects, from the history of the store.
 
 Used where the watch cache does not reach: revisions older than its window, and the present while
-the watch cache is behind. What the store has compacted cannot be read: CompactedError.
+the watch cache is behind. A compacted revision raises CompactedError.
 """
 
 from collections.abc import AsyncIterator
@@ -19,15 +19,15 @@ PAGE_KEYS_MAX: Final = 10_000
 
 
 class HistoryRange(NamedTuple):
-    """Objects of a range."""
+    """The objects of a range."""
 
     revision: int
-    """Of the store, when it answered."""
+    """The store's revision of the answer."""
     records: list[Record]
     more: bool
-    """Whether there are others behind them."""
+    """Whether there are more after them."""
     total: int
-    """How many are in the range."""
+    """Number of objects in the range."""
 
 
 class History:
@@ -40,16 +40,16 @@ class History:
         metrics: StoreMetrics,
         transformers: Transformers | None = None,
     ) -> None:
-        """Read from a store; prefixes: of the keys of the objects; transformers: decrypt it."""
+        """prefixes: of the keys of objects; transformers: decrypt them."""
         self._metrics: Final = metrics
         self._transformers: Final = transformers
         self._store: Final = store
         self._prefixes: Final = prefixes
 
     async def get(self, collection: Collection, key: str, revision: int = 0) -> Record | None:
-        """Return one object at a revision; 0: as it is now. Raises StoreError."""
-        place = self._prefixes.key(collection.prefix, key)
-        asked = self._store.get(place, revision=revision)
+        """Return one object at a revision, 0: the current one. Raises StoreError."""
+        store_key = self._prefixes.key(collection.prefix, key)
+        asked = self._store.get(store_key, revision=revision)
         kv = (await self._metrics.timed(GET, collection.resource, asked)).kv
         if kv is None:
             return None
@@ -61,12 +61,12 @@ class History:
         return collection.read(key, kv.value, kv.mod_revision, kv.lease)
 
     async def is_new(self, collection: Collection, key: str) -> bool:
-        """Return whether an object has never been changed. Raises StoreError."""
+        """Return whether an object was never changed since its creation. Raises StoreError."""
         kv = (await self._store.get(self._prefixes.key(collection.prefix, key))).kv
         return kv is not None and kv.version == 1
 
     async def is_stale(self, collection: Collection, key: str) -> bool:
-        """Return whether an object would be encrypted in another way if it was written now.
+        """Return whether a write would encrypt an object differently now.
 
         Raises StoreError.
         """
@@ -85,7 +85,7 @@ class History:
     async def read(
         self, collection: Collection, start: str, end: str | None, revision: int, limit: int
     ) -> HistoryRange:
-        """Return objects from start on and before end, at most `limit` (0: all)."""
+        """Return objects in [start, end), at most `limit` (0: all)."""
         first = self._prefixes.key(collection.prefix, start)
         if end is None:
             last = prefix_end(self._prefixes.key(collection.prefix, ""))

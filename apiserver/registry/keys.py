@@ -1,4 +1,4 @@
-"""Where objects stand in the store: /registry/<prefix of the resource>/[namespace/]name.
+"""Keys of objects in the store: /registry/<prefix of the resource>/[namespace/]name.
 
     prefixes = KeyPrefixes(b"/registry/", ["pods", "services/specs", "apiextensions.k8s.io/c…"])
     prefixes.split(b"/registry/pods/a/web")            → ("pods", "a/web")
@@ -15,10 +15,10 @@ ROOT: Final = "/registry/"
 
 
 class KeyPrefixes:
-    """Which keys belong to which resource."""
+    """The resources of keys."""
 
     def __init__(self, root: str, prefixes: Iterable[str] = ()) -> None:
-        """Know the resources of the given prefixes; root: with a slash at both ends."""
+        """root: with a slash at both ends."""
         self.root = root
         self._start = len(root)
         self._one: set[str] = set()
@@ -27,7 +27,7 @@ class KeyPrefixes:
             self.add(each)
 
     def add(self, prefix: str) -> None:
-        """Know one more."""
+        """Add a prefix."""
         first, slash, second = prefix.partition("/")
         if slash:
             self._two.setdefault(first, set()).add(second)
@@ -35,7 +35,7 @@ class KeyPrefixes:
             self._one.add(first)
 
     def remove(self, prefix: str) -> None:
-        """Forget one."""
+        """Remove a prefix."""
         first, slash, second = prefix.partition("/")
         if slash:
             self._two[first].discard(second)
@@ -47,7 +47,7 @@ class KeyPrefixes:
         return f"{self.root}{prefix}/{key}".encode()
 
     def split(self, key: bytes) -> tuple[str, str] | None:
-        """Return the prefix of a resource and the object's key below it; None: of no resource."""
+        """Return the prefix of a resource and the object's key below it; None: no resource."""
         first, _, rest = key[self._start :].decode("utf-8", "replace").partition("/")
         if first in self._one:
             return (first, rest) if rest else None
@@ -64,5 +64,5 @@ def object_key(namespace: str, name: str) -> str:
 
 
 def end_of(prefix: str) -> str | None:
-    """Return the end of the range of keys with a prefix that ends in a slash; None: no end."""
+    """Return the end of the range of a prefix that ends in a slash; None: no end."""
     return f"{prefix[:-1]}0" if prefix else None

@@ -1,9 +1,9 @@
-"""Leases of the store that many objects share, for objects that go by themselves (Events).
+"""Shared leases of the store for objects that expire (Events).
 
     lease = await leases.get(3600)     the same one while it covers an hour, at most 1000 times
 
-A lease is granted for a little longer than asked, so that later objects can have it too. When it
-ends the store deletes what has it.
+A lease is granted for a little longer than needed, so that later objects can share it. When it
+expires the store deletes its objects.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kvstore.client.store import Store
 OBJECTS_MAX: Final = 1000
 SHARED_S_MAX: Final = 60
 SHARED_PART: Final = 20
-"""A lease lives longer by this part of what was asked, and by SHARED_S_MAX at most."""
+"""A lease is longer than needed by this fraction, and by SHARED_S_MAX at most."""
 
 
 class _Lease:
@@ -28,10 +28,9 @@ class _Lease:
 
 
 class Leases:
-    """Grants leases; one is in use for each time that is asked for."""
+    """Grants leases; one per time to live is current."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        """Grant from a store."""
         self._store: Final = store
         self._clock: Final = clock
         self._current: dict[int, _Lease] = {}

@@ -1,13 +1,13 @@
-"""The list cache: lists that were just asked for, kept as joined JSON for the next request.
+"""The list cache: recent lists as joined JSON.
 
     cached = lists.find(ListRange(collection, start, end, limit))           None: read it
     cached = lists.keep(range_, records, total, is_cut=True)                None: not worth it
     cached.items()                      the JSON of its objects, with commas
 
-A range is kept when it is asked for again while nothing of its collection has changed, so a client
-that pages through everything once leaves nothing behind. A cached list is valid until its
-collection changes; `forget_changed` drops those that are not. Lists are small (`RECORDS_MAX`), and
-all together are bounded in bytes (`BYTES_MAX`); the least recently used goes first.
+A range is cached at its second request while its collection has not changed, so a client that pages
+through everything once leaves nothing behind. A cached list is valid until its collection changes;
+`forget_changed` drops the others. Lists are small (`RECORDS_MAX`), and their total size is bounded
+(`BYTES_MAX`); the least recently used is evicted first.
 """
 
 from collections import OrderedDict
@@ -19,11 +19,11 @@ from kvstack.apiserver.registry.record import Record
 RECORDS_MAX: Final = 500
 BYTES_MAX: Final = 16 << 20
 ASKED_MAX: Final = 1024
-"""Ranges that were asked for once and are remembered."""
+"""Number of ranges whose first request is remembered."""
 
 
 class ListRange(NamedTuple):
-    """Which records of a collection: from start on and before end, so many at most (0: all)."""
+    """A range of a collection: [start, end), at most `limit` records (0: all)."""
 
     collection: Collection
     start: str
@@ -32,12 +32,12 @@ class ListRange(NamedTuple):
 
 
 class CachedList:
-    """The objects of a range, as they were at a version of their collection."""
+    """The objects of a range at a version of their collection."""
 
     __slots__ = ("_items", "is_cut", "records", "total", "version")
 
     def __init__(self, version: int, records: list[Record], total: int, *, is_cut: bool) -> None:
-        """Hold records; total: how many there are in the range; is_cut: there are more."""
+        """total: number of records in the range; is_cut: there are more."""
         self.version: Final = version
         self.records: Final = records
         self.total: Final = total
@@ -45,7 +45,7 @@ class CachedList:
         self._items: bytes | None = None
 
     def items(self) -> bytes:
-        """Return the bodies as they stand in a JSON list, between its brackets."""
+        """Return the bodies as in a JSON list, between its brackets."""
         if self._items is None:
             self._items = b"{" + b",{".join([each.body for each in self.records])
         return self._items
@@ -55,33 +55,32 @@ class ListCache:
     """The cached lists of all collections."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        """Hold none."""
         self._bytes_max: Final = bytes_max
         self._kept: OrderedDict[ListRange, tuple[CachedList, int]] = OrderedDict()
-        """With the size of each in bytes, the one used last at the end."""
+        """Lists with their size in bytes, the most recently used at the end."""
         self._asked: OrderedDict[ListRange, int] = OrderedDict()
-        """At which version of its collection a range was asked for."""
+        """The version of its collection at which a range was requested."""
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of lists."""
         return len(self._kept)
 
     def find(self, range_: ListRange) -> CachedList | None:
-        """Return the cached list of a range as it is now."""
-        found = self._kept.get(range_)
-        if found is None:
+        """Return the cached list of a range, if it is current."""
+        cached = self._kept.get(range_)
+        if cached is None:
             return None
-        if found[0].version != range_.collection.version:
+        if cached[0].version != range_.collection.version:
             self._drop(range_)
             return None
         self._kept.move_to_end(range_)
-        return found[0]
+        return cached[0]
 
     def keep(
         self, range_: ListRange, records: list[Record], total: int, *, is_cut: bool
     ) -> CachedList | None:
-        """Keep what was just read of a range, if it is worth it; None: it is not."""
+        """Cache what was just read of a range, if it is worthwhile; None: it is not."""
         version = range_.collection.version
         if not records or len(records) > RECORDS_MAX:
             return None
@@ -101,7 +100,7 @@ class ListCache:
         return cached
 
     def forget_changed(self) -> None:
-        """Drop the lists whose collections have changed; nobody will get them."""
+        """Drop the lists whose collections have changed."""
         for range_, (cached, _) in list(self._kept.items()):
             if cached.version != range_.collection.version:
                 self._drop(range_)

@@ -1,7 +1,7 @@
-"""What policy reads and writes past the walk, at the store; see `policy.ports.LiveObjects`.
+"""Direct access of policy to the store; see `policy.interfaces.LiveObjects`.
 
-Objects are in the hub version. What is written is recorded in managedFields as made by the API
-server itself; there is no admission and no validation.
+Objects are in the hub version. Writes are recorded in managedFields as made by the API server
+itself; there is no admission and no validation.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _ANY: Final = GroupResource("", "")
 
 
 class Live:
-    """Objects as the store has them now."""
+    """Objects as they are in the store now."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Live:
         collections: Callable[[GroupResource], Collection | None],
         clock: Clock,
     ) -> None:
-        """Read and write by the given means."""
         self._watch_cache: Final = watch_cache
         self._history: Final = history
         self._writes: Final = writes
@@ -49,12 +48,12 @@ class Live:
         self._endpoints: dict[tuple[GroupResource, str], Endpoint] = {}
 
     def forget(self, resource: GroupResource) -> None:
-        """Forget what is known of a resource that has become another."""
+        """Drop what is cached of a resource whose definition has changed."""
         for key in [each for each in self._endpoints if each[0] == resource]:
             del self._endpoints[key]
 
     async def catch_up(self) -> None:
-        """Return once the cache holds whatever the store held when this was called; ApiError."""
+        """Wait until the cache has the store's state at the time of the call; raises ApiError."""
         try:
             await self._watch_cache.latest(CATCH_UP_S)
         except BehindError:
@@ -65,23 +64,25 @@ class Live:
     async def replace(
         self, resource: GroupResource, obj: Obj, subresource: str = "", *, owns: bool = True
     ) -> Obj:
-        """Write an object whose stored resourceVersion is still that of `obj`; return it as stored.
+        """Write an object if the stored resourceVersion is that of `obj`; return it as stored.
 
-        The object is not changed. owns: whether the server then manages what it changed. Raises
+        The argument is not changed. owns: whether the server then manages what it changed. Raises
         ApiError: 409 if the stored one has changed, 404 if it is gone.
         """
         collection, key, name = self._object_key(resource, obj)
         try:
-            seen = await self._history.get(collection, key)
-            if seen is None:
+            stored_record = await self._history.get(collection, key)
+            if stored_record is None:
                 raise status.not_found(resource, name)
-            if str(seen.revision) != obj["metadata"].get("resourceVersion"):
+            if str(stored_record.revision) != obj["metadata"].get("resourceVersion"):
                 raise status.conflict(resource, name)
             new = {**obj, "metadata": dict(obj["metadata"])}
             endpoint = self._endpoint(collection, subresource)
             if owns:
-                managers.on_update(endpoint, seen.parse(), new, MANAGER, now_text(self._clock))
-            written = await self._writes.replace(collection, seen, new)
+                managers.on_update(
+                    endpoint, stored_record.parse(), new, MANAGER, now_text(self._clock)
+                )
+            written = await self._writes.replace(collection, stored_record, new)
         except StoreError as error:
             raise errors.api_error(error, resource, "update") from error
         if isinstance(written, Raced):
@@ -102,9 +103,9 @@ class Live:
         return written.parse()
 
     async def delete(self, resource: GroupResource, obj: Obj) -> None:
-        """Remove an object whatever its finalizers are.
+        """Remove an object regardless of its finalizers.
 
-        Raises ApiError: 409 if its stored resourceVersion is not that of `obj` any more.
+        Raises ApiError: 409 if its stored resourceVersion is not that of `obj`.
         """
         collection, key, name = self._object_key(resource, obj)
         try:

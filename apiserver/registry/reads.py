@@ -1,14 +1,13 @@
-"""Get and list, with every meaning of resourceVersion.
+"""Get and list, with all meanings of resourceVersion.
 
     get    none: as of now · 0: whatever is there · N: not older than N
     list   none: as of now · 0: whatever is there, all of it · N: not older than N, or with a limit
            exactly N · N with NotOlderThan or Exact: what they say · continue: exactly as the page
            before, or as of now where its token says so
 
-What the watch cache knows comes from there, also of revisions a little in the past; anything
-older comes from the history of the store. What the store was compacted of is Expired, though memory
-may still have it. If the watch cache stays behind for `behind_s` seconds, the
-store itself is read.
+The watch cache serves what it has, including recent revisions; older ones are read from the store's
+history. A compacted revision is Expired, even if memory still has it. If the watch cache stays
+behind for `behind_s` seconds, the store itself is read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +33,7 @@ NOT_OLDER_THAN: Final = "NotOlderThan"
 
 
 class ListOptions(NamedTuple):
-    """Of what state a list is to be, and how much of it."""
+    """The state and the page of a list."""
 
     revision: int | None = None
     """None: not given."""
@@ -44,16 +43,16 @@ class ListOptions(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A list, or the part of one that was asked for."""
+    """A list, or one page of it."""
 
     records: list[Record]
     revision: int
     continue_token: str = ""
-    """Empty: there is no more."""
+    """Empty: there are no more."""
     remaining: int | None = None
-    """How many are still to come, where that is known."""
+    """Number of remaining objects, if known."""
     cached: CachedList | None = None
-    """What holds the same records for others, too."""
+    """The cached list with the same records."""
 
     @property
     def size_bytes(self) -> int:
@@ -62,25 +61,24 @@ class Page(NamedTuple):
 
 
 class Reads:
-    """Reads from the watch cache, and from the store where that must be."""
+    """Reads from the watch cache, and from the store where necessary."""
 
     def __init__(
         self, watch_cache: WatchCache, history: History, behind_s: float = BEHIND_S
     ) -> None:
-        """Read from a watch cache and from the history of its store."""
         self._watch_cache: Final = watch_cache
         self._history: Final = history
         self._behind_s: Final = behind_s
         self._list_cache: Final = ListCache()
 
     def forget_changed_lists(self) -> None:
-        """Drop joined lists that nobody can get any more."""
+        """Drop cached lists that are outdated."""
         self._list_cache.forget_changed()
 
     async def get(
         self, collection: Collection, key: str, revision: int | None = None
     ) -> Record | None:
-        """Return an object; revision: None as of now, 0 any, else not older. Raises ApiError."""
+        """Return an object; revision: None current, 0 any, else not older. Raises ApiError."""
         try:
             if revision is not None:
                 await self._reach(revision)
@@ -166,7 +164,7 @@ class Reads:
         expired: str,
         start: str | None = None,
     ) -> Page:
-        """Return a page of the state at a revision; expired: what to say if that is gone."""
+        """Return a page of the state at a revision; expired: the error if it was compacted."""
         start = selection.start if start is None else start
         if revision < self._watch_cache.compacted:
             raise status.expired(expired)
@@ -185,7 +183,7 @@ class Reads:
             raise status.too_large_resource_version(revision, current) from None
 
     async def _is_latest(self) -> bool:
-        """Wait until the watch cache is as new as the store is now; return whether it got there."""
+        """Wait for the store's current revision in the watch cache; return whether it came."""
         try:
             await self._watch_cache.latest(self._behind_s)
         except BehindError:
@@ -212,7 +210,7 @@ class Reads:
     def _page(
         self, collection: Collection, selection: Selection, start: str, revision: int, limit: int
     ) -> Page:
-        """Return a page from memory; ForgottenError."""
+        """Return a page from memory; raises ForgottenError."""
         matches, end = selection.matches, selection.end
         if collection.broken:
             self._check_readable(
@@ -234,14 +232,14 @@ class Reads:
         return _limited(records, size, selection, revision, limit)
 
     def _check_readable(self, collection: Collection, broken: Sequence[Record]) -> None:
-        """Refuse a list if objects of it cannot be read; raises ApiError."""
+        """Refuse a list with unreadable objects; raises ApiError."""
         if broken:
             key_of = self._watch_cache.prefixes.key
             named = [(key_of(collection.prefix, each.key).decode(), each) for each in broken]
             raise errors.unreadable_list(collection.resource, named)
 
     def _whole(self, range_: ListRange, selection: Selection, revision: int) -> Page:
-        """Return all objects of a range as it is now."""
+        """Return all objects of a range in its current state."""
         cached = self._list_cache.find(range_)
         if cached is None:
             collection, start, end, limit = range_
@@ -291,11 +289,11 @@ def _limited(
 
 
 def _cut(
-    found: list[Record], revision: int, selection: Selection, size: int | None, *, more: bool
+    records: list[Record], revision: int, selection: Selection, size: int | None, *, more: bool
 ) -> Page:
-    """Return a page that has reached its limit; size: how many there were to come, if known."""
+    """Return a page that has reached its limit; size: the number of remaining objects, if known."""
     if not more:
-        return Page(found, revision)
-    last = found[-1].key.removeprefix(selection.prefix)
-    remaining = None if size is None else size - len(found)
-    return Page(found, revision, continue_token.after(revision, last), remaining)
+        return Page(records, revision)
+    last = records[-1].key.removeprefix(selection.prefix)
+    remaining = None if size is None else size - len(records)
+    return Page(records, revision, continue_token.after(revision, last), remaining)

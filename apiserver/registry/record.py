@@ -1,17 +1,16 @@
-"""One stored object at one revision, as everybody reads it: bytes first, parsed when needed.
+"""One stored object at one revision: bytes first, parsed on demand.
 
     head      {"kind":"Pod","apiVersion":"v1",                         the same for all of a kind
     body      "metadata":{"name":"a","uid":"u","resourceVersion":"7","labels":{}}, …}
 
-Head and body together are the object as JSON answers have it, so that GET, LIST and watches join
-bytes. In the store the body has no resourceVersion; `version_at` is its place. Labels and the
-fields that selectors may name stand beside the bytes; nothing else is parsed before somebody must
-look inside.
+Head and body together are the object as in JSON answers, so that GET, LIST and watches join bytes.
+The stored body has no resourceVersion; `version_at` is its offset. Labels and selectable fields are
+kept beside the bytes; the rest is parsed on demand.
 
-A record is never changed. What cannot be read has an `error` and an empty body.
+A record is immutable. An unreadable one has an `error` and an empty body.
 
-Objects that expire are many, and few are read: events outlive their pods by an hour. Those that
-have been left alone for a while are `PackedRecord`s, which are read as others are.
+Expiring objects are many and rarely read: events outlive their pods by an hour. Older ones are
+compressed to `PackedRecord`s, which are read like others.
 """
 
 from typing import Any, Final
@@ -24,11 +23,11 @@ from kvstack.component.packing import Packed
 Obj = dict[str, Any]
 
 NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=0: "
-"""What the error of a record begins with that cannot be decrypted."""
+"""Beginning of the error of a record that cannot be decrypted."""
 NO_LABELS: Final[dict[str, str]] = {}
 _VERSION_MEMBER: Final = b',"resourceVersion":"%d"'
 _SEPARATOR: Final = "\0"
-"""Of fields that are one text."""
+"""Separator of fields in one text."""
 
 
 class Record:
@@ -60,14 +59,14 @@ class Record:
         lease: int = 0,
         error: str = "",
     ) -> None:
-        """Hold the parts; see the head of the module."""
+        """See the module's docstring."""
         self.key = key
-        """`namespace/name`, or the name alone where there are no namespaces."""
+        """`namespace/name`, or the name alone for cluster-scoped kinds."""
         self.revision = revision
         self.head = head
         self.body = body
         self.version_at = version_at
-        """Where the resourceVersion begins; -1: not known."""
+        """Offset of the resourceVersion; -1: unknown."""
         self.labels = labels
         self.fields = fields
         """The values of the collection's `field_names`."""
@@ -75,11 +74,11 @@ class Record:
         self.error = error
         """Why it cannot be read; empty if it can."""
         self.encodings: dict[str, bytes] | None = None
-        """Other forms of it, kept by those who made them."""
+        """Other encodings, cached by their makers."""
 
     @property
     def namespace(self) -> str:
-        """The namespace; empty if there is none."""
+        """The namespace; empty if cluster-scoped."""
         namespace, slash, _ = self.key.partition("/")
         return namespace if slash else ""
 
@@ -94,7 +93,7 @@ class Record:
         return self.head + self.body
 
     def parse(self) -> Obj:
-        """Return the object; the caller may change it."""
+        """Return a new copy of the object."""
         obj: Obj = orjson.loads(self.head + self.body)
         return obj
 
@@ -136,7 +135,7 @@ class PackedRecord(Record):
     __slots__ = ("_data", "_examples", "_fields")
 
     def __init__(self, record: Record, packed: Packed) -> None:
-        """Take the place of a record; packed: its body."""
+        """packed: the compressed body."""
         self._data, self._examples = packed
         joined = _SEPARATOR.join(record.fields)
         comes_back = joined.count(_SEPARATOR) == len(record.fields) - 1
@@ -159,20 +158,20 @@ class PackedRecord(Record):
     @property
     @override
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # records are never changed
-        """The fields, taken apart."""
+        """The fields, split."""
         fields = self._fields
         return tuple(fields.split(_SEPARATOR)) if isinstance(fields, str) else fields
 
 
 def spliced(body: bytes, at: int, revision: int) -> bytes:
-    """Return a body without resourceVersion with one put in."""
+    """Return a body with its resourceVersion inserted."""
     return b"%b%b%b" % (body[:at], _VERSION_MEMBER % revision, body[at:])
 
 
 def version_offset(body: bytes) -> int:
-    """Return where in a body without resourceVersion it belongs: behind the uid; -1: nowhere.
+    """Return the offset of the resourceVersion in a body without one: after the uid; -1: nowhere.
 
-    Members before the uid have texts for values, in which a quote is escaped: what looks like the
+    Members before the uid have string values, in which a quote is escaped: text that looks like the
     member is the member.
     """
     at = body.find(b'"uid":"')

@@ -1,11 +1,11 @@
-"""All resources that are stored, and the ways to read and write them.
+"""All stored resources, and how to read and write them.
 
     async with Registry(store, rows, clock, logger) as registry:
         pods = registry.collection(GroupResource("", "pods"))
         page = await registry.reads.list(pods, Selection("default/"), ListOptions())
 
-Rows of the table that share a prefix of keys share a collection. Its objects are handled in one of
-the versions that are served: the stored one if it is among them.
+Rows of the table with the same key prefix share a collection. Its objects are handled in one of the
+served versions: the storage version if it is served.
 """
 
 import asyncio
@@ -56,10 +56,10 @@ class Registry:
         keeps_times: bool = True,
         is_alone: bool = False,
     ) -> None:
-        """Make a collection for each prefix of keys that the rows name; nothing is read yet.
+        """Make a collection for each key prefix of the rows; nothing is read yet.
 
-        keeps_times: whether it is written down when revisions were. is_alone: whether no other
-        server ever uses the store.
+        keeps_times: whether the times of revisions are recorded. is_alone: whether no other server
+        ever uses the store.
         """
         self._keeps_times: Final = keeps_times
         self.store: Final = store
@@ -96,44 +96,46 @@ class Registry:
         return self._by_resource[resource]
 
     async def join(self, rows: list[Resource]) -> None:
-        """Store a resource that was not known, or that is another by now; raises StoreError.
+        """Add a resource, or replace its definition; raises StoreError.
 
-        rows: all of its versions. It returns when the watch cache has its objects.
+        rows: all of its versions. Returns when the watch cache has its objects.
         """
         hub = _hub(rows)
         assert hub.storage is not None, "resources that join are stored"
         resource = GroupResource(hub.group, hub.name)
         make = partial(codec_of, self._table, rows)
-        known = self._by_resource.get(resource)
-        if known is None or known.is_namespaced != hub.is_namespaced:
-            known = Collection(resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced)
+        collection = self._by_resource.get(resource)
+        if collection is None or collection.is_namespaced != hub.is_namespaced:
+            collection = Collection(
+                resource, hub.storage.prefix, make, is_namespaced=hub.is_namespaced
+            )
         else:
-            known.remake_codec(make)
-        self._set_transformer(known)
-        await self.watch_cache.join(known)
-        self._by_resource[resource] = known
+            collection.remake_codec(make)
+        self._set_transformer(collection)
+        await self.watch_cache.join(collection)
+        self._by_resource[resource] = collection
         self.live.forget(resource)
 
     def _set_transformer(self, collection: Collection) -> None:
         if self.transformers is not None:
-            place = self.watch_cache.prefixes.key(collection.prefix, "")
-            collection.transformer = self.transformers.of(collection.resource, place)
+            store_key = self.watch_cache.prefixes.key(collection.prefix, "")
+            collection.transformer = self.transformers.of(collection.resource, store_key)
 
     async def read_broken_anew(self) -> None:
-        """Read again the collections with objects that could not be read; raises StoreError."""
+        """Read collections with unreadable objects again; raises StoreError."""
         for each in list(self.watch_cache.collections.values()):
             if each.broken:
                 await self.watch_cache.join(each)
 
     def leave(self, resource: GroupResource) -> None:
-        """Forget a resource that has joined; its watches end."""
+        """Remove a resource that was added; its watches end."""
         known = self._by_resource.pop(resource, None)
         if known is not None:
             self.watch_cache.leave(known)
             self.live.forget(resource)
 
     async def __aenter__(self) -> Self:
-        """Begin to read; `watch_cache.is_loaded` says when everything is there."""
+        """Start reading; `watch_cache.is_loaded` says when everything is loaded."""
         self._tasks = [asyncio.create_task(self.watch_cache.run(), name="watch cache")]
         if self._keeps_times:
             self._tasks.append(asyncio.create_task(self.times.run(), name="registry times"))
@@ -145,7 +147,7 @@ class Registry:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop; who waits for the watch cache is cancelled."""
+        """Stop; tasks that wait for the watch cache are cancelled."""
         for each in self._tasks:
             each.cancel()
         if self._tasks:
@@ -153,7 +155,7 @@ class Registry:
 
 
 def by_prefix(rows: Iterable[Resource]) -> dict[str, list[Resource]]:
-    """Return the rows that are stored by the prefix of their keys."""
+    """Return the stored rows by key prefix."""
     found: dict[str, list[Resource]] = {}
     for each in rows:
         if each.storage is not None:
@@ -162,7 +164,7 @@ def by_prefix(rows: Iterable[Resource]) -> dict[str, list[Resource]]:
 
 
 def _hub(rows: list[Resource]) -> Resource:
-    """Return the row of the stored version, or the first."""
+    """Return the row of the storage version, or the first."""
     for each in rows:
         storage = each.storage
         if storage and (storage.group, storage.version) == (each.group, each.version):
@@ -180,7 +182,7 @@ def codec_of(table: Table, rows: list[Resource]) -> Codec:
     """Return the codec of the rows of one prefix."""
     hub = _hub(rows)
     storage = hub.storage
-    assert storage is not None, "rows without a store were left out"
+    assert storage is not None, "rows that are not stored were left out"
     strategy = strategy_of_row(hub) or _NO_HOOKS
     return Codec(
         hub.kind,
@@ -200,7 +202,7 @@ def _stored_version(storage: Storage) -> str:
 def _versions(
     table: Table, hub: Resource, rows: list[Resource], storage: Storage
 ) -> dict[str, StoredVersion]:
-    """Return the versions besides the hub that values may have been written in."""
+    """Return the versions besides the hub that stored values may have."""
     versions: dict[str, StoredVersion] = {}
     for each in rows:
         strategy = strategy_of_row(each) or _NO_HOOKS

@@ -1,4 +1,4 @@
-"""Changes of one resource that memory has forgotten, from the history of the store.
+"""Changes of one resource that memory no longer has, from the history of the store.
 
 await Replay(store, prefixes, pods).run(7, take)     take([changes], revision), … until the window
                                                    of the collection reaches back far enough
@@ -29,16 +29,16 @@ Take = Callable[[Sequence[Change], int], Awaitable[None]]
 
 
 class ForgottenHistoryError(Exception):
-    """The store has given up what was asked for."""
+    """The store has compacted the history."""
 
     def __init__(self, oldest: int) -> None:
-        """Name the oldest revision that can be had."""
+        """oldest: the oldest available revision."""
         super().__init__(f"the oldest revision is {oldest}")
         self.oldest = oldest
 
 
 class Replay:
-    """Reads changes from a store."""
+    """Reads past changes from a store."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class Replay:
         collection: Collection,
         transformers: Transformers | None = None,
     ) -> None:
-        """Read those of a collection; transformers: opens what is encrypted."""
+        """transformers: decrypt values."""
         self._transformers: Final = transformers
         self._store: Final = store
         self._collection: Final = collection
         self._first: Final = prefixes.key(collection.prefix, "")
 
     async def run(self, revision: int, take: Take) -> None:
-        """Give the changes after a revision, in order, until the window has what follows.
+        """Pass on the changes after a revision, in order, until the window has what follows.
 
         Raises ForgottenHistoryError, and StoreError.
         """
@@ -96,7 +96,7 @@ class Replay:
         record = self._record(key, event.kv) if event.kind == EventKind.PUT else None
         previous = None if event.prev_kv is None else self._record(key, event.prev_kv)
         if previous is None and (record is None or event.kv.version > 1):
-            # What was there before is given up, so what the change means is not known.
+            # The previous value is compacted, so what the change means is not known.
             raise ForgottenHistoryError(event.kv.mod_revision + 1)
         return Change(event.kv.mod_revision, key, record, previous)
 

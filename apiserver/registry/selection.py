@@ -1,10 +1,11 @@
-"""What a list or a watch is about: a range of keys, and a condition on labels and fields.
+"""Selections of lists and watches: a range of keys, and a condition on labels and fields.
 
     Selection.of(pods, "a", labels.parse("app=web"), fields.parse("spec.nodeName=n1"))
     → keys from "a/" to "a0", records with that label and that field
 
-`metadata.name` and `metadata.namespace` narrow the range where they can. Fields are those that the
-collection keeps beside its records; an endpoint that names them otherwise says how (`fields_of`).
+`metadata.name` and `metadata.namespace` narrow the range where they can. Other fields are those
+that the collection keeps beside its records; `fields_of` translates for endpoints with other
+fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,20 +48,20 @@ class Selection:
         identity: object = None,
         needs_converted: bool = False,
     ) -> None:
-        """Select below a prefix, or one key; matches: None for all that are there."""
+        """prefix: a prefix, or one key; matches: None for no condition."""
         self.prefix: Final = prefix
-        """What continue tokens are relative to: `namespace/`, or nothing."""
+        """The base of continue tokens: `namespace/`, or empty."""
         self.key: Final = key
-        """The only one that may match; None: any in the range."""
+        """The only key that may match; None: any in the range."""
         self.start: Final = prefix if key is None else key
         self.end: Final = end_of(prefix) if key is None else f"{key}\0"
         self.matches: Final = matches
         self.exact_field: Final = exact_field
-        """A field that all that match have with that value: its place in `Record.fields`."""
+        """A field with a required value: its index in `Record.fields`, and the value."""
         self.needs_converted: Final = needs_converted
-        """Whether `matches` may only be asked about records that were converted before."""
+        """Whether `matches` only works on records whose conversion is cached."""
         self.identity: Final = (prefix, key, identity)
-        """Equal for selections of the same."""
+        """Equal for equal selections."""
 
     @classmethod
     def of(
@@ -73,9 +74,9 @@ class Selection:
         *,
         is_converted: bool = False,
     ) -> "Selection":
-        """Return the selection of a request; namespace "": all, or there are none.
+        """Return the selection of a request; namespace "": all, or cluster-scoped.
 
-        is_converted: whether `fields_of` needs records that were converted before.
+        is_converted: whether `fields_of` needs records whose conversion is cached.
         """
         name = fields.exact_value(NAME)
         if collection.is_namespaced and not namespace:
@@ -101,18 +102,18 @@ class Selection:
         )
 
     def unfiltered(self) -> "Selection":
-        """Return the selection of all in the same range."""
+        """Return the selection of the same range without a condition."""
         return Selection(self.prefix, key=self.key)
 
     def covers(self, key: str) -> bool:
-        """Tell whether a key is in the range."""
+        """Return whether a key is in the range."""
         if self.key is not None:
             return key == self.key
         return key.startswith(self.prefix)
 
 
 def _without(fields: FieldSelector, name: str | None, namespace: str) -> FieldSelector:
-    """Return a selector without what the range says already."""
+    """Return a selector without what the range already implies."""
     said = {(NAME, name), (NAMESPACE, namespace)}
     rest = [
         each
@@ -144,14 +145,15 @@ def _by_fields(
             (names.index(each.field), each.is_equal, each.value) for each in fields.requirements
         ]
         if len(conditions) == 1:
-            place, is_equal, value = conditions[0]
+            field_index, is_equal, value = conditions[0]
             return lambda record: (
-                bool(record.fields) and ((record.fields[place] == value) is is_equal)
+                bool(record.fields) and ((record.fields[field_index] == value) is is_equal)
             )
         return lambda record: (
             bool(record.fields)
             and all(
-                (record.fields[place] == value) is is_equal for place, is_equal, value in conditions
+                (record.fields[field_index] == value) is is_equal
+                for field_index, is_equal, value in conditions
             )
         )
 

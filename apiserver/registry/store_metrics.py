@@ -1,8 +1,8 @@
-"""Counts and durations of what the store is asked for objects, under upstream's names.
+"""Counts and durations of requests to the store, under upstream's names.
 
     done = await metrics.timed("create", resource, store.txn(…))
 
-What is answered by the watch cache does not reach the store, and is not counted.
+What the watch cache answers does not reach the store, and is not counted.
 """
 
 from collections import Counter
@@ -25,22 +25,21 @@ DURATION_BOUNDS: Final = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 )  # fmt: skip
-"""Upstream's, of requests and of what they ask the store."""
+"""Upstream's bounds, of requests and of calls to the store."""
 
 _T = TypeVar("_T")
 
 
 class StoreMetrics:
-    """What all collections ask."""
+    """Metrics of all collections."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with none."""
         self._clock: Final = clock
         self._durations: Final[dict[tuple[str, GroupResource], Histogram]] = {}
         self._errors: Final[Counter[tuple[str, GroupResource]]] = Counter()
 
     async def timed(self, operation: str, resource: GroupResource, asked: Awaitable[_T]) -> _T:
-        """Return an answer of the store; what the store refuses is counted as an error, too."""
+        """Return an answer of the store; refusals are counted as errors, too."""
         key = operation, resource
         began = self._clock.monotonic_ns()
         try:

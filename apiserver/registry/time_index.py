@@ -1,18 +1,18 @@
-"""Which revision the store was at when, so that the past can be asked for by time.
+"""Revisions by time, so that past states can be read by time.
 
     await times.revision_at(1795355947000)   → 4502: what changed after it changed after that time
-    TooOldError                              nobody took notes then
+    TooOldError                              no notes were taken then
 
-While objects change, a note is taken every second: (time, first, last), the revisions that came
-since the note before. The state at a time is that before the first change of the next note, and the
-present where there is none; so an answer is at most a second older than what was asked for. The
-notes of ten seconds are one key of the store, which every API server reads:
+While objects change, a note is written every second: (time, first, last), the revisions since the
+note before. The state at a time is that before the first change of the next note, and the present
+where there is none; so an answer is at most a second older than requested. The notes of ten seconds
+are one key of the store, which every API server reads:
 
     /kvstack/times/000179535594   [[1795355947003, 4503, 4503], …]
 
-All servers take notes, and the first to write a key down wins. A note with first = 0 says that
-somebody began: what was between it and the note before is not known, so the time between them has
-the state of the note before.
+All servers take notes, and the first to write a key wins. A note with first = 0 says that a server
+started: the changes between it and the note before are unknown, so the time between them has the
+state of the note before.
 """
 
 import asyncio
@@ -33,27 +33,28 @@ PREFIX: Final = b"/kvstack/times/"
 NOTE_S: Final = 1.0
 SLOT_MS: Final = 10_000
 KEPT_NOTES: Final = 600
-"""That a server remembers, besides those it has not written yet."""
+"""Limit of the notes that a server caches, besides those it has not written yet."""
 SLOTS_ALONE: Final = 30
-"""That are written down together where nobody else takes notes; fewer than KEPT_NOTES have."""
+"""Number of slots that are written together where no other server takes notes; fewer than
+KEPT_NOTES are in them."""
 _RETRY_S: Final = 5.0
 
 
 class TooOldError(LookupError):
-    """The time lies before all notes."""
+    """The time is before all notes."""
 
 
 class Note(NamedTuple):
-    """The revisions from first to last had come by a time."""
+    """The revisions from first to last existed at a time."""
 
     unix_ms: int
     first: int
-    """0: a server began; `last` is what it found."""
+    """0: a server started; `last` is the revision at its start."""
     last: int
 
 
 class TimeIndex:
-    """Takes notes of times and revisions, and finds them again."""
+    """Records times of revisions, and looks them up."""
 
     def __init__(
         self,
@@ -64,33 +65,33 @@ class TimeIndex:
         *,
         is_alone: bool = False,
     ) -> None:
-        """Follow a watch cache; nothing is written before `run`.
+        """Nothing is written before `run`.
 
-        is_alone: nobody else takes notes, and none is lost before the store is: then the notes of
-        several minutes are written down together.
+        is_alone: no other server takes notes, and none is lost before the store is: then the notes
+        of several minutes are written together.
         """
         self._slots: Final = SLOTS_ALONE if is_alone else 1
-        """The notes of so many slots wait for each other."""
+        """Number of slots that are collected before they are written."""
         self._store: Final = store
         self._watch_cache: Final = watch_cache
         self._clock: Final = clock
         self._logger: Final = logger
         self._notes: deque[Note] = deque()
-        """Without a gap since this server began."""
+        """Without a gap since this server started."""
         self._unwritten: list[Note] = []
         self._coming = 0
-        """The first revision that is in no note yet; 0: there is none."""
+        """The first revision without a note; 0: there is none."""
         self._is_new = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         watch_cache.on_load.append(self._loaded)
         watch_cache.on_change.append(self._changed)
 
-    # What readers ask.
+    # Queries.
 
     async def revision_at(self, unix_ms: int) -> int:
         """Return the revision of the state at a time; raises TooOldError and StoreError.
 
-        The time may not lie in the future.
+        The time must not be in the future.
         """
         notes = self._notes
         if notes and notes[0].unix_ms <= unix_ms:
@@ -102,16 +103,16 @@ class TimeIndex:
         return await self._stored_revision_at(unix_ms)
 
     async def oldest_ms(self) -> int | None:
-        """Return the first time that there is a note of; None: there is none. StoreError."""
+        """Return the time of the first note; None: there is none. Raises StoreError."""
         found = await self._store.range(PREFIX, prefix_end(PREFIX), limit=1)
         if found.kvs:
             return _read(found.kvs[0])[0].unix_ms
         return self._notes[0].unix_ms if self._notes else None
 
     async def notes_between(self, from_ms: int, to_ms: int, limit: int) -> list[Note]:
-        """Return the notes of a span of time, the newest `limit` of them, oldest first. StoreError.
+        """Return the newest `limit` notes of an interval, oldest first; raises StoreError.
 
-        Those of up to NOTE_S before the span's begin may be among them.
+        Those of up to NOTE_S before its start may be among them.
         """
         first, last = _key(from_ms // SLOT_MS), _key(to_ms // SLOT_MS + 1)
         found = await self._store.range(first, last, limit=limit, sort_order=SortOrder.DESCENDING)
@@ -121,7 +122,7 @@ class TimeIndex:
         return [each for each in notes if from_ms <= each.unix_ms <= to_ms][-limit:]
 
     async def forget_before(self, unix_ms: int) -> None:
-        """Delete the notes that no time from this one on needs; raises StoreError."""
+        """Delete the notes that are not needed for this time and later; raises StoreError."""
         end = _key(unix_ms // SLOT_MS)
         before = await self._store.range(
             PREFIX, end, limit=1, keys_only=True, sort_order=SortOrder.DESCENDING
@@ -134,12 +135,12 @@ class TimeIndex:
         after = await self._store.range(slot, prefix_end(PREFIX), limit=2)
         later = [each for kv in after.kvs for each in _read(kv)]
         later += [each for each in self._notes if not later or each.unix_ms > later[-1].unix_ms]
-        place = bisect_right(later, unix_ms, key=lambda each: each.unix_ms)
-        before = later[place - 1] if place else await self._last_before(slot)
+        index = bisect_right(later, unix_ms, key=lambda each: each.unix_ms)
+        before = later[index - 1] if index else await self._last_before(slot)
         if before is None:
             raise TooOldError
-        if place < len(later) and later[place].first:
-            return later[place].first - 1
+        if index < len(later) and later[index].first:
+            return later[index].first - 1
         return before.last
 
     async def _last_before(self, key: bytes) -> Note | None:
@@ -149,7 +150,7 @@ class TimeIndex:
     # Taking notes.
 
     def _loaded(self, revision: int) -> None:
-        """Note that all is read anew: what was since the note before is not known."""
+        """Note that everything is reloaded: the changes since the note before are unknown."""
         self._coming = 0
         self._add(Note(self._now_ms(), 0, revision))
 
@@ -168,7 +169,7 @@ class TimeIndex:
         self._is_new.set()
 
     async def run(self) -> None:
-        """Take notes and write them down until cancelled."""
+        """Take and write notes until cancelled."""
         try:
             await self._run()
         finally:
@@ -187,12 +188,12 @@ class TimeIndex:
             await self._write()
 
     def _now_ms(self) -> int:
-        """Return the time of a note: clocks go back, notes do not."""
+        """Return the time of a note: clocks may go back, notes do not."""
         now_ms = self._clock.unix_ms()
         return max(now_ms, self._notes[-1].unix_ms) if self._notes else now_ms
 
     async def _write(self) -> None:
-        """Write down the notes of slots that are over."""
+        """Write the notes of complete slots."""
         while self._unwritten:
             slot = self._unwritten[0].unix_ms // SLOT_MS
             end = slot + self._slots
@@ -210,7 +211,7 @@ class TimeIndex:
             try:
                 await self._store.txn([Compare.absent(each.key) for each in puts], puts)
             except StoreError as error:
-                self._logger.warning("times cannot be noted", error=str(error))
+                self._logger.warning("failed to record times of revisions", error=str(error))
                 self._wake_in(_RETRY_S)
                 return
             del self._unwritten[: sum(map(len, slots.values()))]

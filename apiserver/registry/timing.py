@@ -1,4 +1,4 @@
-"""Where time comes from."""
+"""The clock interface."""
 
 from functools import lru_cache
 from typing import Protocol

@@ -1,11 +1,11 @@
-"""What the registry asks of encryption at rest.
+"""The registry's interface to encryption at rest.
 
     transformer = transformers.of(resource, b"/registry/secrets/")   None: nothing is encrypted
     transformer.to_storage("a/b", plain) → what is stored
     transformer.from_storage("a/b", stored) → Plain(value, is_stale)
 
-Keys that an external service has are fetched before values are decrypted (`prepare`); encrypting
-and decrypting never wait.
+Keys of an external service are fetched before values are decrypted (`prepare`); encrypting and
+decrypting never wait.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class Plain(NamedTuple):
 
     value: bytes
     is_stale: bool
-    """Whether it would be encrypted in another way today."""
+    """Whether a write would encrypt it differently now."""
 
 
 class Transformer(Protocol):
@@ -41,13 +41,13 @@ class Transformer(Protocol):
 class Transformers(Protocol):
     """Encryption at rest."""
 
-    def of(self, resource: GroupResource, place: bytes) -> Transformer | None:
-        """Return how values of a resource are encrypted; place: what their keys begin with."""
+    def of(self, resource: GroupResource, key_prefix: bytes) -> Transformer | None:
+        """Return the transformer of a resource; None: it is not encrypted."""
         ...
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Fetch what is needed to decrypt values.
 
-        What cannot be fetched is an error of `from_storage`.
+        What cannot be fetched becomes an error of `from_storage`.
         """
         ...

@@ -1,7 +1,7 @@
-"""The watch cache as admission and authorization read it: objects, parsed, by resource.
+"""The watch cache as admission and authorization read it: parsed objects by resource.
 
-Objects are parsed when they are first asked for and kept with their record; nobody may change them.
-Those that are told as changes are not kept: most are never asked for again.
+Objects are parsed on first use and cached with their record; callers must not change them. Those
+that are passed to subscribers are not cached: most are never read again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,51 +16,51 @@ from kvstack.apiserver.registry.record import Obj, Record
 from kvstack.apiserver.registry.window import Change as StoredChange
 
 PARSED_MAX: Final = 4096
-TOLD_MAX: Final = 500
-"""Changes that a subscriber is told in one call: each is parsed, and a start has all objects."""
+CHANGES_PER_CALL: Final = 500
+"""Limit of changes per call of a subscriber: each is parsed, and the first calls have all
+objects."""
 
 
 class Change:
-    """One object was created, changed or removed: `now, before = change`."""
+    """A change of an object (created, updated or removed): `now, before = change`."""
 
     __slots__ = ("_before", "object")
 
     def __init__(self, object_: Obj | None, before: Record | Obj | None) -> None:
-        """Hold an object as it is (None: removed) and as it was (None: created)."""
+        """object_: its new state (None: removed); before: its old one (None: created)."""
         self.object: Final = object_
         self._before = before
 
     @property
     def previous(self) -> Obj | None:
-        """As it was; None: created. It is parsed when it is first asked for."""
+        """The old state; None: created. It is parsed on first use."""
         if isinstance(self._before, Record):
             self._before = self._before.parse()
         return self._before
 
     def __iter__(self) -> Iterator[Obj | None]:
-        """Yield it as it is and as it was."""
+        """Yield the new and the old state."""
         yield self.object
         yield self.previous
 
 
 class View:
-    """Reads the watch cache; see `policy.ports.ObjectView`."""
+    """Reads the watch cache; see `policy.interfaces.ObjectView`."""
 
     def __init__(self, collections: Callable[[GroupResource], Collection | None]) -> None:
-        """Find collections by a function."""
         self._find: Final = collections
         self._parsed: dict[Record, Obj] = {}
         self._checks: dict[Record, Callable[[], None]] = {}
-        """Of what is kept, that nobody has changed it; only while tests run."""
+        """Checks that cached objects were not changed; only in tests."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
-        """Return an object; namespace "": of a resource without namespaces."""
+        """Return an object; namespace "": cluster-scoped."""
         collection = self._find(resource)
         record = None if collection is None else collection.get(object_key(namespace, name))
         return None if record is None else self._object(record)
 
     def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
-        """Return the objects of a namespace, or all, in the order of their keys."""
+        """Return the objects of a namespace, or all, in key order."""
         collection = self._find(resource)
         if collection is None:
             return []
@@ -70,7 +70,7 @@ class View:
         return [each for each in found if each is not None]
 
     def version(self, resource: GroupResource) -> int:
-        """Return a number that is another one after anything of the resource changed."""
+        """Return a number that differs after anything of the resource changed."""
         collection = self._find(resource)
         return 0 if collection is None else collection.version
 
@@ -83,41 +83,43 @@ class View:
     ) -> None:
         """Have a function called after each batch of changes is in the watch cache.
 
-        field: one that selectors may name; an object whose field is empty counts as absent, and is
-        not parsed. It is called at once with all objects that are there, with many changes several
-        times, and may not fail or wait.
+        field: a selectable field; an object whose field is empty counts as absent, and is not
+        parsed. The function is called immediately with all existing objects, several times for many
+        changes, and must not fail or block.
         """
         collection = self._find(resource)
         if collection is None:
             return
-        place = collection.codec.field_names.index(field) if field else -1
+        field_index = collection.codec.field_names.index(field) if field else -1
 
         def is_seen(record: Record | None) -> bool:
             if record is None or record.error:
                 return False
-            return not (field and record.fields and not record.fields[place])
+            return not (field and record.fields and not record.fields[field_index])
 
         def change_of(record: Record | None, previous: Record | None) -> Change | None:
             now = record.parse() if record is not None and is_seen(record) else None
             before = previous if is_seen(previous) else None
             return None if now is None and before is None else Change(now, before)
 
-        def tell_some(pairs: Iterable[tuple[Record | None, Record | None]]) -> None:
+        def notify_part(pairs: Iterable[tuple[Record | None, Record | None]]) -> None:
             found = [change_of(record, previous) for record, previous in pairs]
             if seen := [each for each in found if each is not None]:
                 callback(seen)
 
-        def tell(changes: Sequence[StoredChange]) -> None:
-            for at in range(0, len(changes), TOLD_MAX):
-                tell_some((each.record, each.previous) for each in changes[at : at + TOLD_MAX])
+        def notify(changes: Sequence[StoredChange]) -> None:
+            for at in range(0, len(changes), CHANGES_PER_CALL):
+                notify_part(
+                    (each.record, each.previous) for each in changes[at : at + CHANGES_PER_CALL]
+                )
 
-        collection.listeners.append(tell)
+        collection.listeners.append(notify)
         there = collection.between()
-        while some := [(each, None) for each in islice(there, TOLD_MAX)]:
-            tell_some(some)
+        while some := [(each, None) for each in islice(there, CHANGES_PER_CALL)]:
+            notify_part(some)
 
     def _object(self, record: Record) -> Obj | None:
-        """Return the object of a record; None if it cannot be read."""
+        """Return the object of a record; None if it is unreadable."""
         parsed = self._parsed.get(record)
         if parsed is None:
             if record.error:
@@ -128,7 +130,7 @@ class View:
                 self._checks.pop(oldest, None)
             parsed = self._parsed[record] = record.parse()
             if IS_CHECKED:
-                self._checks[record] = watched(parsed, f"the object that is kept of {record.key}")
+                self._checks[record] = watched(parsed, f"the cached object of {record.key}")
         elif IS_CHECKED:
             self._checks[record]()
         return parsed

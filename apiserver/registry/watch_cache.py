@@ -1,15 +1,16 @@
-"""The cluster in memory: read once, then kept up to date by one watch of the store.
+"""The cluster in memory: loaded once, then kept current by one watch of the store.
 
     load    every key below the root, as of one revision R ──► collections
     follow  watch from R+1 ──► collections, in order ──► their listeners
 
-`revision` says up to where it is: every change at or before it is in the collections. A reader who
-needs the present asks the store for its revision and waits until the cache is there (`latest`).
+`revision` is the revision of the cache: every change up to it is in the collections. A reader that
+needs the present asks the store for its revision and waits until the cache has reached it
+(`latest`).
 
-The cache is read anew when the store no longer has the changes it lacks, or has gone back to an
-older state (it was restored from a backup). Until then nobody gets a read of the present, and
-every watch of the cache has to begin again. A store that cannot be reached leaves the cache as it
-is: who asks for the present is refused by the store itself, who asks for any state is served.
+The cache is reloaded when the store no longer has the changes that it lacks, or has gone back to an
+older state (restored from a backup). Until then there are no reads of the present, and every watch
+of the cache has to start again. If the store is unreachable the cache stays as it is: reads of the
+present fail with the store's error, reads of any state are served.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 LOAD_PAGE_KEYS: Final = 1_000
 SLICE_EVENTS: Final = 500
-"""Changes that are taken in one go; other work is done in between."""
+"""Number of changes per slice; other tasks run in between."""
 _ASK_FIRST_S: Final = 0.002
 _ASK_AGAIN_S: Final = 0.05
 _RETRY_S: Final = 0.1
@@ -55,7 +56,7 @@ class BehindError(Exception):
 
 
 class WatchCache:
-    """The collections of a registry, and how far they are."""
+    """The collections of a registry, and their revision."""
 
     def __init__(
         self,
@@ -64,48 +65,48 @@ class WatchCache:
         root: str = ROOT,
         transformers: Transformers | None = None,
     ) -> None:
-        """Hold nothing yet; `add` collections, then `run`. transformers: decrypt it."""
+        """`add` collections, then `run`. transformers: decrypt values."""
         self._transformers: Final = transformers
         self._store: Final = store
         self._logger: Final = logger
         self.prefixes: Final = KeyPrefixes(root)
         self.collections: Final[dict[str, Collection]] = {}
-        """By the prefix of their keys."""
+        """Collections by key prefix."""
         self.revision = 0
         self.changed_at = 0
-        """The revision of the last change, or that at which everything was read."""
+        """The revision of the last change, or of the last load."""
         self.compacted = 0
-        """States before this revision were given up in the store; 0: none is known to be."""
+        """States before this revision are compacted; 0: none is known to be."""
         self.is_loaded = False
-        """Whether it follows the store, or would if that could be reached."""
+        """Whether it follows the store, or would if the store were reachable."""
         self.is_interrupted = False
         """Whether the store's changes do not arrive at present."""
         self.on_load: Final[list[Callable[[int], None]]] = []
-        """Called with the revision when everything was read."""
+        """Called with the revision after each load."""
         self.on_change: Final[list[Callable[[int], None]]] = []
         """Called before changes are applied, with the revision of the first."""
         self._joining: dict[str, list[Event]] = {}
-        """By prefix: what changes while a collection that joins is being read."""
+        """Changes that arrive while an added collection is being read, by prefix."""
         self._read_at: dict[str, int] = {}
-        """By prefix: the revision that a collection was read at, ahead of the watch cache."""
+        """Revisions of collections that were read ahead of the watch cache, by prefix."""
         self._watch: Watch | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tickets = count()
         self._asking: asyncio.TimerHandle | None = None
 
     def add(self, collection: Collection) -> None:
-        """Add a collection before the watch cache is run."""
+        """Add a collection before `run`."""
         self.collections[collection.prefix] = collection
         self.prefixes.add(collection.prefix)
 
     def note_compaction(self, revision: int) -> None:
-        """Know that the store has given up the states before a revision."""
+        """Note that the store has compacted the states before a revision."""
         self.compacted = max(self.compacted, revision)
 
     async def join(self, collection: Collection) -> None:
-        """Add a collection while the watch cache is run, or read one anew; raises StoreError.
+        """Add a collection while running, or reload one; raises StoreError.
 
-        It returns when the objects are there, as of a revision at or after the call.
+        Returns when the objects are loaded, at a revision of or after the call.
         """
         prefix = collection.prefix
         waiting: list[Event] = []
@@ -125,7 +126,7 @@ class WatchCache:
             raise
 
     def leave(self, collection: Collection) -> None:
-        """Remove a collection; whoever watches it has to begin again."""
+        """Remove a collection; its watches end."""
         prefix = collection.prefix
         self._joining.pop(prefix, None)
         self._read_at.pop(prefix, None)
@@ -143,16 +144,16 @@ class WatchCache:
             if self._transformers is not None:
                 await self._transformers.prepare(each.value for each in page.kvs)
             for each in page.kvs:
-                place = self.prefixes.split(each.key)
-                if place is not None:
-                    key, at = place[1], each.mod_revision
+                location = self.prefixes.split(each.key)
+                if location is not None:
+                    key, at = location[1], each.mod_revision
                     records.append(collection.read(key, each.value, at, each.lease))
         return records, revision
 
-    # What readers ask.
+    # For readers.
 
     async def latest(self, timeout_s: float) -> int:
-        """Wait until the cache is as new as the store is now; return the revision it has reached.
+        """Wait until the cache has the store's current revision; return the revision reached.
 
         Raises BehindError, and StoreError if the store does not answer.
         """
@@ -160,7 +161,7 @@ class WatchCache:
         revision = await self._store.current_revision()
         if revision < known:
             self._logger.warning(
-                "the store is older than what was read from it: everything is read anew",
+                "the store went back to an older revision: reloading everything",
                 revision=revision,
                 known=known,
             )
@@ -170,7 +171,7 @@ class WatchCache:
         return self.revision
 
     async def reach(self, revision: int, timeout_s: float) -> None:
-        """Wait until the watch cache has all changes up to a revision; raises BehindError."""
+        """Wait until the watch cache has a revision; raises BehindError."""
         if self.is_loaded and self.revision >= revision:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -182,7 +183,7 @@ class WatchCache:
         except TimeoutError:
             raise BehindError(f"{self.revision} is below {revision}") from None
 
-    # Its life.
+    # Life cycle.
 
     async def run(self) -> None:
         """Load and follow until cancelled."""
@@ -194,7 +195,7 @@ class WatchCache:
                     pause_s = _RETRY_S
                     await self._follow()
                 except StoreError as error:
-                    self._logger.warning("the store cannot be read", error=str(error))
+                    self._logger.warning("failed to read the store", error=str(error))
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _RETRY_MAX_S)
         finally:
@@ -203,14 +204,14 @@ class WatchCache:
                 future.cancel()
 
     def _forget(self) -> None:
-        """Serve nobody who wants the present until everything was read anew."""
+        """Stop serving reads of the present until everything is reloaded."""
         self.is_loaded = False
         if self._watch is not None:
             self._watch.cancel()
 
     async def _load(self) -> None:
         root = self.prefixes.root.encode()
-        found: dict[str, list[Record]] = {prefix: [] for prefix in self.collections}
+        records_by_prefix: dict[str, list[Record]] = {prefix: [] for prefix in self.collections}
         revision = 0
         pages = self._store.pages(root, prefix_end(root), page_keys=LOAD_PAGE_KEYS)
         async for page in pages:
@@ -218,29 +219,29 @@ class WatchCache:
             if self._transformers is not None:
                 await self._transformers.prepare(each.value for each in page.kvs)
             for each in page.kvs:
-                self._read_into(found, each)
-        for prefix, records in found.items():
+                self._read_into(records_by_prefix, each)
+        for prefix, records in records_by_prefix.items():
             collection = self.collections.get(prefix)
             if collection is not None:
                 collection.fill(records, revision)
-                self._joining.pop(prefix, None)  # it is read as well as it can be
+                self._joining.pop(prefix, None)  # unreadable objects do not stop it
         self._read_at.clear()
         self.changed_at = revision
-        self.compacted = 0  # what a store that was restored has given up is not known
-        self._advance(revision)  # which may be back: the store was restored
+        self.compacted = 0  # what a restored store has compacted is unknown
+        self._advance(revision)  # possibly back: the store was restored
         self.is_loaded = True
         for loaded in self.on_load:
             loaded(revision)
 
     def _read_into(self, found: dict[str, list[Record]], kv: KeyValue) -> None:
-        place = self.prefixes.split(kv.key)
-        if place is not None and place[0] in found:
-            prefix, key = place
+        location = self.prefixes.split(kv.key)
+        if location is not None and location[0] in found:
+            prefix, key = location
             collection = self.collections[prefix]
             found[prefix].append(collection.read(key, kv.value, kv.mod_revision, kv.lease))
 
     async def _follow(self) -> None:
-        """Apply what changes until the watch cache has to be read anew; StoreError."""
+        """Apply changes until the watch cache has to be reloaded; raises StoreError."""
         root = self.prefixes.root.encode()
         watch = self._watch = self._store.watch(
             root, prefix_end(root), start_revision=self.revision + 1, progress_notify=True
@@ -259,13 +260,13 @@ class WatchCache:
                         self.is_interrupted = False
                     case Compacted():
                         self._logger.warning(
-                            "the store has compacted what was not read: everything is read anew",
+                            "the store has compacted unread changes: reloading everything",
                             oldest=value.oldest,
                         )
                         return
                     case Restored():
                         self._logger.warning(
-                            "the store went back to an older state: everything is read anew",
+                            "the store went back to an older state: reloading everything",
                             revision=value.revision,
                         )
                         return
@@ -280,7 +281,7 @@ class WatchCache:
             watch.cancel()
 
     async def _take(self, events: Sequence[Event]) -> None:
-        """Apply events, those of one revision together."""
+        """Apply events; those of one revision together."""
         if self._transformers is not None:
             await self._transformers.prepare(each.kv.value for each in events)
         size = len(events)
@@ -302,10 +303,10 @@ class WatchCache:
         arrived: dict[str, list[tuple[int, str, Record | None]]] = {}
         for event in events:
             kind, kv, _ = event
-            place = self.prefixes.split(kv.key)
-            if place is None:
+            location = self.prefixes.split(kv.key)
+            if location is None:
                 continue
-            prefix, key = place
+            prefix, key = location
             revision = kv.mod_revision
             if self._joining and prefix in self._joining:
                 self._joining[prefix].append(event)
@@ -334,7 +335,7 @@ class WatchCache:
                 future.set_result(None)
 
     def _ask_soon(self, delay_s: float) -> None:
-        """Ask the store how far its changes are, if what is waited for does not just come."""
+        """Request the watch's progress soon, unless the awaited revision arrives first."""
         if self._asking is None:
             self._asking = asyncio.get_running_loop().call_later(delay_s, self._ask)
 

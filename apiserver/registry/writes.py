@@ -1,11 +1,11 @@
-"""Writes: each is one transaction of the store that holds what was seen to be still so.
+"""Writes: each is one transaction that compares the revision of what was read.
 
     create    the key is absent                     → put
     replace   the key was last changed at R         → put
     delete    the key was last changed at R         → delete
 
-Where that does not hold, the answer is `Raced` with the object as it is now, and the caller begins
-again. What was written is known to the watch cache at once, as a first guess for the next write.
+If the comparison fails, the answer is `Raced` with the current object, and the caller starts again.
+Writes are in the watch cache at once, as a first guess for the next write.
 
 `also` are further objects that are written or deleted in the same transaction (the addresses of a
 Service).
@@ -25,10 +25,10 @@ from kvstore.client.values import Compare, Delete, KeyValue, Op, Put, Range, Ran
 
 
 class Raced(NamedTuple):
-    """The write was not made: something else is stored."""
+    """The write was not made: the object has changed."""
 
     current: Record | None
-    """As it is now; None: there is nothing. Unchanged if one of `also` is the reason."""
+    """The current state; None: absent. Unchanged if one of `also` is the reason."""
     is_other: bool = False
     """Whether one of `also` is the reason."""
 
@@ -38,7 +38,7 @@ class Also(NamedTuple):
 
     key: bytes
     revision: int
-    """At which it must have been changed last; 0: it must be absent."""
+    """The modRevision that it must have; 0: it must be absent."""
     value: bytes | None
     """None: it is deleted."""
 
@@ -54,7 +54,7 @@ class Writes:
         metrics: StoreMetrics,
         transformers: Transformers | None = None,
     ) -> None:
-        """Write to a store, and tell its watch cache; transformers: decrypt it."""
+        """transformers: encrypt values."""
         self._metrics: Final = metrics
         self._transformers: Final = transformers
         self._store: Final = store
@@ -73,7 +73,7 @@ class Writes:
     ) -> Record | Raced:
         """Store a new object; raises StoreError.
 
-        body: `codec.to_body(obj)`, where it was made already. ttl_s: after which it goes by itself.
+        body: `codec.to_body(obj)`, if the caller has it. ttl_s: after which the object expires.
         """
         return await self._put(collection, key, obj, body, 0, ttl_s, also)
 
@@ -87,15 +87,15 @@ class Writes:
         ttl_s: int = 0,
         also: Sequence[Also] = (),
     ) -> Record | Raced:
-        """Store an object in the place of one that was seen, see `create`; raises StoreError."""
+        """Replace an object that was read, see `create`; raises StoreError."""
         return await self._put(collection, seen.key, obj, body, seen.revision, ttl_s, also)
 
     async def delete(
         self, collection: Collection, seen: Record, *, also: Sequence[Also] = ()
     ) -> Record | Raced:
-        """Delete an object that was seen; return its last state, at the revision of its end."""
-        place = self._watch_cache.prefixes.key(collection.prefix, seen.key)
-        asked = self._txn(place, seen.revision, Delete(place), also)
+        """Delete an object that was read; return its last state, at the revision of deletion."""
+        store_key = self._watch_cache.prefixes.key(collection.prefix, seen.key)
+        asked = self._txn(store_key, seen.revision, Delete(store_key), also)
         done = await self._metrics.timed(DELETE, collection.resource, asked)
         if not done.succeeded:
             return await self._raced(collection, seen.key, seen.revision, done)
@@ -115,9 +115,9 @@ class Writes:
         codec = collection.codec
         body = codec.to_body(obj) if body is None else body
         lease = await self._leases.get(ttl_s) if ttl_s else 0
-        place = self._watch_cache.prefixes.key(collection.prefix, key)
-        put = Put(place, collection.value(key, body), lease)
-        asked = self._txn(place, revision, put, also)
+        store_key = self._watch_cache.prefixes.key(collection.prefix, key)
+        put = Put(store_key, collection.value(key, body), lease)
+        asked = self._txn(store_key, revision, put, also)
         operation = UPDATE if revision else CREATE
         done = await self._metrics.timed(operation, collection.resource, asked)
         if not done.succeeded:
@@ -127,9 +127,9 @@ class Writes:
         return record
 
     def _txn(
-        self, place: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
+        self, store_key: bytes, revision: int, op: Put | Delete, also: Sequence[Also]
     ) -> Awaitable[TxnResult]:
-        compares = [Compare.mod_revision(place, revision)]
+        compares = [Compare.mod_revision(store_key, revision)]
         success: list[Op] = [op]
         for each in also:
             compares.append(Compare.mod_revision(each.key, each.revision))
@@ -137,7 +137,7 @@ class Writes:
                 success.append(Delete(each.key))
             else:
                 success.append(Put(each.key, each.value))
-        return self._store.txn(compares, success, [Range(place)])
+        return self._store.txn(compares, success, [Range(store_key)])
 
     async def _raced(
         self, collection: Collection, key: str, revision: int, done: TxnResult

@@ -1,10 +1,10 @@
-"""Where others reach this server.
+"""The address at which clients reach this server.
 
     bind 0.0.0.0, nothing advertised  →  the address that this machine sends from by default
     bind ::, which takes both families  →  that of the family of the Service `kubernetes`
 
-An address that is told to a whole cluster cannot be a loopback one, so one that is bound to
-loopback is told as the machine's as well; where the machine has none, loopback is all there is.
+An address that is advertised to a whole cluster cannot be a loopback one. A server that is bound to
+loopback advertises the machine's address; where the machine has none, it advertises loopback.
 """
 
 from ipaddress import ip_address
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def advertised_address(serving: "ServingOptions") -> str:
-    """Return the IP address that the cluster is told."""
+    """Return the IP address that is advertised to the cluster."""
     if serving.advertise_address:
         return serving.advertise_address
     bound = ip_address(serving.bind_address)

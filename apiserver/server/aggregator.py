@@ -1,4 +1,4 @@
-"""The aggregator: API servers behind this one, put together with its pages.
+"""The aggregator: proxies requests to the API servers of APIServices.
 
 aggregator = Aggregator(site, registry, services, certificate, outbound, logger)
 aggregator.follow();  await aggregator.begin();  await aggregator.end()
@@ -25,7 +25,7 @@ _OPENAPI: Final = "/openapi/v3/"
 
 
 class Aggregator:
-    """All parts of it."""
+    """The aggregator's parts."""
 
     def __init__(
         self,
@@ -36,19 +36,19 @@ class Aggregator:
         outbound: Outbound,
         logger: Logger,
     ) -> None:
-        """Add what others serve to a site, if they may be asked."""
+        """Add the aggregated API servers to a site, unless outbound requests are disabled."""
         self._outbound: Final = outbound
         self._site: Final = site
         self._remotes: Final = Remotes(registry.view)
         self._backends: Final = Backends(services, certificate)
         self.here: Final = ServedHere(self._remotes)
-        """What agents of this process serve."""
+        """The services that run in this process."""
         self._proxy: Final = AggregationProxy(self._remotes, self._backends, self.here, outbound)
         self._keeper: Final = AvailabilityKeeper(
             registry, self._backends, services, logger, looks_at_others=outbound.is_open
         )
         self._discovery: Final = RemoteDiscovery(self._remotes, self._backends, logger)
-        if outbound.is_open:  # else what others serve is not even told of
+        if outbound.is_open:  # otherwise not even the APIServices are shown
             self._remotes.on_change.append(self._discovery.remotes_changed)
         self._discovery.on_change.append(self._forget)
         self.here.on_change.append(self._forget)
@@ -60,21 +60,21 @@ class Aggregator:
         site.openapi.merge_remotes = self._merge_openapi
 
     def follow(self) -> None:
-        """Begin to pass requests on; the registry has been read."""
+        """Start proxying requests; the registry must have been read."""
         self._remotes.follow()
 
     async def begin(self) -> None:
-        """Begin to look after the servers."""
+        """Start the availability checks."""
         await self._keeper.begin()
         if self._outbound.is_open:
             await self._discovery.begin()
 
     def look_again(self) -> None:
-        """Look at all servers now."""
+        """Check all servers now."""
         self._keeper.look_again()
 
     async def end(self) -> None:
-        """Look after them no more, and give up all connections."""
+        """Stop the checks and close all connections."""
         await self._keeper.end()
         await self._discovery.end()
         await self._backends.close()

@@ -6,9 +6,10 @@
         await server.ready()          until the objects of the start are there
         await server.stop()
 
-Several can run in one process and on one store. It sets no signal handler and changes nothing of
-the process. Time, chance and the store are given to it, so that a simulation can be them; one that
-does not listen (`ServingOptions.listens`) is asked by agents of the process and `loopback` alone.
+Several can run in one process and on one store. An ApiServer installs no signal handlers and does
+not change global state. Clock, randomness and store are passed in, so that a simulation can replace
+them. One that does not listen (`ServingOptions.listens`) is reached by agents of the process and by
+`loopback` only.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ from kvstore.client.store import Store
 _RETRY_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.1
 REQUESTS_S: Final = 60.0
-"""How long a stop waits for what is being answered."""
+"""How long `stop` waits for requests that are being answered."""
 
 
 class ApiServer:
@@ -95,10 +96,10 @@ class ApiServer:
         renew: Callable[[], None] | None = None,
         changes: Sink | None = None,
     ) -> None:
-        """Put the parts together; the store has to be in use. Raises ConfigError.
+        """Assemble the server; the store must be connected. Raises ConfigError.
 
-        renew: looks after certificates of whoever starts the server; called from time to time.
-        changes: is told of requests that change something, as an audit's back end.
+        renew: called periodically to renew the certificates of the embedding program. changes:
+        audit sink of all requests that change something.
         """
         self._renew: Final = renew
         self._options: Final = options
@@ -125,7 +126,8 @@ class ApiServer:
         self.security: Final = self._security()
         services = Services(self.registry.view)
         self.outbound: Final = Outbound(self._clock.unix_ms, is_open=options.asks_others)
-        """Whether webhooks, aggregated servers and nodes are asked, and what was not asked."""
+        """Whether webhooks, aggregated servers and nodes are called, and the calls that were
+        suppressed."""
         self.webhooks: Final = WebhookClient(services, self.outbound)
         admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
         self.env: Final = Environment(
@@ -146,7 +148,7 @@ class ApiServer:
             review_handlers.add_tokens(self.env, self.security.issuer)
         self.advertised: Final = advertised_address(options.serving)
         self.port = options.serving.port
-        """That it listens on, once it does."""
+        """The port it listens on, once it does."""
         self.audit: Final = Audit(options.audit, self._clock, logger, changes)
         self.flow_control: Final = _flow_control(options.serving, self._clock)
         self.site: Final = self._site()
@@ -173,7 +175,7 @@ class ApiServer:
         self._jobs: Jobs | None = None
 
     def _security(self) -> Security:
-        """Return who asks, and what they may."""
+        """Return authentication, authorization and token issuing."""
         return Security(
             self._options,
             self.registry,
@@ -196,7 +198,7 @@ class ApiServer:
         )
 
     def _admission(self, metrics: AdmissionMetrics) -> AdmissionChain:
-        """Return the plugins, some of which write through the verbs; raises ConfigError."""
+        """Return admission plugins, some of which write through the verbs; raises ConfigError."""
         endpoints = self.env.endpoints
         return self.security.admission(
             self._identifiers.new_name,
@@ -208,7 +210,7 @@ class ApiServer:
         )
 
     def _site(self) -> Site:
-        """Return the pages, and what every request passes on the way to them."""
+        """Return the pages and the request pipeline in front of them."""
         serving = self._options.serving
         site = Site(
             self.env,
@@ -231,37 +233,42 @@ class ApiServer:
         return site
 
     def _tell_metrics(self, admissions: AdmissionMetrics, conversions: ConversionMetrics) -> None:
-        told = self.site.metrics.more
-        told += [admissions.readings, self.security.readings, conversions.readings, rule_readings]
+        sources = self.site.metrics.more
+        sources += [
+            admissions.readings,
+            self.security.readings,
+            conversions.readings,
+            rule_readings,
+        ]
         if self.encryption is not None:
-            told.append(partial(encryption.readings, self.encryption))
+            sources.append(partial(encryption.readings, self.encryption))
 
     @property
     def options(self) -> Options:
-        """Its settings."""
+        """The server's settings."""
         return self._options
 
     @property
     def address(self) -> str:
-        """The host and port that clients are told."""
+        """The host and port that are advertised to clients."""
         host = self._options.serving.external_host or self.advertised
         return join_host_port(host, self.port)
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens, with the port that was bound."""
+        """The URLs it listens on, with the port that was bound."""
         return [] if self._http is None else self._http.urls
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """What it does besides answering; none before it was started."""
+        """The background jobs; none before start."""
         return () if self._jobs is None else self._jobs.jobs
 
     async def start(self) -> None:
-        """Read the cluster, listen unless the options say not to, and begin with the upkeep.
+        """Read the cluster, listen unless the options say not to, and start the background jobs.
 
-        Raises ConfigError for what cannot be used, and ComponentError if the store does not answer
-        in time.
+        Raises ConfigError for invalid settings, and ComponentError if the store does not answer in
+        time.
         """
         if self.encryption is not None:
             await self.encryption.start()
@@ -288,11 +295,11 @@ class ApiServer:
         self._logger.info("ready to serve API requests", urls=self.urls, advertised=self.address)
 
     async def listen(self, port: int | None = None) -> None:
-        """Listen; for who has started it without, and forked its process, say. ConfigError.
+        """Listen, for callers that started without, for instance to fork first; raises ConfigError.
 
-        port: 0 is any; None: that of the options.
+        port: 0 is any free port; None is that of the options.
         """
-        assert self._http is None, "it does not listen yet"
+        assert self._http is None, "the server does not listen yet"
         serving = self._options.serving
         port = serving.port if port is None else port
         self._certificate.ensure()
@@ -315,23 +322,23 @@ class ApiServer:
         )
 
     async def ready(self) -> None:
-        """Wait until the objects of the start are there."""
+        """Wait until the objects that are made at start exist."""
         for each in self.jobs:
             if each.hooks:
                 await each.done.wait()
 
     async def serve(self) -> None:
-        """Wait until the server was stopped; ComponentError if it ended by itself."""
+        """Wait until the server was stopped; raises ComponentError if it ended otherwise."""
         assert self._http is not None, "a server that listens was started"
         await self._http.serve()
 
     async def stop(self, grace_s: float = REQUESTS_S) -> None:
-        """Answer what was asked, for up to grace_s, let everything go, and end; once is enough."""
+        """Drain requests for up to grace_s, then stop; further calls do nothing."""
         http, jobs, self._jobs = self._http, self._jobs, None
         if jobs is None:
             return
         self._health.is_stopping = True
-        await jobs.stop()  # the Service `kubernetes` leads here no more
+        await jobs.stop()  # removes this server from the endpoints of the Service `kubernetes`
         if http is not None:
             await asyncio.sleep(self._options.serving.shutdown_delay_s)
             http.drain()
@@ -350,16 +357,16 @@ class ApiServer:
         self._logger.info("closed the API server", urls=self.urls)
 
     async def _watches_over(self, grace_s: float) -> None:
-        """Wait until clients have ended their watches, for a while."""
+        """Wait up to grace_s until clients have ended their watches."""
         try:
             async with asyncio.timeout(grace_s):
-                while grace_s and self.site.watches.count:  # noqa: ASYNC110 - nobody is told
+                while grace_s and self.site.watches.count:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(_LOOK_AGAIN_S)
         except TimeoutError:
-            self._logger.info("watches are ended", count=self.site.watches.count)
+            self._logger.info("ending the remaining watches", count=self.site.watches.count)
 
     async def _reach_store(self) -> None:
-        """Wait until the watch cache is there."""
+        """Wait until the watch cache is filled."""
         timeout_s = self._options.store.start_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -367,7 +374,7 @@ class ApiServer:
                     try:
                         await self.registry.watch_cache.latest(timeout_s)
                     except (StoreError, BehindError) as error:
-                        self._logger.warning("the store is not reached yet", error=str(error))
+                        self._logger.warning("the store is not reachable yet", error=str(error))
                         await asyncio.sleep(_RETRY_S)
                     else:
                         return
@@ -380,16 +387,16 @@ class ApiServer:
                 self._renew()
             self._certificate.ensure()
         except ConfigError as error:
-            self._logger.error("certificates cannot be renewed", error=str(error))
+            self._logger.error("failed to renew certificates", error=str(error))
 
     def _tls(self) -> ServerTls:
-        serving, given = self._options.serving, self._options.authentication
+        serving, authentication = self._options.serving, self._options.authentication
         cert, key = self._certificate.files
         authorities = {
             name: path
             for name, path in (
-                ("clients", given.client_ca_file),
-                ("front-proxy", given.proxy_ca_file),
+                ("clients", authentication.client_ca_file),
+                ("front-proxy", authentication.proxy_ca_file),
             )
             if path
         }
@@ -438,7 +445,7 @@ def _settings(options: Options) -> Settings:
 
 
 def _flow_control(serving: ServingOptions, clock: Clock) -> FlowControl | None:
-    """Return what shares the server between clients; None: limits of requests in flight do."""
+    """Return priority and fairness; None: limits of requests in flight apply instead."""
     if not serving.is_fair:
         return None
     return FlowControl(serving.reads_max + serving.writes_max, clock)

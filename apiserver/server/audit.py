@@ -1,4 +1,4 @@
-"""The audit as flags ask for it: its policy, its back ends, and what stands in front of them.
+"""Auditing as the flags configure it: policy, back ends, and the buffers in front of them.
 
 audit = Audit(options.audit, clock, logger)
 audit.auditing          records requests; None: no policy was given
@@ -43,10 +43,9 @@ rules:
 
 
 class Lenient:
-    """Passes events on, and is content if they are lost: they are counted already."""
+    """Passes events on and ignores lost ones: they are already counted."""
 
     def __init__(self, to: Sink) -> None:
-        """Pass on to a sink."""
         self._to: Final = to
 
     def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
@@ -64,14 +63,14 @@ class Lenient:
 
 
 class Audit:
-    """The parts of the audit, put together."""
+    """Auditing: policy and back ends."""
 
     def __init__(
         self, options: AuditOptions, clock: Clock, logger: Logger, changes: Sink | None = None
     ) -> None:
         """Read files and open the log; raises ConfigError.
 
-        changes: is told of all requests that change something, in place of what the options say.
+        changes: sink of all requests that change something, in place of the configured audit.
         """
         self._errors: Final = Errors(logger)
         self._sink: Sink | None = None
@@ -83,7 +82,7 @@ class Audit:
         targets = (options.log.target, options.webhook.target)
         if not options.policy_file:
             if any(targets):
-                logger.warning("no audit policy is given: no events are recorded")
+                logger.warning("no audit policy: events are not recorded")
             return
         try:
             policy = read_policy(file_bytes(options.policy_file))
@@ -95,20 +94,20 @@ class Audit:
         self.auditing = Auditing(policy, self._sink, self._errors, clock)
 
     async def stop(self) -> None:
-        """Send what is left, and close everything."""
+        """Send what is buffered, and close everything."""
         if self._sink is not None:
             await self._sink.stop()
 
     def _sinks(self, options: AuditOptions, clock: Clock) -> list[Sink]:
-        found: list[Sink] = []
+        sinks: list[Sink] = []
         if options.log.target:
-            found.append(self._in_front_of(self._log(options, clock), options.log))
+            sinks.append(self._in_front_of(self._log(options, clock), options.log))
         if options.webhook.target:
             path = Path(options.webhook.target)
             target = read_kubeconfig(file_bytes(str(path)), path.parent)
             webhook = Webhook(target, self._errors, options.backoff_s)
-            found.append(self._in_front_of(webhook, options.webhook, is_parallel=True))
-        return found
+            sinks.append(self._in_front_of(webhook, options.webhook, is_parallel=True))
+        return sinks
 
     def _log(self, options: AuditOptions, clock: Clock) -> LineSink:
         path = options.log.target

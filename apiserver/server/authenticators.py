@@ -1,11 +1,11 @@
-"""The ways of telling whose a request is that flags and a configuration file ask for.
+"""Authenticators as flags and a configuration file configure them.
 
     authenticators = Authenticators(options, parts)     raises ConfigError
-    authenticators.requests                             see `policy.ports.Authenticator`
+    authenticators.requests                             see `policy.interfaces.Authenticator`
     authenticators.reload()                             files may have changed
 
-The configuration file may name other issuers of tokens while the server runs, but not other rules
-for who may be anonymous. A file that cannot be used changes nothing, and the log says why.
+The configuration file may change the token issuers while the server runs, but not the rules for
+anonymous requests. An invalid file changes nothing and is logged.
 """
 
 import asyncio
@@ -69,27 +69,27 @@ _WEBHOOK_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorParts:
-    """What authenticators are made of."""
+    """What authenticators need."""
 
     view: ObjectView
     live: LiveObjects
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     """Returns a number from 0 to 1."""
     logger: Logger
     allows_all: bool = False
-    """Whether everything is allowed to anybody, who then has to say who it is."""
+    """Whether every request is allowed, in which case anonymous requests are not."""
 
 
 class Authenticators:
     """All authenticators of a server."""
 
-    def __init__(self, given: AuthenticationOptions, parts: AuthenticatorParts) -> None:
-        """Read files and make them; raises ConfigError."""
-        self._given: Final = given
+    def __init__(self, options: AuthenticationOptions, parts: AuthenticatorParts) -> None:
+        """Read files and make the authenticators; raises ConfigError."""
+        self._given: Final = options
         self._parts: Final = parts
-        accounts = given.accounts
-        self.audiences: Final = given.api_audiences or accounts.issuers[:1]
+        accounts = options.accounts
+        self.audiences: Final = options.api_audiences or accounts.issuers[:1]
         self.keys: Final = tuple(key for path in accounts.key_files for key in _keys(path))
         self.legacy_tokens: LegacyTokens | None = None
         self._account_tokens: ServiceAccountTokens | None = None
@@ -103,29 +103,29 @@ class Authenticators:
         self._webhook: Connection | None = None
         members = [self.local_tokens, *self._static(), *self._accounts(), *self._others()]
         self.tokens: Final = TokenChain(members, parts.clock)
-        self.client_authorities: Final = _authorities(given.client_ca_file, parts.clock)
-        self.proxy_authorities: Final = _authorities(given.proxy_ca_file, parts.clock)
+        self.client_authorities: Final = _authorities(options.client_ca_file, parts.clock)
+        self.proxy_authorities: Final = _authorities(options.proxy_ca_file, parts.clock)
         clients = self.client_authorities
         self._certificates: Final = None if clients is None else CertificateUsers(clients)
         self.requests: Final = self._requests()
 
     async def reload(self) -> None:
-        """Read the configuration file again, and begin to fetch keys of issuers."""
+        """Read the configuration file again, and start fetching keys of issuers."""
         await self._reload_issuers()
         for each in self._issuers.all:
             if each.keys.problem:
                 await self._fetch_keys(each)
 
     async def _fetch_keys(self, tokens: JwtTokens) -> None:
-        issuer, told = tokens.settings.issuer, tokens.keys.problem
+        issuer, problem = tokens.settings.issuer, tokens.keys.problem
         try:
             await tokens.keys.refresh()
         except AuthenticationError as error:
-            if tokens.keys.problem != told:
+            if tokens.keys.problem != problem:
                 self._parts.logger.warning("no keys", issuer=issuer, error=str(error))
 
     def reload_authorities(self) -> None:
-        """Read the files of client authorities again; what cannot be used is told to the log."""
+        """Read the client CA files again; errors are logged."""
         given = self._given
         for authorities, path in (
             (self.client_authorities, given.client_ca_file),
@@ -137,7 +137,7 @@ class Authenticators:
                 authorities.replace(Path(path).read_bytes())
             except (OSError, ValueError) as error:
                 logger = self._parts.logger
-                logger.error("authorities cannot be read", file=path, error=str(error))
+                logger.error("failed to read client CAs", file=path, error=str(error))
 
     def readings(self) -> Iterator[FamilySamples]:
         """Yield the families of metrics."""
@@ -166,13 +166,13 @@ class Authenticators:
             self._data = data
             settings = self._changed(data)
         except (OSError, DocumentError) as error:
-            logger.error("issuers of tokens are not changed", file=path, error=str(error))
+            logger.error("failed to reload the token issuers", file=path, error=str(error))
             self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
             return
         if settings == self._settings:
             return
         self._settings = settings
-        # Of an issuer that stays as it is the keys that are known stay.
+        # Issuers that did not change keep their keys.
         known = {each.settings.issuer: each for each in self._issuers.all}
         members = [
             old
@@ -183,7 +183,7 @@ class Authenticators:
         gone = self._issuers.replace(members)
         self.tokens.forget()
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
-        logger.info("issuers of tokens are changed", issuers=[e.issuer for e in settings.issuers])
+        logger.info("reloaded the token issuers", issuers=[e.issuer for e in settings.issuers])
         for each in gone:
             await each.close()
 
@@ -194,25 +194,25 @@ class Authenticators:
         return settings
 
     def _read(self) -> AuthenticationSettings:
-        given = self._given
-        if given.config_file:
+        options = self._given
+        if options.config_file:
             try:
-                self._data = Path(given.config_file).read_bytes()
+                self._data = Path(options.config_file).read_bytes()
                 settings = read_authentication(self._data, self._means)
             except (OSError, DocumentError) as error:
                 raise ConfigError(
                     "failed to load authentication configuration from file"
-                    f' "{given.config_file}": {error}'
+                    f' "{options.config_file}": {error}'
                 ) from None
-            if settings.anonymous is not None and given.is_anonymous_given:
+            if settings.anonymous is not None and options.is_anonymous_given:
                 raise ConfigError(
                     "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field"
                     " is configured in authentication configuration file"
                 )
             return settings
-        if given.oidc is None:
+        if options.oidc is None:
             return AuthenticationSettings()
-        settings_of_flags = _of_flags(given.oidc)
+        settings_of_flags = _of_flags(options.oidc)
         try:
             check_issuer(settings_of_flags, self._means)
         except DocumentError as error:
@@ -253,26 +253,26 @@ class Authenticators:
         return [self.legacy_tokens, self._account_tokens]
 
     def _others(self) -> Sequence[TokenAuthenticator]:
-        given, parts = self._given, self._parts
+        options, parts = self._given, self._parts
         members: list[TokenAuthenticator] = []
-        if given.bootstrap_tokens:
+        if options.bootstrap_tokens:
             members.append(BootstrapTokens(parts.view, self.audiences, parts.clock))
         members.append(self._issuers)
-        if given.webhook is not None:
-            members.append(self._webhook_tokens(given.webhook))
+        if options.webhook is not None:
+            members.append(self._webhook_tokens(options.webhook))
         return members
 
-    def _webhook_tokens(self, given: TokenWebhookOptions) -> WebhookTokens:
-        path, parts = Path(given.file), self._parts
+    def _webhook_tokens(self, options: TokenWebhookOptions) -> WebhookTokens:
+        path, parts = Path(options.file), self._parts
         try:
             self._webhook = Connection(read_kubeconfig(path.read_bytes(), path.parent))
         except (OSError, DocumentError) as error:
             raise ConfigError(f"{path}: {error}") from None
         webhook = Webhook(
-            self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, chance=parts.chance
+            self._webhook, timeout_s=_WEBHOOK_TIMEOUT_S, clock=parts.clock, random=parts.random
         )
         return WebhookTokens(
-            webhook, self.audiences, parts.clock, version=given.version, lasts_ns=given.lasts_ns
+            webhook, self.audiences, parts.clock, version=options.version, lasts_ns=options.lasts_ns
         )
 
     def _requests(self) -> RequestAuthenticator:

@@ -1,12 +1,12 @@
-"""The authorizers that flags or a configuration file ask for.
+"""Authorizers as flags or a configuration file configure them.
 
     authorizers = Authorizers(options, parts)       raises ConfigError
-    authorizers.chain                               asks them in order
+    authorizers.chain                               calls them in order
     authorizers.reload()                            the file may have changed
 
-What a configuration file says may change while the server runs. Only authorizers that follow
-objects or files of their own have to stay if they were there in the beginning. A file that cannot
-be used changes nothing, and the log says why.
+The configuration file may change while the server runs. Authorizers that watch objects or read
+files of their own must stay if they were configured at start. An invalid file changes nothing and
+is logged.
 """
 
 import asyncio
@@ -63,15 +63,15 @@ _FLAGS_TIMEOUT_NS: Final = 30 * SECOND_NS
 
 
 class _Member(NamedAuthorizer, RuleSource, Protocol):
-    """An authorizer that tells rules, too."""
+    """An authorizer that also lists rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerParts:
-    """What authorizers are made of."""
+    """What authorizers need."""
 
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     """Returns a number from 0 to 1."""
     logger: Logger
 
@@ -80,7 +80,7 @@ class Authorizers:
     """All authorizers of a server."""
 
     def __init__(self, options: Options, parts: AuthorizerParts) -> None:
-        """Read files and make them; raises ConfigError."""
+        """Read files and make the authorizers; raises ConfigError."""
         self._options: Final = options
         self._parts: Final = parts
         self.grants: Final = Grants()
@@ -96,16 +96,16 @@ class Authorizers:
             for each in self._choices
             if each.type != WEBHOOK
         }
-        self._members, self._connections = self._made(self._choices)
+        self._members, self._connections = self._make(self._choices)
         self.chain: Final = Chain(self._members)
 
     @property
     def rule_sources(self) -> Sequence[RuleSource]:
-        """All of them, as what can list rules."""
+        """All authorizers, as sources of rules."""
         return self._members
 
     def follow(self, view: ObjectView) -> None:
-        """Begin to follow the objects that authorizers rest on."""
+        """Start watching the objects that authorizers read."""
         self.grants.follow(view)
         if NODE in self.types:
             self._graph.follow(view)
@@ -123,16 +123,16 @@ class Authorizers:
             choices = self._parsed(data, needed=self.types - {WEBHOOK})
             if choices == self._choices:
                 return
-            members, connections = self._made(choices)
+            members, connections = self._make(choices)
         except (OSError, ConfigError, DocumentError) as error:
-            logger.error("authorizers are not changed", file=path, error=str(error))
+            logger.error("failed to reload the authorizers", file=path, error=str(error))
             self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=False)
             return
         old, self._connections = self._connections, connections
         self._choices, self._members = choices, members
         self.chain.replace(members)
         self.reload_metrics.add(self._parts.clock.unix_ms(), is_taken=True)
-        logger.info("authorizers are changed", file=path, names=[each.name for each in choices])
+        logger.info("reloaded the authorizers", file=path, names=[each.name for each in choices])
         for each in old:
             await each.close()
 
@@ -148,25 +148,25 @@ class Authorizers:
             await each.close()
 
     def _read(self) -> list[AuthorizerChoice]:
-        given = self._options.authorization
-        if not given.config_file:
+        options = self._options.authorization
+        if not options.config_file:
             settings = WebhookSettings(
-                "webhook", given.webhook_version, given.allowed_ns, given.other_ns
+                "webhook", options.webhook_version, options.allowed_ns, options.other_ns
             )
-            webhook = WebhookChoice(settings, given.webhook_file, _FLAGS_TIMEOUT_NS)
+            webhook = WebhookChoice(settings, options.webhook_file, _FLAGS_TIMEOUT_NS)
             return of_modes(self._options.authorization_modes, webhook)
         try:
-            self._data = Path(given.config_file).read_bytes()
+            self._data = Path(options.config_file).read_bytes()
             return self._parsed(self._data)
         except (OSError, DocumentError) as error:
-            raise ConfigError(f"{given.config_file}: {error}") from None
+            raise ConfigError(f"{options.config_file}: {error}") from None
 
     @staticmethod
     def _parsed(data: bytes, needed: frozenset[str] = frozenset()) -> list[AuthorizerChoice]:
         return read_authorizers(data, _file_problem, needed)
 
     def _lasting_member(self, type_: str) -> _Member:
-        """Return an authorizer that stays while the configuration changes."""
+        """Return an authorizer that is kept when the configuration changes."""
         if type_ == "ABAC":
             path = self._options.authorization.policy_file
             try:
@@ -181,8 +181,8 @@ class Authorizers:
         }
         return makers[type_]()
 
-    def _made(self, choices: Sequence[AuthorizerChoice]) -> tuple[list[_Member], list[Connection]]:
-        """Return authorizers, and the connections that are theirs; raises ConfigError."""
+    def _make(self, choices: Sequence[AuthorizerChoice]) -> tuple[list[_Member], list[Connection]]:
+        """Return authorizers and the connections that they own; raises ConfigError."""
         members: list[_Member] = []
         connections: list[Connection] = []
         for each in choices:
@@ -209,7 +209,7 @@ class Authorizers:
             connection,
             timeout_s=timeout_s,
             clock=parts.clock,
-            chance=parts.chance,
+            random=parts.random,
             noted=lambda _code, result, took_ns: metrics.add(name, result, took_ns),
         )
         return WebhookAuthorizer(

@@ -1,13 +1,13 @@
-"""When certificates end: `/debug/certificates`, as JSON, the first to end first.
+"""Expiry of certificates: `/debug/certificates`, as JSON, the first to expire first.
 
     page = CertificatesPage(options, serving_file)
-    page.add(directory)                       all *.crt of it, which somebody renews in time
+    page.add(directory)                       all *.crt of it, renewed automatically
 
     {"certificates": [{"file": "…/apiserver.crt", "name": "kube-apiserver", "issuer": "kubernetes",
                        "notAfter": TIME, "isAuthority": false, "isRenewed": true}, …]}
 
-Files are read when the page is asked for, in a thread. Of a file with several certificates each is
-told of. What cannot be read has an `error` instead. Keys are never read.
+Files are read on each request, in a thread. Each certificate of a file is listed. A file that
+cannot be read has an `error` instead. Keys are never read.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ PATH: Final = f"{ROOT}/certificates"
 FILES_MAX: Final = 200
 CERTIFICATES_MAX: Final = 500
 BYTES_MAX: Final = 1 << 20
-"""Of one file."""
+"""Limit of one file."""
 
 Row = dict[str, Any]
 
 
 class CertificatesPage:
-    """The certificates that a server shows, trusts and makes."""
+    """The certificates that a server presents, trusts and issues."""
 
     def __init__(self, options: Options, serving: str) -> None:
-        """serving: the file of the certificate that clients are shown; empty: there is none."""
+        """serving: the file of the serving certificate; empty: there is none."""
         authentication = options.authentication
         named = [
             serving,
@@ -55,7 +55,7 @@ class CertificatesPage:
         self._directories: Final[list[Path]] = []
 
     def add(self, directory: Path) -> None:
-        """Tell of all *.crt of a directory, too, which somebody renews in time."""
+        """Also list all *.crt of a directory that is renewed automatically."""
         self._directories.append(directory)
 
     async def __call__(self, context: RequestContext) -> None:
@@ -70,7 +70,7 @@ class CertificatesPage:
         found: list[Row] = []
         for file in list(renewed)[:FILES_MAX]:
             found += _certificates(file, is_renewed=renewed[file])
-        found.sort(key=lambda each: each.get("notAfter", ""))  # what cannot be read comes first
+        found.sort(key=lambda each: each.get("notAfter", ""))  # unreadable files come first
         return found[:CERTIFICATES_MAX]
 
 
@@ -89,7 +89,7 @@ def _certificates(file: Path, *, is_renewed: bool) -> Iterator[Row]:
         cert = x509.load_der_x509_certificate(der)
         is_authority = _is_authority(cert)
         if position and is_authority:
-            continue  # who signed the first one, and has a file of its own
+            continue  # the issuer of the first one, which is listed by its own file
         yield {
             "file": str(file),
             "name": _name(cert.subject),

@@ -1,4 +1,4 @@
-"""Pages about this program itself: /statusz, /flagz and the measures of its health checks.
+"""Pages about the program: /statusz, /flagz and the metrics of its health checks.
 
 GET /flagz                                         text, a flag a line
 Accept: application/json;g=config.k8s.io;v=v1beta1;as=Flagz      an object; YAML as well
@@ -41,7 +41,7 @@ _WARNING: Final = (
 def add_component_pages(
     pages: PageSet, health: Health, clock: Clock, flags: Mapping[str, str]
 ) -> None:
-    """Serve the pages; flags: as they are in force, by name."""
+    """Serve the pages; flags: the effective values by name."""
     began_ms = clock.unix_ms()
     pages.add("/flagz", _page("Flagz", lambda: ({"flags": dict(flags)}, _flags_text(flags))))
     pages.add("/statusz", _page("Statusz", lambda: _status(clock, began_ms)))
@@ -115,9 +115,9 @@ def _checks(health: Health) -> Page:
         counts: dict[str, int] = {}
         for (name, kind), (fine, failed, is_fine) in sorted(health.observed.items()):
             last[labels(name=name, type=kind)] = int(is_fine)
-            for told, count in (("error", failed), ("success", fine)):
+            for level, count in (("error", failed), ("success", fine)):
                 if count:
-                    counts[labels(name=name, status=told, type=kind)] = count
+                    counts[labels(name=name, status=level, type=kind)] = count
         body = render(
             [
                 (

@@ -1,11 +1,11 @@
-"""ComponentStatuses: how the controller manager, the scheduler and the store are, as asked now.
+"""ComponentStatuses: the current health of controller manager, scheduler and store.
 
-    controller-manager   https://127.0.0.1:10257/healthz, whoever answers there
+    controller-manager   https://127.0.0.1:10257/healthz
     scheduler            https://127.0.0.1:10259/healthz
     etcd-0               a read from the store
 
-The API is deprecated since 1.19 and looks on this machine alone, as upstream's does. A component
-that runs in this process (`kvstack up`) serves no page; it is asked directly.
+The API is deprecated since 1.19 and, as upstream's, looks at this machine only. A component that
+runs in this process (`kvstack up`) serves no page; it is called directly.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _HEAD: Final = head_lines(
 
 
 class Health(NamedTuple):
-    """What asking a component came to."""
+    """The outcome of one check."""
 
     status: str
     """True, False or Unknown."""
@@ -49,31 +49,31 @@ Ask: TypeAlias = Callable[[], Awaitable[Health]]
 
 
 class ComponentStatuses:
-    """Makes ComponentStatuses."""
+    """Builds ComponentStatuses."""
 
     def __init__(self, asks: Mapping[str, Ask]) -> None:
-        """Ask components by these."""
+        """Take the checks by component name."""
         self._asks: Final = dict(sorted(asks.items()))
         self._local: dict[str, Callable[[], bool]] = {}
 
     @classmethod
     def of(cls, store: Store, root: str) -> "ComponentStatuses":
-        """Ask those that a cluster has, and a store with keys below a root."""
+        """Check the usual components, and a store with keys below a root."""
         asks: dict[str, Ask] = {name: partial(ask_page, port) for name, port in PORTS.items()}
         asks[_STORE] = partial(ask_store, store, f"{root}health".encode())
         return cls(asks)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the components."""
+        """The component names."""
         return tuple(self._asks)
 
     def attach(self, name: str, is_working: Callable[[], bool]) -> None:
-        """Ask a component of this process from now on, instead of its page."""
+        """Check a component of this process by a call, instead of its page."""
         self._local[name] = is_working
 
     def detach(self, name: str) -> None:
-        """Ask the page of a component again: it does not run in this process."""
+        """Check a component by its page again: it does not run in this process."""
         self._local.pop(name, None)
 
     async def make(self, name: str) -> Obj:
@@ -88,7 +88,7 @@ class ComponentStatuses:
 
 
 async def ask_store(store: Store, key: bytes, timeout_s: float = TIMEOUT_S) -> Health:
-    """Ask a store by a read."""
+    """Check a store by a read."""
     try:
         async with asyncio.timeout(timeout_s):
             await store.get(key)
@@ -100,7 +100,7 @@ async def ask_store(store: Store, key: bytes, timeout_s: float = TIMEOUT_S) -> H
 
 
 async def ask_page(port: int, timeout_s: float = TIMEOUT_S) -> Health:
-    """Ask the health page of a component on this machine; its certificate is not looked at."""
+    """Check the health page of a component on this machine; its certificate is not verified."""
     url = f"https://{_HOST}:{port}/healthz"
     client = HttpClient()
     try:
@@ -120,7 +120,7 @@ async def ask_page(port: int, timeout_s: float = TIMEOUT_S) -> Health:
 
 
 async def _beginning(answer: StreamedAnswer) -> bytes:
-    """Return as much of a page as is shown."""
+    """Return the beginning of a page, as far as it is shown."""
     found = b""
     while len(found) < ANSWER_BYTES_MAX and (piece := await answer.read()):
         found += piece

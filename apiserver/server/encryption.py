@@ -1,4 +1,4 @@
-"""Encryption at rest as flags ask for it: the file of rules, read at start and again.
+"""Encryption at rest as the flags configure it; the file is read at start and again.
 
 encryption = make(options.encryption, clock, new_uid, logger)      None: there is none
 await encryption.start()
@@ -24,12 +24,12 @@ from kvstack.component.units import SECOND_NS
 
 
 class Encryption:
-    """Keeps the rules and their plugins; see `Transformers`."""
+    """Holds the configuration and its KMS plugins; see `Transformers`."""
 
     def __init__(
         self, options: EncryptionOptions, rules: AtRest, data: bytes, clock: Clock
     ) -> None:
-        """Hold rules that were read from the file's data."""
+        """Take the rules that were read from the file's data."""
         self.rules: Final = rules
         self.of: Final = rules.of
         self.prepare: Final = rules.prepare
@@ -41,7 +41,7 @@ class Encryption:
         self._checked_ns = clock.monotonic_ns()
 
     async def keep(self, registry: Registry) -> None:
-        """Look after plugins and the file; raises StoreError."""
+        """Check plugins and reload the file; raises StoreError."""
         was_wrong = self.rules.error
         now_ns = self._clock.monotonic_ns()
         is_due = now_ns - self._checked_ns >= HEALTHY_S * SECOND_NS
@@ -55,11 +55,11 @@ class Encryption:
             await registry.read_broken_anew()
 
     async def _reload(self) -> bool:
-        """Take the file's rules if it has changed; return whether they are others now."""
+        """Reload the file if it has changed; return whether the rules changed."""
         try:
             data = file_bytes(self._options.config_file)
-            found = sha256(data).digest()
-            if found == self._hash:
+            digest = sha256(data).digest()
+            if digest == self._hash:
                 return False
             rules = read_encryption(data)
         except DocumentError as error:
@@ -67,14 +67,14 @@ class Encryption:
             return False
         if await self.rules.replace(rules):
             return False
-        self._hash = found
+        self._hash = digest
         return True
 
 
 def make(
     options: EncryptionOptions, clock: Clock, new_uid: Callable[[], str], logger: Logger
 ) -> Encryption | None:
-    """Return encryption at rest; None: the options ask for none. Raises ConfigError."""
+    """Return encryption at rest; None if it is not configured. Raises ConfigError."""
     if not options.config_file:
         return None
     try:

@@ -1,12 +1,12 @@
-"""What /healthz, /livez and /readyz ask of this server.
+"""The checks of /healthz, /livez and /readyz.
 
     ping log [loopback-serving-certificate] etcd [etcd-readiness informer-sync]
     poststarthook/… [shutdown]
 
-Checks have upstream's names and order, because monitors ask for them one by one. A start hook that
-is a job here is done when the job has succeeded once; what other hooks of upstream wait for (that
-informers are filled, that filters are in place) is done here when the server has started, for then
-the whole cluster was read. A hook that was done stays done: a store that has to be read anew is no
+Checks have upstream's names and order, because monitors request them one by one. A start hook that
+is a job here is done when the job has succeeded once. What upstream's other hooks wait for
+(informers are synced, filters are in place) is true here once the server has started, since the
+whole cluster was read. A hook that was done stays done: a store that has to be read again is no
 reason to restart the server.
 """
 
@@ -55,9 +55,9 @@ HOOKS: Final = (
     "poststarthook/apiservice-openapi-controller",
     "poststarthook/apiservice-openapiv3-controller",
 )
-"""In upstream's order."""
+"""The hooks in upstream's order."""
 _ONE_MODE: Final = frozenset(("poststarthook/rbac/bootstrap-roles",))
-"""Hooks that are only there if their job is."""
+"""Hooks that exist only if their job does."""
 
 
 class HealthChecks:
@@ -71,7 +71,7 @@ class HealthChecks:
         certificate: Callable[[], str],
         encryption: AtRest | None = None,
     ) -> None:
-        """Add checks; certificate: returns what is wrong with the one that is shown."""
+        """Add checks; certificate: returns what is wrong with the serving certificate."""
         self._health: Final = health
         self._registry: Final = registry
         self._key: Final = f"{options.root}health".encode()
@@ -85,7 +85,7 @@ class HealthChecks:
         health.add("informer-sync", self._copy, READY_ONLY)
 
     def begin(self, jobs: Iterable[Job]) -> None:
-        """Add the checks of start hooks, and the one that is always the last."""
+        """Add the checks of start hooks, and the final one."""
         by_hook: dict[str, list[Job]] = {}
         for each in jobs:
             for hook in each.hooks:

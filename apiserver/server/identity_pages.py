@@ -1,4 +1,4 @@
-"""The pages by which others verify tokens of service accounts; see `service_accounts.discovery`."""
+"""The pages by which others verify service account tokens; see `service_accounts.discovery`."""
 
 from kvstack.apiserver.http.negotiation import NotAcceptableError
 from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_get
@@ -19,20 +19,20 @@ from kvstack.component.logger import Logger
 def add_identity_pages(
     pages: PageSet, options: Options, security: Security, address: str, logger: Logger
 ) -> None:
-    """Serve both pages, if the issuer is such that they can be."""
+    """Serve both pages, if the issuer is a URL."""
     accounts = options.authentication.accounts
     if not accounts.issuers or not security.authenticators.keys:
         return
     try:
-        found = documents(
+        both = documents(
             accounts.issuers[0], security.authenticators.keys, address, accounts.jwks_uri
         )
     except ValueError as error:
-        logger.info("the pages of OpenID Connect are not served", error=str(error))
+        logger.info("OpenID Connect discovery is not served", error=str(error))
         return
-    configuration = _page(found.configuration, CONFIGURATION_TYPE)
+    configuration = _page(both.configuration, CONFIGURATION_TYPE)
     pages.add(CONFIGURATION_PATH, configuration, takes_slash=True)
-    pages.add(KEYS_PATH, _page(found.keys, KEYS_TYPE), takes_slash=True)
+    pages.add(KEYS_PATH, _page(both.keys, KEYS_TYPE), takes_slash=True)
 
 
 def _page(body: bytes, content_type: str) -> Page:

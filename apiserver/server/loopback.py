@@ -3,8 +3,8 @@
     await loopback.create(NAMESPACES, {"metadata": {"name": "kube-public"}})
     await loopback.update(LEASES, changed)
 
-Admission, defaults, validation and managed fields take place as for anybody else. Objects are in
-the version that is stored, without `kind` and `apiVersion` or with the right ones.
+Admission, defaults, validation and managed fields apply as for other clients. Objects are in the
+storage version, with or without `kind` and `apiVersion`.
 """
 
 from collections.abc import Mapping
@@ -33,18 +33,17 @@ _METHODS: Final = {"create": "POST", "update": "PUT", "delete": "DELETE", "patch
 
 
 class Loopback:
-    """Reads and writes objects by the verbs."""
+    """Reads and writes objects through the verbs."""
 
     def __init__(self, env: Environment) -> None:
-        """Use the endpoints of an environment."""
         self._env: Final = env
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
-        """Return an object as the watch cache has it; it may not be changed."""
+        """Return an object from the watch cache; it must not be changed."""
         return self._env.registry.view.get(resource, namespace, name)
 
     def serves(self, resource: GroupResource) -> bool:
-        """Tell whether a resource is served."""
+        """Return whether a resource is served."""
         return self._env.registry.find(resource) is not None
 
     async def create(
@@ -60,7 +59,7 @@ class Loopback:
     async def update(
         self, resource: GroupResource, obj: Mapping[str, Any], manager: str = MANAGER
     ) -> Obj:
-        """Replace an object; raises ApiError, 409 if it has another resourceVersion."""
+        """Replace an object; raises ApiError, 409 if its resourceVersion differs."""
         return _object(await self._do("update", resource, obj, manager=manager))
 
     async def apply(
@@ -70,7 +69,7 @@ class Loopback:
         manager: str,
         subresource: str = "",
     ) -> Obj:
-        """Apply some fields of an object, taking them from other managers; raises ApiError."""
+        """Apply fields of an object, by force; raises ApiError."""
         return _object(
             await self._do(
                 "patch", resource, obj, subresource=subresource, manager=manager, type_=APPLY
@@ -78,7 +77,7 @@ class Loopback:
         )
 
     async def delete(self, resource: GroupResource, obj: Mapping[str, Any]) -> None:
-        """Delete an object, if it is still the one that was seen; raises ApiError."""
+        """Delete an object if its uid and resourceVersion still match; raises ApiError."""
         metadata = obj["metadata"]
         conditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         options = {
@@ -139,5 +138,7 @@ def _path(endpoint: Endpoint, metadata: Mapping[str, Any], *, has_name: bool) ->
 
 
 def _object(result: Result) -> Obj:
-    assert isinstance(result, Stored), "the server writes whole objects and tries nothing"
+    assert isinstance(result, Stored), (
+        "the server's own writes are complete objects and no dry runs"
+    )
     return result.record.parse()

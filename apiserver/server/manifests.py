@@ -1,4 +1,4 @@
-"""The files in which webhooks and policies stand, read at the start and again as they change.
+"""Manifest files of webhooks and policies, read at start and again as they change.
 
 files = ManifestFiles(settings, table, clock, logger)   raises ConfigError
 files.manifests              for the plugins
@@ -37,12 +37,12 @@ Files = list[tuple[str, bytes]]
 
 
 class ManifestFiles:
-    """The folders of all plugins."""
+    """The manifest directories of all plugins."""
 
     def __init__(
         self, settings: AdmissionSettings, table: Table, clock: Clock, logger: Logger
     ) -> None:
-        """Read them; raises ConfigError."""
+        """Read all files; raises ConfigError."""
         self._folders: Final = settings.manifest_folders
         self._table: Final = table
         self._clock: Final = clock
@@ -56,7 +56,7 @@ class ManifestFiles:
                 raise ConfigError(f"{plugin}: staticManifestsDir {folder}: {error}") from None
 
     async def reload(self) -> None:
-        """Read the files again; those of a plugin count together or not at all."""
+        """Read the files again; those of a plugin take effect together or not at all."""
         for plugin, folder in self._folders.items():
             try:
                 files = await asyncio.to_thread(_read, folder)
@@ -65,13 +65,13 @@ class ManifestFiles:
                 self._take(plugin, files)
             except (OSError, DocumentError) as error:
                 self._logger.error(
-                    "webhooks and policies of files are not changed",
+                    "failed to reload webhooks and policies of manifest files",
                     plugin=plugin,
                     folder=folder,
                     error=str(error),
                 )
             else:
-                self._logger.info("webhooks and policies of files are changed", plugin=plugin)
+                self._logger.info("reloaded webhooks and policies of manifest files", plugin=plugin)
 
     def _take(self, plugin: str, files: Files) -> None:
         found = read_manifests(plugin, files, self._decode)
@@ -79,7 +79,7 @@ class ManifestFiles:
         self.manifests.replace(found)
 
     def _decode(self, kind: str, text: bytes) -> Obj:
-        """Return an object as the API would store it, but for its name."""
+        """Return an object in its stored form, except for its name."""
         row = self._table.kind(GROUP, "v1", kind)
         assert row is not None, kind
         strategy = strategy_of_row(row)
@@ -107,7 +107,7 @@ class ManifestFiles:
 
 
 def _read(folder: str) -> Files:
-    """Return the files of a folder that hold objects, by name; raises OSError."""
+    """Return the manifest files of a directory by name; raises OSError."""
     paths = sorted(Path(folder).iterdir())
     return [
         (str(path), path.read_bytes())

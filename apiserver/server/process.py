@@ -2,9 +2,9 @@
 
     flags ─► options ─► log ─► store, API server ─► until SIGTERM or SIGINT ─► exit code
 
-Code 0: ended as asked. 1: a flag is unknown or cannot be read, the settings or an address cannot be
-used, or the store cannot be reached; what is wrong goes to stderr, a flag's fault as Go programs
-tell it. A second signal ends the process at once.
+Exit code 0: stopped by a signal. 1: invalid flags or settings, or the store cannot be reached; the
+error goes to stderr, flag errors in the format of Go programs. A second signal ends the process at
+once.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ class Part(Protocol):
     """What runs in the process of an API server."""
 
     async def start(self) -> None:
-        """Return once it works."""
+        """Return once it is ready."""
         ...
 
     async def stop(self) -> None:
-        """End what was started, even if that was not all."""
+        """Stop what was started, also after an incomplete start."""
         ...
 
 
 def main(arguments: Sequence[str], body: Body | None = None) -> int:
-    """Run the command; return the exit code. body: what serves, in place of `serve`."""
+    """Run the command; return the exit code. body: replaces `serve`."""
 
     def prepare(given: CommandLine) -> Work:
         options = options_of(given)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str], body: Body | None = None) -> int:
 
 
 async def serve(options: Options, log: LineLogger) -> None:
-    """Serve from the store of the flags until a signal comes."""
+    """Serve from the store of the flags until a signal arrives."""
     async with open_store(options.store, log) as store:
         await serve_store(store, options, log)
 
@@ -80,11 +80,11 @@ async def serve_store(
     renew: Callable[[], None] | None = None,
     beside: Beside | None = None,
 ) -> None:
-    """Serve from a store until a signal comes, or `ended` does.
+    """Serve from a store until a signal arrives, or `ended` completes.
 
-    on_made is called before the server listens, on_ready when the objects of the start are there,
-    renew now and again to look after certificates. What `beside` returns for the server is started
-    before on_ready, and stopped before the server, also if its start was broken off.
+    on_made is called before the server listens; on_ready when the objects that are made at start
+    exist; renew periodically, to renew certificates. The parts that `beside` returns for the server
+    are started before on_ready, and stopped before the server, also if the start failed.
     """
     from kvstack.apiserver.server.assembly import ApiServer
 
@@ -119,7 +119,7 @@ async def _start(server: "ApiServer") -> None:
 
 
 async def _first(*each: Awaitable[object] | None) -> None:
-    """Wait for the first of them; raises what it raises."""
+    """Wait for the first to complete; raises its exception."""
     waiting = [asyncio.ensure_future(one) for one in each if one is not None]
     try:
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -132,7 +132,7 @@ async def _first(*each: Awaitable[object] | None) -> None:
 
 
 def open_store(options: StoreOptions, log: Logger) -> Store:
-    """Return the store of the flags, to be used in `async with`; raises ConfigError."""
+    """Return the store of the flags, for `async with`; raises ConfigError."""
     tls = ClientTls(options.cert_file, options.key_file, options.ca_file)
     return connect(
         options.servers,
@@ -142,13 +142,13 @@ def open_store(options: StoreOptions, log: Logger) -> Store:
 
 
 def announce(options: Options, log: Logger) -> None:
-    """Tell what begins."""
+    """Log the start."""
     log.info(
         "starting an API server", version=KUBERNETES_VERSION, store=list(options.store.servers)
     )
 
 
 def _settle(log: Logger) -> None:
-    """Do what a process does once it has loaded everything."""
+    """Tune the garbage collector and notify the init system, once everything is loaded."""
     settle()
     notify_ready(log)

@@ -1,4 +1,4 @@
-"""Who answers the creates that store nothing: reviews, and requests for tokens."""
+"""Handlers of creates that store nothing: reviews and token requests."""
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.schema.resource import Resource
@@ -10,7 +10,7 @@ from kvstack.apiserver.verbs.interfaces import ReviewHandler, ReviewRequest
 
 
 def add_reviews(env: Environment, rows: list[Resource], reviews: Reviews) -> None:
-    """Answer all reviews that are served."""
+    """Add the handlers of all reviews that are served."""
     for row in rows:
         resource = GroupResource(row.group, row.name)
         if reviews.handles(resource):
@@ -18,7 +18,7 @@ def add_reviews(env: Environment, rows: list[Resource], reviews: Reviews) -> Non
 
 
 def add_tokens(env: Environment, issuer: TokenIssuer) -> None:
-    """Answer requests for tokens of service accounts."""
+    """Add the handler of service account token requests."""
 
     async def handler(asked: ReviewRequest) -> Obj:
         issued = await issuer.create(asked.namespace, asked.name, asked.obj, asked.validate)

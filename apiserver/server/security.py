@@ -1,9 +1,9 @@
-"""Policy as flags ask for it: who a request is of, what it may do, who issues tokens.
+"""Authentication, authorization and token issuing as the flags configure them.
 
-    security = Security(options, registry, table, clock, new_uid, chance, logger)
+    security = Security(options, registry, table, clock, new_uid, random, logger)
     security.authenticator, security.authorizer, security.reviews, …
 
-Files are read here; configurations and client authorities are read again when they change.
+Files are read at construction; configurations and client CAs are read again when they change.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,13 +43,13 @@ from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples
 
 UNBUILT_AND_HARMLESS: Final = frozenset(("PodGroupProtection",))
-"""Plugins that may be asked for although they are not built: they would let everything pass that
-can come, since what they read or whom they restrict is not served yet."""
+"""Plugins that may be enabled although they are not implemented: they would admit everything, since
+the APIs that they need are not served."""
 _IMAGES_TIMEOUT_S: Final = 30.0
 
 
 class Security:
-    """The parts of policy, put together."""
+    """The parts of policy."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class Security:
         table: Table,
         clock: Clock,
         new_uid: Callable[[], str],
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
-        """Read files and put parts together; raises ConfigError."""
+        """Read files and assemble the parts; raises ConfigError."""
         self._options: Final = options
         self._registry: Final = registry
         self._clock: Final = clock
         self._logger: Final = logger
         self._new_uid: Final = new_uid
-        self._chance: Final = chance
-        self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, chance, logger))
+        self._random: Final = random
+        self.authorizers: Final = Authorizers(options, AuthorizerParts(clock, random, logger))
         self.authorizer: Final = self.authorizers.chain
         self.authenticators: Final = Authenticators(
             options.authentication,
@@ -76,18 +76,18 @@ class Security:
                 registry.view,
                 registry.live,
                 clock,
-                chance,
+                random,
                 logger,
                 allows_all="AlwaysAllow" in self.authorizers.types,
             ),
         )
-        made = self.authenticators
-        self.authenticator: Final = made.requests
+        authenticators = self.authenticators
+        self.authenticator: Final = authenticators.requests
         self.reviews: Final = Reviews(
             self.authorizer,
             lambda: self.authorizers.rule_sources,
-            made.tokens,
-            made.audiences,
+            authenticators.tokens,
+            authenticators.audiences,
             clock,
         )
         self.issuer: Final = self._issuer(new_uid)
@@ -95,12 +95,12 @@ class Security:
         self.manifests: Final = ManifestFiles(options.admission, table, clock, logger)
 
     def follow(self) -> None:
-        """Begin to follow what authorizers rest on."""
+        """Start watching the objects that authorizers read."""
         self.authorizers.follow(self._registry.view)
 
     @property
     def reloads(self) -> bool:
-        """Whether there is anything to read or fetch again."""
+        """Whether there is anything to reload."""
         given = self._options
         return bool(
             given.authorization.config_file
@@ -110,7 +110,7 @@ class Security:
         )
 
     async def reload(self) -> None:
-        """Read configuration files again that may have changed."""
+        """Reload configuration files that may have changed."""
         await self.manifests.reload()
         await self.authorizers.reload()
         await self.authenticators.reload()
@@ -136,7 +136,7 @@ class Security:
         metrics: AdmissionMetrics,
         find_kind: FindKind,
     ) -> AdmissionChain:
-        """Return the plugins that are on; raises ConfigError. For the parameters see `Parts`."""
+        """Return the enabled admission plugins; raises ConfigError. Parameters: see `Parts`."""
         options = self._options
         registry = self._registry
         unbuilt = [each for each in options.enabled_plugins if each not in BUILT]
@@ -170,17 +170,19 @@ class Security:
             options.admission,
             self._image_reviewer(),
         )
-        made = self.authorizers
-        check = EscalationCheck(made.chain, made.rbac, made.grants, registry.live)
+        authorizers = self.authorizers
+        check = EscalationCheck(
+            authorizers.chain, authorizers.rbac, authorizers.grants, registry.live
+        )
         return admission_chain(
             parts,
             [each for each in options.enabled_plugins if each in BUILT],
             [each for each in options.disabled_plugins if each in BUILT],
-            after_mutation=[check] if RBAC in made.types else [],
+            after_mutation=[check] if RBAC in authorizers.types else [],
         )
 
     def _image_reviewer(self) -> Webhook | None:
-        """Return where images are asked about; None: nowhere. Raises ConfigError."""
+        """Return the image review webhook; None if not configured. Raises ConfigError."""
         settings = self._options.admission.image_policy
         if "ImagePolicyWebhook" not in self._options.enabled_plugins:
             return None
@@ -196,7 +198,7 @@ class Security:
             self._images,
             timeout_s=_IMAGES_TIMEOUT_S,
             clock=self._clock,
-            chance=self._chance,
+            random=self._random,
             first_pause_s=settings.first_pause_s,
         )
 

@@ -1,4 +1,4 @@
 """Streams between clients and kubelets: logs, commands, ports.
 
-The server carries bytes, no more.
+The server only forwards bytes.
 """

@@ -1,10 +1,10 @@
-"""Connections to whatever answers a stream: kubelets, pods, other ports of nodes.
+"""Connections to targets of streams: kubelets, pods, other ports of nodes.
 
     backend = Backend("10.0.0.7", 10250, backends.of_kubelet())
     answer = await backends.ask(backend, "GET", "/containerLogs/…", headers)
 
-A kubelet is shown the certificate of the server and must be signed by its authority, if there is
-one; anything else with TLS is believed, as upstream does.
+For a kubelet the server presents its client certificate and verifies the kubelet's by the kubelet
+CA, if configured; other TLS servers are not verified, as upstream.
 """
 
 import asyncio
@@ -25,25 +25,25 @@ _CONNECT_S: Final = 30.0
 
 
 class Backend(NamedTuple):
-    """Who answers a stream."""
+    """The target of a stream."""
 
     host: str
     port: int
     context: ssl.SSLContext | None
     """None: no TLS."""
     address: str = ""
-    """Where the host is, if that is known already."""
+    """The resolved address, if known."""
 
 
 class DialError(Exception):
-    """Nobody could be reached; the text is that of Go's errors."""
+    """The connection failed; the text is that of Go's errors."""
 
 
 class Backends:
     """Opens connections."""
 
     def __init__(self, tls: KubeletTls, *, connect_s: float = _CONNECT_S) -> None:
-        """Read no files yet."""
+        """No file is read yet."""
         self._tls = tls
         self._connect_s = connect_s
 
@@ -57,9 +57,9 @@ class Backends:
         *,
         is_upgrade: bool = False,
     ) -> StreamedAnswer:
-        """Send a request; return the answer once its head is there, to be closed by the caller.
+        """Send a request; return the answer once its head arrived, for the caller to close.
 
-        Raises DialError, and AnswerError and OSError for what is no answer.
+        Raises DialError, and AnswerError and OSError for invalid answers.
         """
         sock = await self.connect(backend)
         try:
@@ -83,9 +83,9 @@ class Backends:
             raise DialError(f"dial tcp {join_host_port(host, port)}: {_reason(error)}") from error
 
     def of_kubelet(self) -> ssl.SSLContext:
-        """Return the settings for a kubelet; raises DialError.
+        """Return the TLS context for a kubelet; raises DialError.
 
-        Files are read anew, as they are renewed.
+        Files are read again, as they are renewed.
         """
         tls = self._tls
         shown = KeyPair(tls.cert_file, tls.key_file)
@@ -97,7 +97,7 @@ class Backends:
 
 
 def of_anybody() -> ssl.SSLContext:
-    """Return the settings for a server that is believed whatever it shows."""
+    """Return the TLS context for a server that is not verified."""
     return client_context(insecure=True)
 
 

@@ -1,4 +1,4 @@
-"""Upgraded connections: the bytes of both sides, until one of them ends."""
+"""Upgraded connections: copying in both directions until one side ends."""
 
 import asyncio
 from typing import Final
@@ -12,12 +12,12 @@ _OWN_HEADERS: Final = frozenset(("connection", "upgrade"))
 
 
 def wants_upgrade(request: Request) -> bool:
-    """Tell whether a client asks for another protocol."""
+    """Return whether a client requests a protocol upgrade."""
     return request.may_upgrade and bool(request.header("upgrade"))
 
 
 async def carry(answer: StreamedAnswer, reply: Reply) -> None:
-    """Carry bytes both ways, after a backend has answered 101."""
+    """Copy bytes in both directions, after a backend has answered 101."""
     headers = [each for each in answer.fields if each[0].lower() not in _OWN_HEADERS]
     client = reply.upgrade(answer.header("upgrade"), headers)
     both = (

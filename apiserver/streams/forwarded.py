@@ -1,8 +1,7 @@
-"""The headers of requests and answers that are passed on.
+"""Headers of forwarded requests and answers.
 
-What belongs to one connection stays behind (`Connection` and what it names, `Transfer-Encoding`,
-`Upgrade` but for an upgrade, …), and so does what says who the client is: its credentials are for
-this server alone.
+Hop-by-hop headers are dropped (`Connection` and those it names, `Transfer-Encoding`, `Upgrade`
+except for an upgrade, …), and so are the client's credentials, which are for this server only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,16 +25,16 @@ _NOT_ANSWERED: Final = frozenset(
         "access-control-allow-methods",
         "access-control-allow-origin",
         "content-length",
-        # A page behind `proxy` may have a service worker for itself, and not for all of this
-        # server's origin, where it would answer for the dashboard.
+        # A page behind `proxy` may register a service worker for its own path, but not for this
+        # server's origin, where it would intercept the dashboard.
         "service-worker-allowed",
     )
 )
 
 
 def of_request(request: Request) -> list[Header]:
-    """Return the headers of a request as the other side gets them, without its length."""
-    named = _named(request.header_values("connection"))
+    """Return the headers of a forwarded request, without its length."""
+    named = _header_names(request.header_values("connection"))
     passed = [
         (name, value)
         for name, value in request.headers
@@ -51,7 +50,7 @@ def of_request(request: Request) -> list[Header]:
 
 
 def of_upgrade(request: Request) -> list[Header]:
-    """Return the headers of a request for another protocol."""
+    """Return the headers of a forwarded upgrade request."""
     passed = [
         (name, value)
         for name, value in request.headers
@@ -59,7 +58,7 @@ def of_upgrade(request: Request) -> list[Header]:
         and not name.startswith(_IDENTITIES)
         and name not in ("connection", _PROTOCOLS)
     ]
-    # A token may stand among the subprotocols.
+    # The subprotocols may include a token.
     protocols = without_token(request.header_values(_PROTOCOLS))
     if protocols:
         passed.append((_PROTOCOLS, ", ".join(protocols)))
@@ -68,20 +67,20 @@ def of_upgrade(request: Request) -> list[Header]:
 
 
 def of_answer(headers: Iterable[Header]) -> Iterator[Header]:
-    """Give the headers of an answer as the client gets them, without its length."""
+    """Return the headers of a forwarded answer, without its length."""
     kept = list(headers)
-    named = _named(value for name, value in kept if name.lower() == "connection")
+    named = _header_names(value for name, value in kept if name.lower() == "connection")
     for name, value in kept:
         lower = name.lower()
         if lower not in HOP_BY_HOP and lower not in _NOT_ANSWERED and lower not in named:
             yield name, value
 
 
-def _named(values: Iterable[str]) -> set[str]:
+def _header_names(values: Iterable[str]) -> set[str]:
     return {each.strip().lower() for value in values for each in value.split(",")}
 
 
 def _way(request: Request) -> Header:
-    """Return the header of all addresses that a request came from."""
+    """Return the X-Forwarded-For header."""
     address = request.connection.peer.rpartition(":")[0].strip("[]")
     return "x-forwarded-for", ", ".join([*request.header_values("x-forwarded-for"), address])

@@ -1,9 +1,9 @@
-"""Links of HTML pages that are passed on, so that they lead to where the page came from.
+"""Rewriting of links in forwarded HTML pages.
 
-    rewritten(b'<a href="/x">', lambda url: f"/prefix{url}")   → b'<a href="/prefix/x">'
+    rewrite_links(b'<a href="/x">', lambda url: f"/prefix{url}")   → b'<a href="/prefix/x">'
 
-Only start tags are looked at; scripts, comments and text stay as they are, and so does the rest of
-a tag. The time grows with the page and no faster, whatever is in it: it comes from anybody.
+Only start tags are parsed; scripts, comments and text are unchanged, and so is the rest of a tag.
+The time is linear in the size of the page, which is untrusted.
 """
 
 import html
@@ -43,14 +43,14 @@ LINKS: Final[Mapping[str, frozenset[str]]] = {
         "video": "poster src",
     }.items()
 }
-"""The attributes of tags that are links."""
+"""The link attributes of tags."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 _TEXT_ONLY: Final = {
     name: re.compile(f"</{name}", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp")
 }
-"""What has no tags inside, and where it ends."""
+"""Elements without markup inside, and their end tags."""
 _NAME: Final = re.compile(r"[A-Za-z][^\s/>]*+")
 _ATTRIBUTE: Final = re.compile(
     r"""[\s/]*+(?P<name>[^\s=/>]++)(?:\s*+=\s*+(?P<value>"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
@@ -58,9 +58,9 @@ _ATTRIBUTE: Final = re.compile(
 _REST: Final = re.compile(r"[\s/=]*+")
 
 
-def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
-    """Return a page with its links rewritten."""
-    text = page.decode("latin-1")  # of any character set: tags are ASCII
+def rewrite_links(page: bytes, rewrite: Rewrite) -> bytes:
+    """Return a page with its links rewrite_links."""
+    text = page.decode("latin-1")  # any character set: tags are ASCII
     done: list[str] = []
     end = 0
     for start, stop in _links(text):
@@ -72,48 +72,50 @@ def rewritten(page: bytes, rewrite: Rewrite) -> bytes:
 
 
 def _links(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the values of links are, with their quotes."""
-    place = text.find("<")
-    while place >= 0:
-        if text.startswith("<!--", place):
-            place = text.find("-->", place + 4)
-            if place < 0:
+    """Return the positions of link values, including their quotes."""
+    position = text.find("<")
+    while position >= 0:
+        if text.startswith("<!--", position):
+            position = text.find("-->", position + 4)
+            if position < 0:
                 return
         else:
-            name = _NAME.match(text, place + 1)
-            place += 1
+            name = _NAME.match(text, position + 1)
+            position += 1
             if name is not None:
                 tag = name[0].lower()
-                place = yield from _of_tag(text, name.end(), LINKS.get(tag, _NONE))
-                if place < 0:
+                position = yield from _of_tag(text, name.end(), LINKS.get(tag, _NONE))
+                if position < 0:
                     return
                 if tag in _TEXT_ONLY:
-                    close = _TEXT_ONLY[tag].search(text, place)
+                    close = _TEXT_ONLY[tag].search(text, position)
                     if close is None:
                         return
-                    place = close.end()
-        place = text.find("<", place)
+                    position = close.end()
+        position = text.find("<", position)
 
 
-def _of_tag(text: str, place: int, links: frozenset[str]) -> Generator[tuple[int, int], None, int]:
-    """Give where the links of a tag are; return where the tag ends, negative: nowhere."""
+def _of_tag(
+    text: str, position: int, links: frozenset[str]
+) -> Generator[tuple[int, int], None, int]:
+    """Add the positions of a tag's links; return the end of the tag, negative: there is none."""
     while True:
-        attribute = _ATTRIBUTE.match(text, place)
+        attribute = _ATTRIBUTE.match(text, position)
         if attribute is None:
-            rest = _REST.match(text, place)
-            place = place if rest is None else rest.end()
-            if text.startswith(">", place):
-                return place + 1
-            if place >= len(text):
+            rest = _REST.match(text, position)
+            position = position if rest is None else rest.end()
+            if text.startswith(">", position):
+                return position + 1
+            if position >= len(text):
                 return -1
             continue
         if attribute["value"] and attribute["name"].lower() in links:
             yield attribute.span("value")
-        place = attribute.end()
+        position = attribute.end()
 
 
 def _replaced(value: str, rewrite: Rewrite) -> str | None:
-    """Return what stands for a value; None: it stays."""
+    """Return the replacement of a value; None: unchanged."""
     bare = value[1:-1] if value[0] in "\"'" and value[-1] == value[0] else value
     url = html.unescape(bare)
     new = rewrite(url)

@@ -1,13 +1,13 @@
-"""Certificates of connections to kubelets."""
+"""TLS of connections to kubelets."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletTls:
-    """What kubelets are shown, and which are believed; files, empty: none."""
+    """Files of the client certificate and the kubelet CA; empty: none."""
 
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = ""
-    """Empty: any kubelet is believed."""
+    """Empty: kubelets are not verified."""

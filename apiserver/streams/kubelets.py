@@ -1,12 +1,12 @@
-"""Connects clients with kubelets, and with what `proxy` leads to.
+"""Connects clients with kubelets, and with targets of `proxy`.
 
     kubelets = Kubelets(KubeletTls(cert_file, key_file, ca_file), outbound)
     await kubelets.serve(connecting, request, reply)
 
-A log is an answer that is passed on, or sent as messages to a client that asks for a WebSocket.
-Any other stream begins with an upgrade: the client's offer goes to the kubelet as it is, and if
-that agrees, bytes go both ways until one side ends. A refusal is passed on with its headers.
-What an older kubelet does not speak is translated (`translating`).
+A log is forwarded as an answer, or as messages to a client that requests a WebSocket. Any other
+stream begins with an upgrade: the client's request is forwarded to the kubelet, and if that
+accepts, bytes are copied in both directions until one side ends. A refusal is forwarded with its
+headers. Protocols that an older kubelet does not support are translated (`translating`).
 """
 
 from typing import Final
@@ -29,14 +29,14 @@ from kvstack.component.streams import websocket
 from kvstack.component.streams.spdy.pipes import Pipe
 
 _TEXT_BYTES_MAX: Final = 1 << 20
-"""Of what a kubelet says where it refuses."""
+"""Limit of the text of a kubelet's refusal."""
 
 
 class Kubelets:
     """Opens streams to kubelets."""
 
     def __init__(self, tls: KubeletTls, outbound: Outbound) -> None:
-        """Read no files yet."""
+        """No file is read yet."""
         self._outbound: Final = outbound
         self._backends = Backends(tls)
         self._proxies = Proxies(self._backends)
@@ -48,7 +48,7 @@ class Kubelets:
         about = f"{request.method} {request.target}"
         if not self._outbound.may_ask(NODE, connecting.host, about):
             host = connecting.host or "the node"
-            raise status.service_unavailable(f"{host} was not asked: {CLOSED}")
+            raise status.service_unavailable(f"{host} was not called: {CLOSED}")
         if isinstance(connecting, Proxying):
             await self._proxies.serve(connecting, request, reply)
         elif not connecting.host:
@@ -90,7 +90,7 @@ class Kubelets:
         return Backend(connecting.host, connecting.port, self._backends.of_kubelet())
 
     async def _translate(self, connecting: Connecting, request: Request, reply: Reply) -> None:
-        """Speak to a kubelet as it speaks, and to the client as that asks."""
+        """Translate between the protocols of the client and of an older kubelet."""
         pipes: list[Pipe] = []
 
         async def dial(protocol: str) -> Pipe:
@@ -108,7 +108,7 @@ class Kubelets:
                 each.close()
 
     async def _spdy(self, connecting: Connecting, protocol: str) -> Pipe:
-        """Return a connection to a kubelet that speaks SPDY/3.1; DialError, RefusedError."""
+        """Return a SPDY/3.1 connection to a kubelet; raises DialError, RefusedError."""
         headers = [
             ("Host", connecting.authority),
             ("Connection", "Upgrade"),

@@ -3,8 +3,8 @@
     Sec-WebSocket-Protocol: binary.k8s.io, or none     a binary message for each piece
     Sec-WebSocket-Protocol: base64.binary.k8s.io       a text message with the piece in base64
 
-The first message is empty: it shows that the stream has begun, even if the log has nothing yet.
-What the client sends is ignored; when it closes, the log is not read further.
+The first message is empty: it shows that the stream has begun, even if the log is still empty.
+Messages of the client are ignored; when it closes, reading the log stops.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ _BASE64: Final = "base64.binary.k8s.io"
 _PROTOCOLS: Final = ("", "binary.k8s.io", _BASE64)
 _REFUSED: Final = 403
 _GOODBYE_S: Final = 5.0
-"""So long a client has to close its side."""
+"""How long a client has to close its side."""
 
 
 async def send_log(answer: StreamedAnswer, request: Request, reply: Reply) -> None:
-    """Send a kubelet's answer to a client that asks for a WebSocket; raises AnswerError."""
+    """Forward a kubelet's answer to a client that requests a WebSocket; raises AnswerError."""
     protocol = websocket.chosen(request, _PROTOCOLS)
     if protocol is None:
         reply.refuse_upgrade(_REFUSED)
@@ -37,7 +37,7 @@ async def send_log(answer: StreamedAnswer, request: Request, reply: Reply) -> No
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if copying.done() and copying.exception() is None:
-            # A client that is still to close its side would see the connection break off.
+            # Otherwise a client that is still closing would see a broken connection.
             await asyncio.wait((reading,), timeout=_GOODBYE_S)
     finally:
         for task in both:

@@ -1,11 +1,10 @@
-"""Requests that are passed on to nodes, pods and Services, and their answers.
+"""Requests proxied to nodes, pods and Services.
 
     client ── GET /api/v1/nodes/n/proxy/x ──► server ── GET /x ──► kubelet
 
-The other side sees the client's request under the path behind `proxy`, without its credentials, and
-with the way it came (`X-Forwarded-For`, `X-Forwarded-Uri`). Its redirects and the links of its
-pages are changed so that they lead through the server. A request for another protocol is handed
-over with its connection.
+The target gets the client's request with the path after `proxy`, without its credentials, and with
+its origin (`X-Forwarded-For`, `X-Forwarded-Uri`). Redirects and links in pages are rewritten to
+lead through the server. An upgrade request takes over its connection.
 """
 
 import posixpath
@@ -27,9 +26,9 @@ from kvstack.component.http.streamed_answer import StreamedAnswer
 
 _PATH_SAFE: Final = "/$&+,:;=@-_.~"
 _WHOLE_MAX: Final = 256 << 10
-"""Up to which size an answer is sent with its length."""
+"""Up to this size an answer is sent with its length."""
 _PAGE_MAX: Final = 32 << 20
-"""Up to which size links of a page are looked for."""
+"""Up to this size the links of a page are rewritten."""
 _GZIP: Final = 31
 _DEFLATE: Final = -15
 _ENCODINGS: Final = {"": 0, "gzip": _GZIP, "deflate": _DEFLATE}
@@ -38,20 +37,19 @@ _READING: Final = ("GET", "HEAD")
 
 
 class Proxies:
-    """Passes requests on."""
+    """Proxies requests."""
 
     def __init__(self, backends: Backends) -> None:
-        """Reach others by these."""
         self._backends = backends
 
-    async def serve(self, place: Proxying, request: Request, reply: Reply) -> None:
-        """Answer with what somebody else answers; raises ApiError."""
+    async def serve(self, target: Proxying, request: Request, reply: Reply) -> None:
+        """Proxy a request and its answer; raises ApiError."""
         is_upgrade = wants_upgrade(request)
-        if not place.path and request.method in _READING and not is_upgrade:
-            _redirect(place, request, reply)
+        if not target.path and request.method in _READING and not is_upgrade:
+            _redirect(target, request, reply)
             return
         try:
-            answer = await self._ask(place, request, is_upgrade=is_upgrade)
+            answer = await self._ask(target, request, is_upgrade=is_upgrade)
         except DialError as error:
             if is_upgrade:
                 raise status.unknown(f"error dialing backend: {error}") from error
@@ -63,22 +61,22 @@ class Proxies:
                 if is_upgrade:
                     await _upgrade(answer, request, reply)
                 else:
-                    await _pass_back(answer, place, request, reply)
+                    await _pass_back(answer, target, request, reply)
             except (AnswerError, OSError) as error:
                 if reply.is_begun:
                     raise
                 raise _unreachable(error) from error
 
-    async def _ask(self, place: Proxying, request: Request, *, is_upgrade: bool) -> StreamedAnswer:
-        parts = urlsplit(f"//{place.host}")
-        host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[place.scheme]
+    async def _ask(self, target: Proxying, request: Request, *, is_upgrade: bool) -> StreamedAnswer:
+        parts = urlsplit(f"//{target.host}")
+        host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[target.scheme]
         context = None
-        if place.scheme == "https":
-            context = self._backends.of_kubelet() if place.is_kubelet else of_anybody()
-        backend = Backend(host, port, context, place.address)
-        headers, body = _upgrading(request) if is_upgrade else _passed(place, request)
+        if target.scheme == "https":
+            context = self._backends.of_kubelet() if target.is_kubelet else of_anybody()
+        backend = Backend(host, port, context, target.address)
+        headers, body = _upgrading(request) if is_upgrade else _request_parts(target, request)
         return await self._backends.ask(
-            backend, request.method, _target(place, request), headers, body, is_upgrade=is_upgrade
+            backend, request.method, _target(target, request), headers, body, is_upgrade=is_upgrade
         )
 
 
@@ -86,16 +84,16 @@ def _unreachable(error: Exception) -> Exception:
     return status.service_unavailable(f"error trying to reach service: {error}")
 
 
-def _redirect(place: Proxying, request: Request, reply: Reply) -> None:
-    """Send a client to the root of the other side, so that relative links work."""
+def _redirect(target: Proxying, request: Request, reply: Reply) -> None:
+    """Redirect a client to the root path with a slash, so that relative links work."""
     query = request.target.partition("?")[2]
-    location = f"{quote(place.prefix, safe=_PATH_SAFE)}/" + (f"?{query}" if query else "")
+    location = f"{quote(target.prefix, safe=_PATH_SAFE)}/" + (f"?{query}" if query else "")
     reply.send_nothing(301, ("Location", location))
 
 
-def _target(place: Proxying, request: Request) -> str:
+def _target(target: Proxying, request: Request) -> str:
     query = request.target.partition("?")[2]
-    path = quote(place.path or "/", safe=_PATH_SAFE)
+    path = quote(target.path or "/", safe=_PATH_SAFE)
     return f"{path}?{query}" if query else path
 
 
@@ -113,22 +111,22 @@ async def _upgrade(answer: StreamedAnswer, request: Request, reply: Reply) -> No
 
 
 async def _pass_back(
-    answer: StreamedAnswer, place: Proxying, request: Request, reply: Reply
+    answer: StreamedAnswer, target: Proxying, request: Request, reply: Reply
 ) -> None:
     headers = list(forwarded.of_answer(answer.fields))
     for position, (name, value) in enumerate(headers):
         if name.lower() == "location":
-            headers[position] = (name, _rewritten(value, place, request))
+            headers[position] = (name, _rewrite_url(value, target, request))
     if _is_page(answer):
-        await _send_page(answer, headers, place, request, reply)
+        await _send_page(answer, headers, target, request, reply)
     else:
         await _send(answer, headers, request, reply)
 
 
-def _passed(place: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
-    """Return headers and body of a request as they are passed on."""
-    escaped = quote(place.path, safe=_PATH_SAFE)
-    uri = posixpath.normpath(f"{place.prefix}/{escaped}")
+def _request_parts(target: Proxying, request: Request) -> tuple[list[forwarded.Header], Body]:
+    """Return headers and body of a proxied request."""
+    escaped = quote(target.path, safe=_PATH_SAFE)
+    uri = posixpath.normpath(f"{target.prefix}/{escaped}")
     headers = [*forwarded.of_request(request), ("x-forwarded-uri", _slashed(uri, escaped))]
     length = request.header("content-length")
     has_body = bool(length) or request.header("transfer-encoding") != "" or request.body
@@ -155,7 +153,7 @@ def _slashed(path: str, like: str) -> str:
 async def _send(
     answer: StreamedAnswer, headers: list[forwarded.Header], request: Request, reply: Reply
 ) -> None:
-    """Send an answer as it comes; a small one with its length."""
+    """Forward an answer as it arrives; a small one with its length."""
     length = answer.length
     if request.method == "HEAD":
         own = [("Content-Length", str(length))] if length is not None else []
@@ -170,7 +168,7 @@ async def _send(
 
 
 def _is_page(answer: StreamedAnswer) -> bool:
-    """Tell whether an answer is a page whose links can be changed."""
+    """Return whether an answer is a page whose links can be rewritten."""
     media_type = answer.header("content-type").partition(";")[0].strip()
     is_small = answer.length is None or answer.length <= _PAGE_MAX
     return (
@@ -181,7 +179,7 @@ def _is_page(answer: StreamedAnswer) -> bool:
 async def _send_page(
     answer: StreamedAnswer,
     headers: list[forwarded.Header],
-    place: Proxying,
+    target: Proxying,
     request: Request,
     reply: Reply,
 ) -> None:
@@ -191,23 +189,23 @@ async def _send_page(
         page = zlib.decompressobj(bits).decompress(body, _PAGE_MAX) if bits else body
     except zlib.error as error:
         raise MalformedError(str(error)) from error
-    page = html_links.rewritten(page, lambda url: _rewritten(url, place, request))
+    page = html_links.rewrite_links(page, lambda url: _rewrite_url(url, target, request))
     if bits:
         packer = zlib.compressobj(wbits=bits)
         page = packer.compress(page) + packer.flush()
     reply.send_as_it_is(answer.code, headers, page)
 
 
-def _rewritten(url: str, place: Proxying, request: Request) -> str:
-    """Return a URL of the other side as the client can follow it."""
+def _rewrite_url(url: str, target: Proxying, request: Request) -> str:
+    """Return a URL of the target as the client can follow it."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return url
     own_host = request.header("host")
-    if parts.netloc not in ("", place.host, own_host) or not parts.path.startswith("/"):
+    if parts.netloc not in ("", target.host, own_host) or not parts.path.startswith("/"):
         return url
-    prefix = quote(place.prefix, safe=_PATH_SAFE)
+    prefix = quote(target.prefix, safe=_PATH_SAFE)
     path = parts.path
     if not path.startswith(prefix):
         path = _slashed(posixpath.normpath(f"{prefix}/{path}"), path)

@@ -1,9 +1,9 @@
-"""Streams of kubelets that do not speak what clients speak over WebSockets (all before 1.36).
+"""Translation for kubelets without the WebSocket protocols of clients (all before 1.36).
 
     client ── WebSocket v5 ── this server ── SPDY/3.1, v4 ── kubelet       exec, attach
     client ── SPDY/3.1 within a WebSocket ── SPDY/3.1 ── kubelet           port-forward
 
-Of the first the streams are carried one by one; of the second the bytes.
+For commands the streams are copied individually, for port-forward the bytes.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ from kvstack.component.streams.spdy.session import Session, SessionOverError, St
 
 Object: TypeAlias = dict[str, Any]
 Dial: TypeAlias = Callable[[str], Awaitable[Pipe]]
-"""Upgrades a connection to the kubelet to SPDY/3.1 with a protocol; DialError, RefusedError."""
+"""Upgrades a connection to the kubelet to SPDY/3.1 with a protocol; raises DialError,
+RefusedError."""
 
 V5: Final = "v5.channel.k8s.io"
 V4: Final = "v4.channel.k8s.io"
@@ -43,17 +44,17 @@ _TYPES: Final = {END: "error", INPUT: "stdin", OUTPUT: "stdout", ERRORS: "stderr
 
 
 class RefusedError(Exception):
-    """A kubelet does not upgrade a connection."""
+    """A kubelet refused the upgrade."""
 
     def __init__(self, code: int, text: str) -> None:
-        """What it answered."""
+        """code, text: of its answer."""
         super().__init__(text)
         self.code = code
         self.text = text
 
 
 def is_needed(connecting: Connecting, request: Request) -> bool:
-    """Whether a client asks for what the kubelet does not speak."""
+    """Return whether a client's protocol is not supported by the kubelet."""
     if connecting.takes_websockets or not websocket.is_asked(request):
         return False
     wanted = TUNNEL if _is_port_forward(connecting) else V5
@@ -86,7 +87,7 @@ def _wants(connecting: Connecting) -> Wants:
 
 
 async def _command(connecting: Connecting, wire: WebSocketWire, wants: Wants, dial: Dial) -> None:
-    """Carry the streams of a command; raises ClientGoneError."""
+    """Copy the streams of a command; raises ClientGoneError."""
     try:
         session = Session(await dial(V4), is_client=True)
     except RefusedError as error:
@@ -106,7 +107,7 @@ async def _command(connecting: Connecting, wire: WebSocketWire, wants: Wants, di
 
 
 async def _open(session: Session, wants: Wants) -> dict[int, Stream]:
-    """Open the streams that a client wants, one after the other; SessionOverError."""
+    """Open the requested streams in order; raises SessionOverError."""
     wanted = [END]
     wanted += [INPUT] if wants.input else []
     wanted += [OUTPUT] if wants.output else []
@@ -116,7 +117,7 @@ async def _open(session: Session, wants: Wants) -> dict[int, Stream]:
 
 
 async def _carry(wire: WebSocketWire, streams: dict[int, Stream]) -> Object:
-    """Carry both ways until the command has ended; return its Status.
+    """Copy in both directions until the command has ended; return its Status.
 
     Raises ClientGoneError, SessionOverError.
     """
@@ -135,7 +136,7 @@ async def _carry(wire: WebSocketWire, streams: dict[int, Stream]) -> Object:
 
 
 async def _to_kubelet(wire: WebSocketWire, streams: dict[int, Stream]) -> None:
-    """Carry input and sizes until the client leaves."""
+    """Copy input and terminal sizes until the client leaves."""
     async for kind, data in wire.events():
         stream = streams.get(kind)
         if stream is None:
@@ -147,7 +148,7 @@ async def _to_kubelet(wire: WebSocketWire, streams: dict[int, Stream]) -> None:
 
 
 async def _to_client(wire: WebSocketWire, streams: dict[int, Stream]) -> Object:
-    """Carry all output; return how the command ended."""
+    """Copy all output; return the Status of the command."""
 
     async def carry(kind: int) -> bytes:
         while data := await streams[kind].read():
@@ -170,7 +171,7 @@ async def _to_client(wire: WebSocketWire, streams: dict[int, Stream]) -> Object:
     try:
         status: Object = orjson.loads(ending.result())
     except ValueError:
-        return failed_status("the kubelet did not say how the command ended")
+        return failed_status("the kubelet did not report how the command ended")
     return status
 
 
@@ -182,7 +183,7 @@ async def _whole(stream: Stream) -> bytes:
 
 
 async def _tunnel(request: Request, reply: Reply, backend: Pipe) -> None:
-    """Carry the bytes of SPDY/3.1 until one side ends."""
+    """Copy the bytes of SPDY/3.1 until one side ends."""
     client = websocket.TunnelPipe(websocket.accept(request, reply, TUNNEL))
 
     async def carry(source: Pipe, target: Pipe) -> None:
@@ -190,7 +191,7 @@ async def _tunnel(request: Request, reply: Reply, backend: Pipe) -> None:
             while data := await source.read():
                 await target.write(data)
         except OSError:
-            return  # one of both has gone
+            return  # one side is gone
 
     both = (
         asyncio.create_task(carry(client, backend), name="tunnel to a kubelet"),

@@ -1,4 +1,4 @@
-"""The verbs: what a request does, from its body to its result, in Kubernetes' own order.
+"""The verbs: the processing of a request from its body to its result, in Kubernetes' order.
 
     dispatch       which coroutine answers a verb
     reading/       get, list, watch
@@ -8,5 +8,5 @@
     forms/         media types, versions and conversions of bodies and objects
 
 A verb is a coroutine that gets a `Call` and returns a result (results.py), or raises ApiError. It
-waits for the store alone. It knows nothing of HTTP: how a result is written is http's.
+only waits for the store. It knows nothing of HTTP: http encodes the result.
 """

@@ -1,4 +1,4 @@
-"""What the hooks of kinds may ask about the user of a request, and about other objects."""
+"""What the hooks of kinds may query: permissions of the request's user, and other objects."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -11,19 +11,18 @@ from kvstack.apiserver.verbs.environment import Environment
 
 
 class UserAccess:
-    """Answers for the user of one request; see `kinds.access.Access`."""
+    """Access for the user of one request; see `kinds.access.Access`."""
 
     __slots__ = ("_env", "_user")
 
     def __init__(self, env: Environment, user: User) -> None:
-        """Answer for a user."""
         self._env = env
         self._user = user
 
     def is_allowed(self, request: AccessRequest) -> bool:
         """Return whether the user may do this.
 
-        Hooks cannot wait: what an authorizer would have to ask somebody else is not allowed.
+        Hooks cannot wait: what an authorizer would have to query remotely is not allowed.
         """
         attributes = Attributes(
             self._user,
@@ -43,12 +42,12 @@ class UserAccess:
         return False
 
     def resource_of(self, group: str, version: str, kind: str) -> str | None:
-        """Return the resource of a kind that is served; None: none is."""
+        """Return the served resource of a kind; None: there is none."""
         for row in self._env.endpoints.rows:
             if (row.group, row.version, row.kind.kind) == (group, version, kind):
                 return row.name
         return None
 
     def find(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return a stored object; None: it is not there."""
+        """Return a stored object; None: it does not exist."""
         return self._env.registry.view.get(GroupResource(group, resource), namespace, name)

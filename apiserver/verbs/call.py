@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Call:
-    """What a verb knows of its request."""
+    """A request as verbs see it."""
 
     env: Environment
     endpoint: Endpoint
@@ -38,54 +38,54 @@ class Call:
     """The time of the request, RFC 3339 in seconds, UTC."""
     body: bytes = b""
     media_type: str = ""
-    """Of the body, without parameters; empty: not given."""
+    """Media type of the body, without parameters; empty: not given."""
     user_agent: str = ""
     at_revision: int = 0
-    """Of the past that is asked for; 0: the present."""
+    """Revision of a read of the past; 0: the present."""
     warnings: list[str] = field(default_factory=list)
-    """What the client is to be told."""
+    """Warnings for the client."""
     audit: AuditContext | None = None
-    """For the audit; None: the request is not recorded."""
+    """None: the request is not audited."""
     annotations: dict[str, str] = field(default_factory=dict)
-    """For the audit, by plugins of admission."""
+    """Audit annotations that admission plugins add."""
     given_kind: Kind | None = None
-    """What the custom resource of the request says it is, where that is not what is served here;
-    validation refuses it."""
+    """The kind that the custom resource of the body claims, if it is not the endpoint's; validation
+    refuses it."""
     has_empty: bool = False
-    """Whether the object has empty lists or maps that were given but are not written: defaults and
-    validation see them, owners and the store do not."""
+    """Whether the object has empty lists or maps that were given but are not stored: defaults and
+    validation see them, field ownership and the store do not."""
     spent: Spent = field(default_factory=dict)
-    """How long it has waited in each stage."""
+    """Time spent waiting, by stage."""
     is_large: bool = False
-    """Whether the object takes so long at each step that others must not wait for it."""
+    """Whether the object is so large that its processing must not block the event loop."""
 
     def __post_init__(self) -> None:
-        """Judge by the body; what is stored may be larger."""
+        """Judge by the body's size; the stored object may be larger."""
         self.is_large = len(self.body) > LARGE_BYTES
 
     def note_stored(self, record: Record) -> None:
-        """Take into account that what is stored may be larger than the body."""
+        """Take the stored object's size into account, which may exceed the body's."""
         self.is_large = self.is_large or len(record.body) > LARGE_BYTES
 
     async def apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a pure function returns; for a large object it runs beside the loop."""
+        """Return the result of a pure function; for a large object it runs in a thread."""
         if not self.is_large:
             return function(*args, **kwargs)
         return await self.env.large_objects.run(function, *args, **kwargs)
 
     def note(self, obj: Obj) -> None:
-        """Tell the audit of the object of the request."""
+        """Record the request's object in the audit."""
         if self.audit is not None:
-            self.audit.asked(json_text.copied(obj) if self.audit.wants_request else obj)
+            self.audit.record_request(json_text.copied(obj) if self.audit.wants_request else obj)
 
     @property
     def namespace(self) -> str:
-        """The namespace of the objects; empty for kinds that have none."""
+        """The namespace of the objects; empty for cluster-scoped kinds."""
         return self.info.namespace if self.endpoint.row.is_namespaced else ""
 
     @property
     def object_type(self) -> Type:
-        """The type of the objects of the endpoint; raises ApiError if it has none."""
+        """The type of the endpoint's objects; raises ApiError if it has none."""
         type_ = self.endpoint.type
         if type_ is None:
             raise status.generic(405)
@@ -93,7 +93,7 @@ class Call:
 
     @property
     def collection(self) -> Collection:
-        """Where the objects of the endpoint are; raises ApiError if they are not stored."""
+        """The collection of the endpoint's objects; raises ApiError if they are not stored."""
         collection = self.endpoint.collection
         if collection is None:
             raise status.generic(405)

@@ -1,4 +1,4 @@
-"""Which coroutine answers a verb of an endpoint."""
+"""The coroutine of each verb of an endpoint."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
@@ -19,7 +19,7 @@ _CREATES: Final[dict[tuple[str, str], Verb]] = {
     ("bindings", ""): binding.create,
     ("pods", "eviction"): eviction.create,
 }
-"""Creates in the core group that are actions of their own."""
+"""Creates in the core group that are subresource actions."""
 
 
 async def _create(call: Call) -> Result:

@@ -1,9 +1,9 @@
-"""What a path of the API is about: a resource, or one of its subresources, in one version.
+"""Endpoints: a resource, or one of its subresources, in one version.
 
     endpoints.find("apps", "v1", "deployments", "status")  → Endpoint
 
-An endpoint joins what the table, the hooks of the kind and the registry know, once, for all its
-requests. Objects come and go in its version; admission, hooks and the registry see the hub version
+An endpoint joins what the table, the hooks of the kind and the registry know, once for all its
+requests. Clients see objects in its version; admission, hooks and the registry see the hub version
 (registry.registry). Most endpoints are of the hub version, so that nothing is converted.
 """
 
@@ -40,16 +40,16 @@ _DEPRECATED: Final = {
         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
     ),
 }
-"""What is told with every answer, by group, version and resource."""
+"""Warnings of deprecated APIs, by group, version and resource."""
 
 
 class Endpoint:
-    """A resource or subresource at one version."""
+    """A resource or subresource in one version."""
 
     def __init__(
         self, row: Resource, collection: Collection | None, subresource: str, rows: list[Resource]
     ) -> None:
-        """Join what is known; rows: all that share the collection."""
+        """rows: all that share the collection."""
         self.row: Final = row
         self.collection: Final = collection
         self.subresource: Final = subresource
@@ -61,15 +61,15 @@ class Endpoint:
         """The hooks of the subresource, if it is one."""
         below = row.subresources.get(subresource) if subresource else None
         self.kind: Final[Kind] = row.kind if below is None else below.kind
-        """Of the objects that are read and written here."""
+        """The kind that is read and written here."""
         self.type: Final[Type | None] = row.type if below is None else below.type
         self.is_custom_object: Final = row.is_custom and self.kind == row.kind
-        """Whether custom resources are read and written here, and not their Scales."""
+        """Whether custom resources are read and written here, rather than their Scales."""
         self.cells: Final = self._own_cells()
         self.columns: Final[tuple[Column, ...]] = tuple((below or row).columns)
         self.verbs: Final = (below or row).verbs
         self.has_table: Final = self.strategy.table.is_served and self.verbs != ("create",)
-        """Whether objects can be had as Tables: reviews, bindings and evictions cannot."""
+        """Whether Tables are supported: not for reviews, bindings and evictions."""
         self.resource: Final = GroupResource(row.group, row.name)
         self.converted_version: Final = _converted_version(row)
         """Set if a webhook converts the objects, which are then handled in this version."""
@@ -80,7 +80,7 @@ class Endpoint:
             else collection.codec.kind
         )
         self.group_kind: Final = GroupKind(self.hub_kind.group, self.hub_kind.kind)
-        """As the 422 of an object names it."""
+        """Group and kind as in the 422 of an object."""
         self.api_version: Final = row.group_version
         self.deprecation: Final = row.deprecation or _DEPRECATED.get(
             (row.group, row.version, row.name), ""
@@ -88,12 +88,12 @@ class Endpoint:
         self.is_hub: Final = self.converted_version is not None or self._is_stored_version
         self.rechecks_finalizers: Final = rechecks_finalizers(row.group, row.name)
         self.blank_status: Final = None if collection is None else _blank_status(collection)
-        """Makes the status of an object that has none; None: there may be none."""
+        """Makes the status of an object that has none; None: it may be absent."""
         self._conversion = self.main.conversions.get(row.version)
         self.rows: Final = rows
         """All versions that share the collection."""
         self.versions: Versions | None = None
-        """As admission sees them; made by the first write that admission is asked about."""
+        """The versions as admission sees them; made by the first write that reaches admission."""
         self._versions = {each.group_version: each for each in rows}
         self._apply: ApplyEndpoint | None = None
 
@@ -103,9 +103,9 @@ class Endpoint:
         return scale_cells if self.kind.kind == SCALE else None
 
     async def read(self, record: Record, *, may_be_old: bool = False) -> Record:
-        """Return a record as objects are handled here; raises ApiError.
+        """Return the object of a record in the endpoint's version; raises ApiError.
 
-        may_be_old: whether a conversion that was made before will do.
+        may_be_old: whether a cached conversion suffices.
         """
         converted = self.converted_version
         if converted is None:
@@ -116,20 +116,20 @@ class Endpoint:
         return await converted.fresh(record)
 
     async def read_all(self, page: Page) -> Page:
-        """Return the objects of a list as they are handled here; raises ApiError."""
+        """Return the objects of a list in the endpoint's version; raises ApiError."""
         converted = self.converted_version
         if converted is None:
             return page
         return page._replace(records=await converted.records(page.records), cached=None)
 
     def is_outdated(self, record: Record) -> bool:
-        """Tell whether a record is of another version than would be written now."""
+        """Return whether a record is stored in another version than would be written now."""
         if self.converted_version is None or self.collection is None:
             return False
         return record.parse().get("apiVersion") != self.collection.codec.api_version
 
     async def to_stored(self, obj: Obj) -> Obj:
-        """Return an object that was handled here as it is to be written; raises ApiError."""
+        """Return an object of the endpoint's version in its stored form; raises ApiError."""
         if self._is_stored_version or self.converted_version is None:
             return obj
         assert self.collection is not None, "what is written is stored"
@@ -141,7 +141,7 @@ class Endpoint:
 
     @property
     def fields(self) -> ApplyEndpoint:
-        """What server-side apply and managed fields know of the endpoint."""
+        """Return the endpoint's field set for server-side apply and managed fields."""
         if self._apply is None:
             assert self.type is not None, "only endpoints with objects are written to"
             self._apply = ApplyEndpoint(
@@ -156,11 +156,11 @@ class Endpoint:
         return self._apply
 
     def is_of(self, obj: Obj) -> bool:
-        """Tell whether an object is one of the resource, and not a Scale or the like."""
+        """Return whether an object is one of the resource, rather than a Scale or the like."""
         return bool(obj.get("kind") == self.hub_kind.kind)
 
     def default(self, obj: Obj, now: str = "") -> None:
-        """Fill in the defaults of this version in an object; now: of the request it came with."""
+        """Apply this version's defaults to an object; now: of the request."""
         if self._conversion is None:
             self.main.default(obj)
         else:
@@ -171,18 +171,18 @@ class Endpoint:
             self.main.default_times(obj, now)
 
     def _complete_by_hub(self, obj: Obj) -> None:
-        """Add to an object the defaults of the hub version, and what only that keeps."""
+        """Apply the hub version's defaults to an object, and restore what only the hub has."""
         completed = self.from_hub(self.to_hub(json_text.copied(obj)))
         is_reset = (obj.get("metadata") or {}).get("managedFields") == []
         obj.clear()
         obj.update(completed)
-        if is_reset:  # decoding drops what asks to forget all managers
+        if is_reset:  # decoding drops the request to clear all managers
             obj.setdefault("metadata", {})["managedFields"] = []
 
     def to_hub(self, obj: Obj) -> Obj:
         """Return an object of this version in the hub version, with its defaults.
 
-        The given one may be changed.
+        The argument may be changed.
         """
         if self.is_hub:
             return obj
@@ -191,14 +191,14 @@ class Endpoint:
             self.main.default(obj)
         obj["apiVersion"], obj["kind"] = self.hub_kind.api_version, self.hub_kind.kind
         if self.row.is_custom and self.collection is not None:
-            return decode(obj, self.collection.codec.type).obj  # drops what the hub does not know
+            return decode(obj, self.collection.codec.type).obj  # drops fields unknown to the hub
         if self.collection is not None:
             obj |= decode(obj, self.collection.codec.type).obj
         return obj
 
     @keeps(1)
     def from_hub(self, obj: Obj) -> Obj:
-        """Return an object of the hub version in this version; the given one stays as it is."""
+        """Return an object of the hub version in this version; the argument is not changed."""
         if self.is_hub:
             return obj
         found = obj if self._conversion is None else self._conversion.to_served(obj)
@@ -209,11 +209,10 @@ class Endpoint:
     def converted(self, obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
         """Return an object in another served version, and its type; None: there is none.
 
-        The given one stays as it is, and what is returned may share parts with it: it is only to
-        be looked at.
+        The argument is not changed, but the result may share parts with it and must not be changed.
 
-        What is served by another group, too, has no version there: who wrote an event through one
-        group owns nothing of it once somebody writes through the other.
+        A version of another group does not count: who wrote an event through one group loses its
+        fields once somebody writes through the other.
         """
         row = self._versions.get(api_version)
         source = self._versions.get(obj.get("apiVersion", ""))
@@ -221,15 +220,15 @@ class Endpoint:
             return None
         converted = _converted_version(row)
         if converted is not None:
-            return converted.known(obj), row.type
+            return converted.from_cache(obj), row.type
         hub = _convert(obj, self._conversion_of(source), to_hub=True)
         return _convert(hub, self._conversion_of(row), to_hub=False), row.type
 
     def fields_of(self) -> Callable[[Record], Mapping[str, str]] | None:
-        """Return how selectable fields are found where the collection does not have them.
+        """Return how selectable fields are read if the collection does not keep them.
 
-        Of a version that a webhook converts they are those of the converted record, which has to be
-        ready by then.
+        If a webhook converts the version they are those of the converted record, which must be
+        cached by then.
         """
         own, converted = self.main.selectable, self.converted_version
         if own is None:
@@ -270,10 +269,10 @@ def _convert(obj: Obj, conversion: Conversion | None, *, to_hub: bool) -> Obj:
 
 
 class Endpoints:
-    """All endpoints of the rows that are served."""
+    """All endpoints of the served resources."""
 
     def __init__(self, rows: list[Resource], registry: Registry) -> None:
-        """Know the rows; endpoints are made when they are first asked for."""
+        """Endpoints are made when they are first looked up."""
         self._registry = registry
         self._rows = {(each.group, each.version, each.name): each for each in rows}
         self._versions = {(each.group, each.version) for each in rows}
@@ -281,7 +280,7 @@ class Endpoints:
         self._found: dict[tuple[str, str, str, str], Endpoint] = {}
 
     def set_custom(self, rows: list[Resource]) -> None:
-        """Serve these custom resources, and no others; made endpoints are forgotten."""
+        """Serve these custom resources, and no others; drops all endpoints."""
         kept = [each for each in self._rows.values() if not each.is_custom]
         self._rows = {(each.group, each.version, each.name): each for each in [*kept, *rows]}
         self._versions = {(each.group, each.version) for each in self._rows.values()}
@@ -291,27 +290,27 @@ class Endpoints:
 
     @property
     def rows(self) -> list[Resource]:
-        """The rows that are served, in order."""
+        """The served rows, in order."""
         return list(self._rows.values())
 
     def serves(self, group: str, version: str) -> bool:
-        """Tell whether anything of a version is served."""
+        """Return whether anything of a version is served."""
         return (group, version) in self._versions
 
     def is_custom(self, group: str, version: str) -> bool:
-        """Tell whether all that is served of a version are custom resources."""
+        """Return whether everything of a version is a custom resource."""
         return (group, version) in self._custom_versions
 
     def find(self, group: str, version: str, resource: str, subresource: str) -> Endpoint | None:
         """Return an endpoint; None: there is no such resource or subresource."""
         key = (group, version, resource, subresource)
-        found = self._found.get(key)
-        if found is None:
+        endpoint = self._found.get(key)
+        if endpoint is None:
             row = self._rows.get(key[:3])
             if row is None or (subresource and subresource not in row.subresources):
                 return None
-            found = self._found[key] = self._make(row, subresource)
-        return found
+            endpoint = self._found[key] = self._make(row, subresource)
+        return endpoint
 
     def _make(self, row: Resource, subresource: str) -> Endpoint:
         collection = self._registry.find(GroupResource(row.group, row.name))

@@ -1,4 +1,4 @@
-"""What all requests of a server share: its registry, its policy, time, chance and settings."""
+"""What all requests of a server share: registry, policy, clock, randomness and settings."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -20,24 +20,24 @@ HOUR_S: Final = 3600
 
 @dataclass(slots=True)
 class Settings:
-    """What the flags of a server say about requests."""
+    """Settings of requests."""
 
     event_ttl_s: int = HOUR_S
     catch_up_s: float = 30.0
-    """How long a write waits for the watch cache, where it has to know everything."""
+    """How long a write waits for the watch cache, where it must be current."""
     allow_privileged: bool = True
     service_ranges: tuple[AddressRange, ...] = ()
     """The ranges of the flags, the default family first."""
     node_ports: PortRange = DEFAULT_RANGE
     kubelet_addresses: tuple[str, ...] = ("InternalIP", "Hostname")
-    """Types of a node's addresses at which its kubelet is looked for, the best first."""
+    """Types of node addresses to reach kubelets at, in order of preference."""
     proxies_to_loopback: bool = False
-    """Whether nodes and pods at addresses of loopback can be reached by `proxy`: where all of a
-    cluster is on one machine, they are there."""
+    """Whether `proxy` reaches nodes and pods at loopback addresses, as needed where the whole
+    cluster is on one machine."""
     min_request_timeout_s: int = 1800
-    """A watch without a time of its own lasts this long, or up to twice as long."""
+    """A watch without a timeout of its own lasts this long, or up to twice as long."""
     is_read_only: bool = False
-    """Whether nothing is written."""
+    """Whether writes are refused."""
 
 
 @dataclass(slots=True)
@@ -46,18 +46,18 @@ class Environment:
 
     registry: Registry
     endpoints: Endpoints
-    """What is served."""
+    """The served endpoints."""
     authorizer: Authorizer
     clock: Clock
     random: Random
     identifiers: Identifiers
     settings: Settings = field(default_factory=Settings)
     reviews: dict[tuple[str, str, str], ReviewHandler] = field(default_factory=dict)
-    """What answers creates that store nothing, by group, resource and subresource."""
+    """Handlers of creates that store nothing, by group, resource and subresource."""
     sources: dict[tuple[str, str], ObjectSource] = field(default_factory=dict)
-    """What makes objects that are not stored, by group and resource."""
+    """Sources of computed objects, by group and resource."""
     large_objects: LargeObjects = field(default_factory=LargeObjects)
-    """Where work on large objects is done."""
+    """The thread for large objects."""
     admission: Admission = field(init=False)
     """Set before the first request: plugins may write through the verbs, which need the rest.
-    Reading it earlier is an AttributeError."""
+    Earlier reads raise AttributeError."""

@@ -1,4 +1,4 @@
-"""What other packages give to the verbs: objects that are not stored, and answers to reviews."""
+"""Interfaces that the verbs call: computed objects, and handlers of reviews."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -7,7 +7,7 @@ from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.registry.record import Obj
 
 Validate: TypeAlias = Callable[[Obj], Awaitable[None] | None]
-"""Asks validating admission about an object; raises ApiError."""
+"""Calls validating admission for an object; raises ApiError."""
 
 
 class ReviewRequest(NamedTuple):
@@ -16,12 +16,12 @@ class ReviewRequest(NamedTuple):
     user: User
     namespace: str
     name: str
-    """Of the path; empty for a review."""
+    """Name in the path; empty for a review."""
     obj: Obj
-    """The body, decoded; the handler may change it."""
+    """The decoded body; the handler may change it."""
     validate: Validate
     warnings: list[str]
-    """What the client is told; the handler may add to it."""
+    """Warnings for the client; the handler may add to them."""
 
 
 ReviewHandler: TypeAlias = Callable[[ReviewRequest], Awaitable[Obj]]
@@ -33,7 +33,7 @@ class ObjectSource(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all, in order."""
+        """The names of all objects, in order."""
         ...
 
     async def make(self, name: str) -> Obj:

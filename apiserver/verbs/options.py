@@ -1,11 +1,11 @@
-"""The options of requests: what the parameters of a query mean, and which do not go together.
+"""Options of requests: the parameters of a query, and their valid combinations.
 
     write_options(CREATE, query)   → WriteOptions(dry_run=False, manager="", validation="Warn", …)
     list_options(query, …)         → what to list or watch
     delete_options(query, body)    → DeleteOptions
 
-What cannot be read is 400, what does not go together 422. The first value of a parameter counts;
-`dryRun` may stand several times.
+Unreadable parameters are 400, invalid combinations 422. The first value of a parameter counts;
+`dryRun` may be repeated.
 """
 
 from collections.abc import Sequence
@@ -44,15 +44,15 @@ _POLICIES: Final = (_FOREGROUND, _BACKGROUND, _ORPHAN, "nil")
 
 
 class WriteOptions(NamedTuple):
-    """Of create, update and patch."""
+    """Options of create, update and patch."""
 
     dry_run: bool = False
     manager: str = ""
-    """The field manager that was given; empty: that of the User-Agent."""
+    """The given field manager; empty: that of the User-Agent."""
     validation: str = WARN
     force: bool = False
     given_validation: str = ""
-    """What the request says of it."""
+    """The given value of fieldValidation."""
 
     def to_object(self, kind: str) -> Obj:
         """Return the options as admission sees them: those of a create or an update."""
@@ -67,7 +67,7 @@ class WriteOptions(NamedTuple):
 
 
 class ListParameters(NamedTuple):
-    """Of list, watch and deletecollection."""
+    """Options of list, watch and deletecollection."""
 
     labels: Selector
     fields: FieldSelector
@@ -82,16 +82,16 @@ class ListParameters(NamedTuple):
 
     @property
     def revision(self) -> int | None:
-        """The resourceVersion as a number, None if there is none; raises NumberError."""
+        """Return the resourceVersion as a number, None if there is none; raises NumberError."""
         return parse_uint(self.resource_version) if self.resource_version else None
 
 
 class DeleteOptions(NamedTuple):
-    """Of delete and deletecollection."""
+    """Options of delete and deletecollection."""
 
     grace_seconds: int | None = None
     uid: str | None = None
-    """That the object must have; None: any."""
+    """The required UID; None: any."""
     resource_version: str | None = None
     orphan_dependents: bool | None = None
     policy: str = ""
@@ -187,7 +187,7 @@ def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
             return DEFAULT_DELETE
         body = _delete_query(query)
     preconditions = body.get("preconditions") or {}
-    found = DeleteOptions(
+    parsed = DeleteOptions(
         body.get("gracePeriodSeconds"),
         preconditions.get("uid"),
         preconditions.get("resourceVersion"),
@@ -196,12 +196,12 @@ def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
         bool(body.get("dryRun")),
         bool(body.get(UNSAFE)),
     )
-    _refuse("DeleteOptions", _delete_errors(found, body))
-    return found
+    _refuse("DeleteOptions", _delete_errors(parsed, body))
+    return parsed
 
 
 def check_of_collection(given: DeleteOptions) -> None:
-    """Refuse what only the delete of one object may ask for; raises ApiError."""
+    """Refuse options that only the delete of one object takes; raises ApiError."""
     if given.ignores_read_errors:
         text = "is not allowed with DELETECOLLECTION, try again after removing the option"
         _refuse("DeleteOptions", [invalid(UNSAFE, True, text)])
@@ -250,7 +250,7 @@ _ALONE: Final = "cannot be set together with"
 
 
 def _begins_now(options: ListParameters) -> bool:
-    """Return whether a watch is defaulted to initial events and, with bookmarks, their end."""
+    """Return whether sendInitialEvents and bookmarks are the default for a watch."""
     if options.send_initial_events is not None or options.match:
         return False
     return options.resource_version in ("", "0")

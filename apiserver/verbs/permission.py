@@ -1,4 +1,4 @@
-"""Whether the user of a request may do something else with the object of its path."""
+"""Secondary authorization checks of a request's user on the object of the path."""
 
 from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.policy.permission import attributes_of, denied

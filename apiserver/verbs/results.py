@@ -1,4 +1,4 @@
-"""What verbs answer; http writes each in the representation that the client asked for."""
+"""Results of verbs; http encodes each in the representation that the client accepts."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -11,17 +11,17 @@ from kvstack.apiserver.verbs.options import ListParameters
 
 
 class Stored(NamedTuple):
-    """An object as it is stored."""
+    """A stored object."""
 
     record: Record
     code: int = 200
 
 
 class Computed(NamedTuple):
-    """An object that is not stored as it is: of a dry run, a Scale, a review, a Status."""
+    """An object that is not stored in this form: of a dry run, a Scale, a review, a Status."""
 
     obj: Obj
-    """With kind and apiVersion."""
+    """The object with kind and apiVersion."""
     kind: Kind
     type: Type
     code: int = 200
@@ -34,49 +34,51 @@ class Listing(NamedTuple):
 
 
 class Watching(NamedTuple):
-    """A watch that may begin."""
+    """A validated watch."""
 
     selection: Selection
     options: ListParameters
     timeout_s: float
     is_list: bool = False
-    """Whether it takes the place of a list: a bookmark tells when all that is there was sent."""
+    """Whether it replaces a list: a bookmark marks the end of the initial objects."""
 
 
 class Connecting(NamedTuple):
     """A stream that a kubelet serves."""
 
     host: str
-    """Of the kubelet; empty: nobody serves it, and it has nothing."""
+    """The kubelet's host; empty: there is none, and the stream is empty."""
     port: int
     target: str
-    """Path and query, as the kubelet takes them."""
+    """Path and query for the kubelet."""
     is_log: bool
     takes_websockets: bool = True
-    """Whether the kubelet speaks what clients speak over WebSockets; else it is translated."""
+    """Whether the kubelet supports the WebSocket protocol of clients; else it is translated to
+    SPDY."""
 
     @property
     def authority(self) -> str:
-        """Host and port as URLs have them."""
+        """Host and port as in URLs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 class Proxying(NamedTuple):
-    """A request that a node, a pod or a Service answers."""
+    """A request that is proxied to a node, a pod or a Service."""
 
     scheme: str
     """`http` or `https`."""
     host: str
-    """With the port, where there is one: `10.0.0.7:80`, `[fd00::7]:80`."""
+    """The target with the port, if there is one: `10.0.0.7:80`, `[fd00::7]:80`."""
     path: str
-    """That is asked for there, decoded; empty: the request named none, not even `/`."""
+    """The path at the target, decoded; empty: the request named none, not even `/`."""
     prefix: str = ""
-    """What stands before that in the client's path, decoded, without a slash at its end."""
+    """The prefix of the client's path, decoded, without a trailing slash."""
     is_kubelet: bool = False
-    """Whether it is a kubelet, which is shown a certificate."""
+    """Whether it is a kubelet, to which the client certificate is presented."""
     address: str = ""
-    """Where the host was found when it was checked; a name may lead elsewhere soon after."""
+    """The address that the host resolved to when it was checked; it may resolve to another one
+    later."""
 
 
 Result: TypeAlias = Stored | Computed | Listing | Watching | Connecting | Proxying

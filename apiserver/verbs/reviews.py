@@ -1,4 +1,4 @@
-"""Creates that store nothing of their own: reviews, tokens.
+"""Creates that store nothing: reviews and tokens.
 
 body → admission → the handler of the resource → 201
 """
@@ -18,39 +18,39 @@ from kvstack.apiserver.verbs.writing.ownership import as_written, own_new
 from kvstack.apiserver.verbs.writing.request_body import read_body
 
 _DEFAULTS: Final = {"TokenRequest": token_requests.default}
-"""What is filled in in bodies of kinds that have no hooks of their own."""
+"""Defaults of kinds without hooks of their own."""
 
 
 async def create(call: Call) -> Computed:
-    """Answer the object of the body; raises ApiError."""
+    """Answer a review; raises ApiError."""
     endpoint = call.endpoint
     resource = endpoint.resource
     handler = call.env.reviews.get((resource.group, resource.resource, endpoint.subresource))
     if handler is None:
         raise status.generic(405)
-    given = options.write_options(options.CREATE, call.query)
-    obj = await call.apart(read_body, call, given)
+    write_options = options.write_options(options.CREATE, call.query)
+    obj = await call.apart(read_body, call, write_options)
     metadata.match_namespace(obj.setdefault("metadata", {}), call.namespace)
     default = _DEFAULTS.get(endpoint.kind.kind)
     if default is not None:
         default(obj)
-    manager = given.manager or name_from_user_agent(call.user_agent)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
     await call.apart(own_new, call, obj, manager)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         CREATE,
-        given.to_object(options.CREATE),
-        is_dry_run=given.dry_run,
+        write_options.to_object(options.CREATE),
+        is_dry_run=write_options.dry_run,
         kind=endpoint.kind,
     )
-    await admission.mutate(call, asked, obj, None)
+    await admission.mutate(call, admission_request, obj, None)
     answer = await handler(
         ReviewRequest(
             call.user,
             call.info.namespace,
             call.info.name,
             obj,
-            lambda seen: admission.validate(call, asked, seen, None),
+            lambda seen: admission.validate(call, admission_request, seen, None),
             call.warnings,
         )
     )

@@ -1,11 +1,11 @@
-"""The stages of a request in which it waits, and how long it spent in each.
+"""Stages in which a request waits, and the time spent in each.
 
     spent: Spent = {}
     found = await timed(clock, spent, STORE, asked)      spent[STORE] grows by what that took
 
-Only what is awaited is measured: a request that never waits costs no reading of the clock here. A
-stage that waits inside another one counts for itself alone. The rest of a request's time is its own
-work, and that of others which the event loop did meanwhile.
+Only what is awaited is measured: a request that never waits does not read the clock here. A stage
+within another one counts only for itself. The rest of a request's time is its own work, and that of
+other tasks of the event loop.
 """
 
 from collections.abc import Awaitable
@@ -18,26 +18,26 @@ Spent: TypeAlias = dict[str, int]
 
 AUTHENTICATION: Final = "authentication"
 QUEUE: Final = "queue"
-"""Of priority and fairness."""
+"""Waiting in priority and fairness."""
 AUTHORIZATION: Final = "authorization"
 BODY: Final = "body"
-"""Until the client has sent it."""
+"""Receiving the body."""
 READING: Final = "reading"
-"""Until the copy in memory is as new as the store, or the store has answered."""
+"""Waiting for the watch cache, or reading from the store."""
 ADMISSION: Final = "admission"
 """Plugins and webhooks."""
 STORE: Final = "store"
 """Transactions."""
 ANSWER: Final = "answer"
-"""Writing a list, at the speed at which the client takes it."""
+"""Writing a list, at the speed of the client."""
 PROCESSING: Final = "processing"
-"""All the rest."""
+"""The rest."""
 
 _T = TypeVar("_T")
 
 
 async def timed(clock: Clock, spent: Spent, stage: str, waiting: Awaitable[_T]) -> _T:
-    """Return what is waited for; how long that took is added to a stage, also if it fails."""
+    """Return the awaited result; adds the time taken to a stage, also on failure."""
     began_ns = clock.monotonic_ns()
     inside_ns = sum(spent.values())
     try:
@@ -48,7 +48,7 @@ async def timed(clock: Clock, spent: Spent, stage: str, waiting: Awaitable[_T]) 
 
 
 def split(took_ns: int, spent: Spent) -> Spent:
-    """Return the stages of a request that took so long, with the rest; the longest is the first."""
+    """Return the stages of a request and the rest of its time, longest first."""
     rest_ns = max(took_ns - sum(spent.values()), 0)
     stages = {**spent, PROCESSING: spent.get(PROCESSING, 0) + rest_ns}
     return dict(sorted(stages.items(), key=lambda each: -each[1]))

@@ -1,5 +1,5 @@
-"""Calls of webhooks: where they are, what is sent, what may come back.
+"""Webhook calls: addresses, requests, and valid answers.
 
-Admission, conversion of custom resources, and reviews of tokens and access go this way. What is
-asked and what the answers mean is for those who ask.
+Used by admission, conversion of custom resources, and token and access reviews, which interpret the
+answers.
 """

@@ -1,4 +1,4 @@
-"""Where hosts are for the API server: Services by the watch cache, others by the system.
+"""Name resolution for the API server: Services from the watch cache, other hosts by the system.
 
 client = HttpClient(partial(addresses_in_cluster, services))       `name.namespace.svc` is a Service
 """
@@ -9,7 +9,7 @@ from kvstack.component.http.dialling import Address, addresses_of
 
 
 async def addresses_in_cluster(services: Services, host: str, port: int) -> list[Address]:
-    """Return where a host is; raises OSError."""
+    """Return the addresses of a host; raises OSError."""
     service = service_of(host)
     if service is None:
         return await addresses_of(host, port)

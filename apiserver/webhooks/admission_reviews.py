@@ -1,4 +1,4 @@
-"""AdmissionReviews: what admission webhooks are sent, and what their answers mean.
+"""AdmissionReviews: requests to admission webhooks, and their answers.
 
 body = review_body(request, uid, "v1")
 verdict = read_verdict(answer, uid, "v1", is_mutating=True)     → Verdict(allowed=True, …)
@@ -29,22 +29,22 @@ _HEADS: Final = {
 
 
 class InvalidResponseError(Exception):
-    """An answer that is a review, but not one that may be; the text says why."""
+    """A review that is invalid as an answer; the text says why."""
 
 
 class Verdict(NamedTuple):
-    """What a webhook says."""
+    """The answer of a webhook."""
 
     allowed: bool
     status: Obj | None = None
-    """Why it is refused."""
+    """The Status of a refusal."""
     patch: bytes = b""
     warnings: Sequence[str] = ()
     annotations: Mapping[str, str] = {}
 
 
 def known_version(versions: Sequence[str]) -> str:
-    """Return the version of the reviews that a webhook takes; empty: it takes none that we know."""
+    """Return the supported version of a webhook's reviews; empty: there is none."""
     return next((each for each in versions if each in VERSIONS), "")
 
 
@@ -54,12 +54,12 @@ def request_text(request: Obj) -> bytes:
 
 
 def review_body(request: bytes, uid: str, version: str) -> bytes:
-    """Return a review of a request; equal requests to several webhooks are written once."""
+    """Return the encoded review of a request; equal requests are encoded once."""
     return b'%b%b",%b}\n' % (_HEADS[version], uid.encode(), request[1:])
 
 
 def read_verdict(answer: Answer, uid: str, version: str, *, is_mutating: bool) -> Verdict:
-    """Return what a webhook says; raises CallError and InvalidResponseError."""
+    """Return the answer of a webhook; raises CallError and InvalidResponseError."""
     review = read_review(answer, f"{_GROUP}/{version}", _KIND, _type(version))
     response = review.get("response")
     if response is None:

@@ -1,11 +1,12 @@
 """The HTTP client of webhooks: a POST of JSON, and its answer.
 
     client = WebhookClient(services, outbound)
-    body = await client.post(place, "?timeout=10s", review, timeout_s=10.0)
+    body = await client.post(client_config, "?timeout=10s", review, timeout_s=10.0)
 
-Connections are kept; one that the webhook closed meanwhile is replaced. Answers have a time and a
-size, redirects are not followed (a webhook could lead the API server anywhere), and compressed
-answers, which may grow, are not asked for. What goes wrong is told in the words of Go's client.
+Connections are kept alive; one that the webhook closed meanwhile is replaced. Answers have a time
+limit and a size limit, redirects are not followed (a webhook could lead the API server anywhere),
+and compression is not accepted, since compressed answers may expand. Errors have the texts of Go's
+client.
 """
 
 import asyncio
@@ -55,16 +56,15 @@ _OWN_WORDS: Final = frozenset((403, 406, 415))
 
 
 class CallError(Exception):
-    """A webhook could not be called, or did not answer as it should; the text says why."""
+    """A webhook could not be called, or its answer is invalid; the text says why."""
 
 
 class Answer:
-    """What a webhook answered, whatever it was."""
+    """Any answer of a webhook."""
 
     __slots__ = ("body", "code", "content_type")
 
     def __init__(self, code: int, content_type: str, body: bytes) -> None:
-        """Hold status, media type and body."""
         self.code: Final = code
         self.content_type: Final = content_type
         self.body: Final = body
@@ -74,9 +74,9 @@ class WebhookClient:
     """Calls webhooks; belongs to one event loop."""
 
     def __init__(self, services: Services, outbound: Outbound) -> None:
-        """Find Services by the given means; nothing is dialled yet.
+        """No connection is made yet.
 
-        outbound: whether anything may be called, which callers ask first.
+        outbound: whether calls are allowed; callers check it first.
         """
         self.outbound: Final = outbound
         self._contexts: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
@@ -92,17 +92,17 @@ class WebhookClient:
         timeout_s: float,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Answer:
-        """Send a body and return what is answered with a status of success; raises CallError."""
+        """Send a body; return that of a successful answer. Raises CallError."""
         url = client_config.url + query
         try:
             async with asyncio.timeout(timeout_s):
                 found = await self._send(client_config, url, body, bytes_max)
         except TimeoutError:
             raise CallError(f"Post {quote(url)}: context deadline exceeded") from None
-        return _checked(Answer(found.code, found.header("content-type"), found.body))
+        return _check_status(Answer(found.code, found.header("content-type"), found.body))
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._http.close()
 
     async def _send(
@@ -120,11 +120,11 @@ class WebhookClient:
             raise CallError(str(error)) from None
         except (AnswerError, OSError) as error:
             site = site_of(url)
-            told = await faults.dial_text(error, site.host, site.port, self._services)
-            raise CallError(f"Post {quote(url)}: {told}") from error
+            message = await faults.dial_text(error, site.host, site.port, self._services)
+            raise CallError(f"Post {quote(url)}: {message}") from error
 
     def _context(self, ca: bytes) -> ssl.SSLContext:
-        """Return the settings for a bundle; another bundle has connections of its own."""
+        """Return the TLS context of a CA bundle; each bundle has connections of its own."""
         found = self._contexts.get(ca)
         if found is None:
             found = self._contexts[ca] = client_context(ca)
@@ -133,23 +133,23 @@ class WebhookClient:
         return found
 
 
-def _checked(answer: Answer) -> Answer:
-    """Return an answer of success; raises CallError with what else was said."""
+def _check_status(answer: Answer) -> Answer:
+    """Return a successful answer; raises CallError for others."""
     code = answer.code
     if 200 <= code < 300:
         return answer
     if 300 <= code < 400:
         raise CallError(f"the server answered with a redirect ({code}), which is not followed")
-    if told := _refusal_message(answer):
-        raise CallError(told)
-    said = "unknown"
+    if message := _refusal_message(answer):
+        raise CallError(message)
+    reason = "unknown"
     if answer.content_type.startswith("text/"):
-        said = answer.body.decode("utf-8", "replace").strip() or said
+        reason = answer.body.decode("utf-8", "replace").strip() or reason
     if code in _OWN_WORDS:
-        raise CallError(said)
+        raise CallError(reason)
     text = _TEXTS.get(code)
     if text is None and code >= 500:
-        text = f"an error on the server ({quote(said)}) has prevented the request from succeeding"
+        text = f"an error on the server ({quote(reason)}) has prevented the request from succeeding"
     raise CallError(
         text
         or f"the server responded with the status code {code} but did not return more information"
@@ -157,13 +157,13 @@ def _checked(answer: Answer) -> Answer:
 
 
 def _refusal_message(answer: Answer) -> str:
-    """Return the message of a Status that refuses; empty: the answer is none."""
+    """Return the message of a failure Status; empty: the answer is none."""
     try:
-        found = orjson.loads(answer.body)
+        answer_status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         return ""
-    is_status = isinstance(found, dict) and found.get("kind") == "Status"
-    if not is_status or found.get("status") == "Success":
+    is_status = isinstance(answer_status, dict) and answer_status.get("kind") == "Status"
+    if not is_status or answer_status.get("status") == "Success":
         return ""
-    message = found.get("message")
+    message = answer_status.get("message")
     return message if isinstance(message, str) else ""

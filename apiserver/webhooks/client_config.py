@@ -1,10 +1,10 @@
-"""Where a webhook is: what a `clientConfig` says, as it is dialled.
+"""The `clientConfig` of a webhook.
 
 read_client_config({"service": {"namespace": "a", "name": "hook", "path": "/v"}, "caBundle": "…"})
 → ClientConfig("https://hook.a.svc:443/v", ca=b"-----BEGIN…")
 
-A path is asked for in its shortest form, as Go's client asks: `//a/./b/` is `/a/b`. Servers
-redirect other forms, and redirects are not followed.
+Paths are normalized as by Go's client: `//a/./b/` is `/a/b`. Servers redirect other forms, and
+redirects are not followed.
 """
 
 from base64 import b64decode
@@ -19,15 +19,15 @@ _PATH_SAFE: Final = "/$&+,:;=@"
 
 
 class ClientConfig(NamedTuple):
-    """Where a webhook is, and whom to believe there."""
+    """URL and CA of a webhook."""
 
     url: str
     ca: bytes = b""
-    """PEM of authorities; empty: those of the system."""
+    """CA certificates in PEM; empty: those of the system."""
 
 
 def read_client_config(client: dict[str, Any]) -> ClientConfig:
-    """Return what a `clientConfig` says; ValueError: it names none."""
+    """Return the parsed `clientConfig`; ValueError: it has neither URL nor Service."""
     ca = b64decode(client.get("caBundle") or "")
     url = client.get("url")
     if url:
@@ -42,7 +42,7 @@ def read_client_config(client: dict[str, Any]) -> ClientConfig:
 
 
 def service_of(host: str) -> tuple[str, str] | None:
-    """Return namespace and name of the Service that a host name is; None: it is none."""
+    """Return namespace and name of the Service of a host name; None: it is no Service."""
     name, _, rest = host.removesuffix(_SERVICE_END).partition(".")
     if not host.endswith(_SERVICE_END) or not rest or "." in rest:
         return None

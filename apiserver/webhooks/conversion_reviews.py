@@ -1,4 +1,4 @@
-"""ConversionReviews: what conversion webhooks are sent, and what their answers mean.
+"""ConversionReviews: requests to conversion webhooks, and their answers.
 
 body = review_body(objects, "g.io/v2", uid, "v1")
 converted = read_objects(answer, uid, "v1")           raises CallError
@@ -25,13 +25,13 @@ _TYPES: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"
 
 
 def review_body(objects: Sequence[Obj], api_version: str, uid: str, version: str) -> bytes:
-    """Return the review that asks for objects in another version."""
+    """Return the review that converts objects to another version."""
     request = {"uid": uid, "desiredAPIVersion": api_version, "objects": objects}
     return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
 
 
 def read_objects(answer: Answer, uid: str, version: str) -> list[Any]:
-    """Return the objects of an answer, whatever they are; raises CallError."""
+    """Return the objects of an answer, unchecked; raises CallError."""
     review = read_review(answer, f"{_GROUP}/{version}", _KIND, _type(version))
     if version == "v1" and not review.get("kind"):
         raise CallError(f"expected webhook response of {_GROUP}/v1, Kind={_KIND}, got /, Kind=")

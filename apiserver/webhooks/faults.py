@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server in the cluster, in the words of Go's client.
+"""Connection errors of servers in the cluster, with the texts of Go's client.
 
 await dial_text(error, "hook.a.svc", 443, services)
 → 'dial tcp 10.0.0.7:8443: connect: connection refused'
@@ -13,7 +13,7 @@ from kvstack.component.http.tls import verification_text
 
 
 async def dial_text(error: Exception, host: str, port: int, services: Services) -> str:
-    """Return why there is no answer; a server with a wrong name is asked for its names."""
+    """Return why a connection failed; queries the names of a mismatching certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return await verification_text(error, host, _address(host, port, services))
     if isinstance(error, ServiceError):
@@ -22,7 +22,7 @@ async def dial_text(error: Exception, host: str, port: int, services: Services) 
 
 
 def _address(host: str, port: int, services: Services) -> tuple[str, int] | None:
-    """Return where a host is; None: its Service or its endpoints have gone since it was dialled."""
+    """Return the address of a host; None: its Service or endpoints have disappeared."""
     service = service_of(host)
     if service is None:
         return host, port

@@ -1,11 +1,10 @@
-"""What this server would ask others, where it may not: counted, and never asked.
+"""Suppression of calls to other servers: counted instead of made.
 
     outbound = Outbound(clock.unix_ms, is_open=False)
     if not outbound.may_ask(WEBHOOK, "check.example.com", "CREATE pods shop/web"): …
 
-A copy of a cluster has the webhooks, API servers and nodes of its original in its objects. What it
-would ask of them reaches the original, so a copy asks nothing. Who reads the counts knows what was
-decided without them.
+A copy of a cluster has the webhooks, API servers and nodes of its original in its objects. Calls to
+them would reach the original, so a copy makes none. The counts show what was decided without them.
 """
 
 from collections.abc import Callable
@@ -17,32 +16,32 @@ API_SERVER: Final = "aggregated API server"
 NODE: Final = "node, pod or Service"
 NAMES_MAX: Final = 1_000
 OTHERS: Final = "others"
-CLOSED: Final = "nothing leaves this cluster"
+CLOSED: Final = "this cluster makes no outbound calls"
 
 
 class Unasked(NamedTuple):
-    """What was not asked of somebody."""
+    """Suppressed calls to one server."""
 
     what: str
     """One of the kinds above."""
     name: str
     times: int
     last: str
-    """What it would have been asked about, the last time."""
+    """The subject of the last call."""
     last_unix_ms: int
 
 
 class Outbound:
-    """Decides whether others are asked."""
+    """Decides whether calls are made."""
 
     def __init__(self, unix_ms: Callable[[], int], *, is_open: bool = True) -> None:
-        """unix_ms: returns the time; is_open: whether anybody may be asked."""
+        """unix_ms: returns the time; is_open: whether calls are allowed."""
         self._unix_ms: Final = unix_ms
         self.is_open: Final = is_open
         self._unasked: dict[tuple[str, str], Unasked] = {}
 
     def may_ask(self, what: str, name: str, about: str) -> bool:
-        """Return whether somebody may be asked about something; if not, it is counted."""
+        """Return whether a call is allowed; if not, it is counted."""
         if self.is_open:
             return True
         key = (what, name)
@@ -55,5 +54,5 @@ class Outbound:
 
     @property
     def unasked(self) -> list[Unasked]:
-        """What was not asked, by kind and name."""
+        """The suppressed calls, by kind and name."""
         return [self._unasked[key] for key in sorted(self._unasked)]

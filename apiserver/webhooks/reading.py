@@ -1,4 +1,4 @@
-"""What webhooks answer, read as Go reads it.
+"""Decoding of webhook answers, as in Go.
 
 read_review(answer, "admission.k8s.io/v1", "AdmissionReview", type_)   → the object
 """
@@ -23,7 +23,7 @@ _TYPE_META: Final = (
 def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Obj:
     """Return the review of an answer; raises CallError.
 
-    One that does not say what it is counts as what is wanted; its kind and apiVersion stay empty.
+    An answer without kind counts as the expected one; its kind and apiVersion stay empty.
     """
     if not answer.body:
         raise CallError(
@@ -34,11 +34,11 @@ def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Obj
     if not isinstance(value, dict):
         word = json_text.type_word(value)
         raise _no_kind(f"json: cannot unmarshal {word} into Go value of type {_TYPE_META}")
-    told = (value.get("apiVersion") or "", value.get("kind") or "")
-    if told not in (("", ""), (api_version, kind)):
-        version, wanted = _version(str(told[0])), _version(api_version)
+    named_kind = (value.get("apiVersion") or "", value.get("kind") or "")
+    if named_kind not in (("", ""), (api_version, kind)):
+        version, wanted = _version(str(named_kind[0])), _version(api_version)
         raise CallError(
-            f"converting ({version}.{told[1]}) to ({wanted}.{kind}): unknown conversion"
+            f"converting ({version}.{named_kind[1]}) to ({wanted}.{kind}): unknown conversion"
         )
     try:
         return decode(value, type_).obj

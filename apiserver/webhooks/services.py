@@ -1,10 +1,10 @@
-"""Where a Service of the cluster can be reached by the API server.
+"""Endpoints of a Service for calls by the API server.
 
     services.endpoints("hooks", "policy", 443)   → [("10.0.0.7", 8443)]
 
-The API server is in no pod network with a proxy, so a cluster IP leads nowhere for it: it goes to
-the ready endpoints themselves, as upstream does with `--enable-aggregator-routing`. EndpointSlices
-come first; where there are none, Endpoints count.
+The API server has no proxy for cluster IPs, so it calls the ready endpoints directly, as upstream
+does with `--enable-aggregator-routing`. EndpointSlices come first; if there are none, Endpoints
+count.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ class Objects(Protocol):
     """The watch cache."""
 
     def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
-        """Return an object; None: there is none."""
+        """Return an object; None: it does not exist."""
         ...
 
     def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
@@ -42,11 +42,10 @@ class Services:
     """Finds the endpoints of Services."""
 
     def __init__(self, view: Objects) -> None:
-        """Look them up in the watch cache."""
         self._view: Final = view
 
     def endpoints(self, namespace: str, name: str, port: int) -> list[Address]:
-        """Return where a port of a Service is served; raises ServiceError, if nowhere."""
+        """Return the endpoints of a Service's port; raises ServiceError if there are none."""
         service = self._view.get(SERVICES, namespace, name)
         if service is None:
             raise ServiceError(f"service {quote(name)} not found")

@@ -341,7 +341,7 @@ def test_agents_are_named_in_their_kubeconfigs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "text"),
     [
-        ("--owner=root", "--owner root: numbers of a user and a group are wanted"),
+        ("--owner=root", "--owner root: must be UID:GID in numbers"),
         ("--service-cluster-ip-range=x", "--service-cluster-ip-range: "),
         ("--colour=red", "unknown flag: --colour"),
     ],

@@ -35,7 +35,7 @@ class UpgradeError(Exception):
     """A client and this server do not speak the same."""
 
     def __init__(self, code: int, text: str, accepted: Sequence[str] = ()) -> None:
-        """accepted: what is spoken, if that is the matter."""
+        """accepted: the supported protocols, if none of the client's is."""
         super().__init__(text)
         self.code = code
         self.text = text
@@ -43,16 +43,16 @@ class UpgradeError(Exception):
 
 
 def web_socket(
-    request: Request, answer: Answer, spoken: Sequence[str]
+    request: Request, answer: Answer, protocols: Sequence[str]
 ) -> tuple[websocket.WebSocket, str]:
     """Take a WebSocket; return it and its protocol; raises UpgradeError."""
-    protocol = websocket.chosen(request, spoken)
+    protocol = websocket.chosen(request, protocols)
     if protocol is None:
         raise UpgradeError(403, "")
     return websocket.accept(request, answer, protocol), protocol
 
 
-def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Session, str]:
+def spdy(request: Request, answer: Answer, protocols: Sequence[str]) -> tuple[Session, str]:
     """Take a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
     if not request.may_upgrade or request.header("upgrade").upper() != "SPDY/3.1":
         shown = {name.title(): value for name, value in request.headers}
@@ -65,13 +65,13 @@ def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Sessi
             f"unable to upgrade: header {_PROTOCOLS} does not exist in request "
             f"with {len(request.headers)} headers",
         )
-    protocol = next((each for each in names if each in spoken), "")
+    protocol = next((each for each in names if each in protocols), "")
     if not protocol:
         text = (
             "unable to upgrade: unable to negotiate protocol: client supports "
-            f"[{' '.join(names)}], server accepts [{' '.join(spoken)}]"
+            f"[{' '.join(names)}], server accepts [{' '.join(protocols)}]"
         )
-        raise UpgradeError(403, text, spoken)
+        raise UpgradeError(403, text, protocols)
     socket = answer.upgrade("SPDY/3.1", [(_PROTOCOLS, protocol)])
     return Session(socket, is_client=False), protocol
 

@@ -7,18 +7,18 @@ from kvstack.agents.process.absent import Absent
 ABSENT: Final = (
     Absent(
         "extended resources that device classes map (`extendedResourceName`)",
-        "only nodes that have the resource themselves are taken",
+        "only nodes with the resource itself are considered",
     ),
     Absent(
-        "pod groups, gangs (`GenericWorkload`), calls aside (`SchedulerAsyncAPICalls`)",
+        "pod groups, gangs (`GenericWorkload`), asynchronous API calls (`SchedulerAsyncAPICalls`)",
         "behind feature gates that are off upstream, too",
     ),
     Absent(
-        "batches of pods of one signature (`OpportunisticBatching`)",
-        "each pod is decided by itself; what follows from amounts alone is kept between pods",
+        "batches of pods with one signature (`OpportunisticBatching`)",
+        "each pod is scheduled individually; results that only depend on resources are cached",
     ),
     Absent(
         "`filterTimeout` of DynamicResources",
-        "a search for devices is cut by its steps, not by its time",
+        "the search for devices is limited by its steps, not by its time",
     ),
 )

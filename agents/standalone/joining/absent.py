@@ -10,15 +10,15 @@ ABSENT: Final = (
         "`kvstack up`; how a node leaves is in docs/several-nodes.md",
     ),
     Absent(
-        "`join` ends once a kubelet runs", "it stays, and is the node: an init system starts it"
+        "`join` ends once a kubelet runs", "it keeps running as the node; an init system starts it"
     ),
     Absent(
         "`join --config`, `--discovery-file`, `--discovery-token`, `--tls-bootstrap-token`",
         "`--token` is used for both",
     ),
     Absent(
-        "of several authorities in cluster-info, one has to have the hash",
-        "each has to have one of the hashes",
+        "of several CAs in cluster-info, one must match the hash",
+        "each must match one of the hashes",
     ),
     Absent(
         "`token create --usages`, `--groups`, `--config`, `--certificate-key`; `token generate`",

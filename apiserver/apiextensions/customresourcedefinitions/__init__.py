@@ -1,1 +1,1 @@
-"""The hooks of CustomResourceDefinitions: names, versions, and what their schemas may say."""
+"""Hooks of CustomResourceDefinitions: names, versions, and validation of schemas."""

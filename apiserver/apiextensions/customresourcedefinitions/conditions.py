@@ -1,10 +1,10 @@
-"""What the server says of a definition: its accepted names, and its conditions.
+"""The status of a definition: its accepted names, and its conditions.
 
     named = with_names(definition, others, now)     NamesAccepted, Established, acceptedNames
 
-Names are judged against those that other definitions of the same group have been given; who has
-them keeps them. Where they are accepted as they are and somebody took the condition away, nothing
-is told again, as upstream.
+Names are checked against those accepted for other definitions of the same group; existing ones are
+kept. If the accepted names are unchanged and somebody removed the condition, it is not added again,
+as upstream.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.component.certs.ca_bundles import bundle_problem
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""The finalizer that keeps a definition until its objects are gone."""
+"""The finalizer that keeps a definition until its objects are deleted."""
 TERMINATING: Final = "Terminating"
 ESTABLISHED: Final = "Established"
 NAMES_ACCEPTED: Final = "NamesAccepted"
@@ -40,7 +40,7 @@ def is_true(definition: Obj, type_: str) -> bool:
 
 
 def set_condition(status: Obj, type_: str, value: str, reason: str, message: str, now: str) -> None:
-    """Set a condition in a status; its time stays if its value does, its generation always."""
+    """Set a condition in a status; its time stays if its value does, its generation is updated."""
     new = {
         "type": type_,
         "status": value,
@@ -55,34 +55,34 @@ def set_condition(status: Obj, type_: str, value: str, reason: str, message: str
 
 
 def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
-    """Return a definition as it is told to its users; others: all definitions there are."""
+    """Return a definition with its name conditions; others: all existing definitions."""
     new: Obj = json_text.copied(definition)
     status = new["status"]
-    taken, kinds = _taken(definition, others)
-    wanted = definition["spec"]["names"]
+    taken, kinds = _names_of_others(definition, others)
+    requested = definition["spec"]["names"]
     accepted = dict(status.get("acceptedNames") or {})
-    if accepted == wanted and not _has(definition, NAMES_ACCEPTED):
+    if accepted == requested and not _has(definition, NAMES_ACCEPTED):
         return new
     conflict: tuple[str, str] | None = None
-    short = wanted.get("shortNames") or []
+    short = requested.get("shortNames") or []
     used = [each for each in short if each in taken]
     if used:
-        told = ", ".join(f"{quote(each)} is already in use" for each in used)
-        conflict = "ShortNamesConflict", told if len(used) == 1 else f"[{told}]"
+        message = ", ".join(f"{quote(each)} is already in use" for each in used)
+        conflict = "ShortNamesConflict", message if len(used) == 1 else f"[{message}]"
     else:
         _set(accepted, "shortNames", short)
-    for name, reason, known in (
+    for name, reason, accepted_name in (
         ("plural", "PluralConflict", taken),
         ("singular", "SingularConflict", taken),
         ("kind", "KindConflict", kinds),
         ("listKind", "ListKindConflict", kinds),
     ):
-        value = wanted.get(name, "")
-        if value and value in known:
-            conflict = reason, f"{quote(value)} is already in use"  # the last one is told
+        value = requested.get(name, "")
+        if value and value in accepted_name:
+            conflict = reason, f"{quote(value)} is already in use"  # the last one is reported
         else:
             _set(accepted, name, value)
-    _set(accepted, "categories", wanted.get("categories"))
+    _set(accepted, "categories", requested.get("categories"))
     status["acceptedNames"] = {
         name: accepted[name]
         for name in ("plural", "singular", "shortNames", "kind", "listKind", "categories")
@@ -103,7 +103,7 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
 
 
 def has_bad_bundle(spec: Obj) -> bool:
-    """Return whether the webhook for conversion has authorities that cannot be read."""
+    """Return whether the conversion webhook has an invalid CA bundle."""
     webhook = (spec.get("conversion") or {}).get("webhook") or {}
     bundle: str = (webhook.get("clientConfig") or {}).get("caBundle") or ""
     return bundle != "" and bundle_problem(bundle) != ""
@@ -116,8 +116,8 @@ def _set(names: dict[str, Any], name: str, value: object) -> None:
         names.pop(name, None)
 
 
-def _taken(definition: Obj, others: Iterable[Obj]) -> tuple[set[str], set[str]]:
-    """Return the resources and kinds that other definitions of the group have been given."""
+def _names_of_others(definition: Obj, others: Iterable[Obj]) -> tuple[set[str], set[str]]:
+    """Return the resources and kinds that are accepted for other definitions of the group."""
     resources: set[str] = set()
     kinds: set[str] = set()
     for each in others:

@@ -1,11 +1,11 @@
-"""Whether the defaults in a schema are values of that schema.
+"""Validation of defaults by their schema.
 
     default_errors(schema, "spec.validation.openAPIV3Schema")
     → …properties[n].default: Invalid value: "string": …default in body must be of type integer: …
 
-The schema is structural. Defaults of metadata, which only embedded resources may have, are looked
-at within the resource that they would be part of. A default has to keep the rules in CEL of its
-schema both as a new value and in place of itself.
+The schema is structural. Defaults of metadata, which only embedded resources may have, are
+validated within the resource that they belong to. A default must satisfy the CEL rules of its
+schema both as a new value and as an update of itself.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,9 @@ def default_errors(
     needs_pruned: bool = True,
     expressions: Expressions = NO_EXPRESSIONS,
 ) -> list[FieldError]:
-    """Return what is wrong with the defaults in the schema of a resource.
+    """Return the errors of defaults in the schema of a resource.
 
-    needs_pruned: whether they may have no fields that the schema does not know.
-    expressions: runs the rules in CEL.
+    needs_pruned: whether unknown fields are errors. expressions: evaluates CEL rules.
     """
     root = {**schema, _EMBEDDED: True}
     walk = _Walk(expressions, needs_pruned=needs_pruned)
@@ -49,7 +48,7 @@ def default_errors(
 
 
 def has_unknown_fields(schema: Schema) -> bool:
-    """Return whether a default in a schema has fields that the schema does not know."""
+    """Return whether a default in a schema has unknown fields."""
     errors = default_errors(schema, "")
     return any(each.body.endswith(_UNKNOWN) for each in errors)
 
@@ -72,9 +71,9 @@ class _Walk:
     def check(
         self, schema: Schema, root: Schema, path: str, surround: Surround, *, is_meta: bool
     ) -> None:
-        """Check a schema and those within it.
+        """Check a schema and its subschemas.
 
-        root: the schema of the resource around it; is_meta: whether it is part of the metadata.
+        root: the schema of the enclosing resource; is_meta: whether it is part of the metadata.
         """
         if schema.get(_EMBEDDED):
             is_meta, surround, root = False, _surround, schema
@@ -130,11 +129,11 @@ def _metadata_errors(
 ) -> list[FieldError]:
     value = schema["default"]
     resource = surround(deepcopy(value))
-    told = "must result in valid metadata: "
+    prefix = "must result in valid metadata: "
     error = coerce(resource, root, "", is_resource=True)
     if error is not None:
-        return [invalid(path, value, f"{told}{error}")]
+        return [invalid(path, value, f"{prefix}{error}")]
     wrong = embedded_errors(resource, root, "", is_resource=True)
     if wrong:
-        return [invalid(path, value, told + aggregate(map(str, wrong)))]
+        return [invalid(path, value, prefix + aggregate(map(str, wrong)))]
     return ValueSchema(schema).errors(value, path)

@@ -1,10 +1,9 @@
-"""Resources embedded in others: what every resource has must be there as it is anywhere.
+"""Embedded resources: kind, version and metadata are checked as for any object.
 
     coerce({"metadata": {"labels": {"a": 1}}}, schema, "spec.template")
     → spec.template.metadata: Invalid value: {"labels":{"a":1}}: json: cannot unmarshal number …
 
-`coerce` checks types, and drops from metadata what it does not know; `embedded_errors` checks
-values.
+`coerce` checks types, and drops unknown metadata; `embedded_errors` checks values.
 """
 
 from functools import cache
@@ -41,9 +40,9 @@ def coerce(
     is_resource: bool = False,
     unknown: list[str] | None = None,
 ) -> FieldError | None:
-    """Return the first wrong type of what resources have; drop unknown metadata in place.
+    """Return the first type error in kind, version and metadata; drop unknown metadata in place.
 
-    unknown: takes the paths of what was dropped.
+    unknown: receives the dropped paths.
     """
     if schema is None:
         return None
@@ -68,15 +67,15 @@ def coerce(
 def _below(
     value: dict[str, Any], schema: Schema, path: str
 ) -> list[tuple[str, Schema | None, str]]:
-    """Return the fields of a value that a schema knows, their schemas and paths."""
+    """Return the known fields of a value, their schemas and paths."""
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    found: list[tuple[str, Schema | None, str]] = []
+    members_below: list[tuple[str, Schema | None, str]] = []
     for name in value:
         if name in properties:
-            found.append((name, properties[name], child(path, name)))
+            members_below.append((name, properties[name], child(path, name)))
         elif isinstance(extra, dict):
-            found.append((name, extra, key(path, name)))
-    return found
+            members_below.append((name, extra, key(path, name)))
+    return members_below
 
 
 def _coerce_resource(
@@ -128,7 +127,7 @@ def embedded_errors(
     *,
     is_resource: bool = False,
 ) -> list[FieldError]:
-    """Return what is wrong with what resources have, in a value whose types are right."""
+    """Return the errors of embedded resources in a value whose types are valid."""
     errors: Errors = []
     if schema is None:
         return errors

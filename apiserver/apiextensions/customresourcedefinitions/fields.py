@@ -1,4 +1,4 @@
-"""Paths to fields in a definition: columns of Tables, the Scale, fields that selectors may name."""
+"""Field paths in a definition: columns of Tables, the Scale, selectable fields."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -42,7 +42,7 @@ _PATHS_OF_SCALE: Final = (
 
 
 def check_columns(columns: Iterable[Obj], base: str, errors: Errors) -> None:
-    """Check columns that a Table of the kind has besides its own."""
+    """Check the additional columns of Tables."""
     for position, column in enumerate(columns):
         path = index(base, position)
         if not column.get("name"):
@@ -61,7 +61,7 @@ def check_columns(columns: Iterable[Obj], base: str, errors: Errors) -> None:
 
 
 def _check_path(text: str, path: str, errors: Errors) -> bool:
-    """Return whether a path is one; if not it is told."""
+    """Return whether a path is valid; add an error if not."""
     if not text:
         errors.append(required(path))
     elif not text.startswith("."):
@@ -70,25 +70,25 @@ def _check_path(text: str, path: str, errors: Errors) -> bool:
 
 
 def check_subresources(subresources: Obj | None, base: str, errors: Errors) -> None:
-    """Check where the Scale has its numbers."""
+    """Check the paths of the Scale."""
     scale = (subresources or {}).get("scale")
     if scale is None:
         return
     path = child(base, "scale")
-    for name, wanted, told in _PATHS_OF_SCALE:
+    for name, wanted, detail in _PATHS_OF_SCALE:
         text, where = scale.get(name) or "", child(path, name)
         is_pointer = name == "labelSelectorPath"
         if is_pointer and not text:
             continue
         if _check_path(text, where, errors) and not text.startswith(wanted):
             value = JsonText(text) if is_pointer else text
-            errors.append(invalid(where, value, f"should be a json path {told}"))
+            errors.append(invalid(where, value, f"should be a json path {detail}"))
 
 
 def check_selectable_fields(
     fields: Sequence[Obj], schema: Schema, base: str, errors: Errors, *, is_limited: bool
 ) -> None:
-    """Check the fields that a selector may name."""
+    """Check the selectable fields."""
     seen: set[str] = set()
     for position, field in enumerate(fields):
         path = child(index(base, position), "jsonPath")

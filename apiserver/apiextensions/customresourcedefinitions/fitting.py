@@ -1,10 +1,10 @@
-"""Whether a value surely is what a schema says, by functions that are made once for a schema.
+"""Fast validation of values by functions that are compiled from a schema.
 
     fits = fits_of({"type": "integer", "minimum": 1}, slow)
     fits(2)   → True
 
-What a function says yes to has no fault; where it says no, `values` finds out what is wrong, if
-anything is. Schemas that say more than types, limits, patterns and members are left to `slow`.
+A function returns True only for valid values; for others, `values` finds the errors, if any.
+Schemas with more than types, limits, patterns and members are left to `slow`.
 """
 
 from collections.abc import Callable
@@ -14,22 +14,22 @@ from kvstack.apimachinery.objects.text.go_patterns import PatternError, compile_
 
 Schema = dict[str, Any]
 Value = Any
-"""A value of JSON."""
+"""A JSON value."""
 Fits = Callable[[Value], bool]
 Slow = Callable[[Schema], Fits]
-"""Return the function for a schema that is left to the whole check."""
+"""Returns the function of a schema that needs the full check."""
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 _EXACT_MAX: Final = 2**53
-"""Limits are floats: those above are not what was written."""
+"""Limits are floats: larger ones are inexact."""
 _PLAIN_TYPES: Final = frozenset(("object", "array", "string", "integer", "boolean"))
 _SILENT: Final = frozenset((
     "type", "description", "title", "default", "example", "externalDocs", "nullable",
     "x-kubernetes-validations", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-map-type",
     "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 ))  # fmt: skip
-"""What says nothing more of a value than its type and whether it may be null."""
+"""Keywords that only concern a value's type and whether it may be null."""
 _KNOWN: Final = {
     "object": _SILENT | {"properties", "required", "additionalProperties"},
     "array": _SILENT | {"items", "minItems", "maxItems"},
@@ -40,17 +40,17 @@ _KNOWN: Final = {
 
 
 def fits_of(schema: Schema, slow: Slow) -> Fits:
-    """Return the function for a schema."""
+    """Return the function of a schema."""
     type_name = schema.get("type", "")
     if type_name not in _PLAIN_TYPES or not _KNOWN[type_name].issuperset(schema):
         return slow(schema)
-    made = _MAKERS[type_name](schema, slow)
-    if made is None:
+    check_value = _MAKERS[type_name](schema, slow)
+    if check_value is None:
         return slow(schema)
-    # Where a schema has choices, null is none of them.
+    # A schema with an enum does not accept null.
     if not schema.get("nullable") or schema.get("enum"):
-        return made
-    return lambda value: value is None or made(value)
+        return check_value
+    return lambda value: value is None or check_value(value)
 
 
 def _of_object(schema: Schema, slow: Slow) -> Fits | None:

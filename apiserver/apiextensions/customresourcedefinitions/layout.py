@@ -1,10 +1,10 @@
-"""A definition as upstream looks at it: what all versions have alike is told of the whole.
+"""A definition in upstream's internal form: what all versions share is reported at the top level.
 
     spec.versions[0].schema  with one version     → at "spec.validation"
     spec.versions[1].schema  of versions that differ → at "spec.versions[1].schema"
 
-The same holds for subresources, columns and selectable fields. Versions print in errors without
-what is told of the whole.
+The same applies to subresources, columns and selectable fields. Versions print in errors without
+shared parts.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ _SHARED_LISTS: Final = (
     ("selectableFields", "SelectableField"),
 )
 _TOP_NAMES: Final = {"schema": "validation"}
-"""Names of what is told of the whole, where they are others."""
+"""Names at the top level, where they differ."""
 
 
 class Part(NamedTuple):
-    """One version, or what all versions have alike."""
+    """One version, or the shared part of all versions."""
 
     name: str
-    """Of the version; of what all have alike, that of the first."""
+    """Name of the version; of the shared part, that of the first."""
     path: str
     is_whole: bool
     fields: Obj
-    """`schema`, `subresources`, …, those that are there."""
+    """`schema`, `subresources`, …, as far as present."""
 
     def path_of(self, name: str) -> str:
         """Return the path of a field."""
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A spec taken apart."""
+    """A spec split into parts."""
 
     versions: Sequence[Part]
     whole: Part
@@ -69,7 +69,7 @@ _ALL: Final = frozenset(name for name, _ in (*_SHARED, *_SHARED_LISTS))
 
 
 def layout_of(spec: Obj) -> Layout:
-    """Take the spec of a definition apart."""
+    """Return the parts of a definition's spec."""
     versions = spec.get("versions") or []
     if not versions:
         return Layout((), Part("", "spec", True, {}))

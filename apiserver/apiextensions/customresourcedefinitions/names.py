@@ -1,4 +1,4 @@
-"""The names of a kind that a definition asks for, and those it got."""
+"""The names of a definition: requested and accepted."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,12 +13,12 @@ _NEEDED: Final = ("plural", "singular", "kind", "listKind")
 
 
 def missing_name_errors(names: Obj, path: str) -> list[FieldError]:
-    """Return the errors of names that must be asked for and are not."""
+    """Return the errors of missing names."""
     return [required(child(path, name)) for name in _NEEDED if not names.get(name)]
 
 
 def name_errors(names: Obj, path: str) -> list[FieldError]:
-    """Return what is wrong with the form of names; they may be empty."""
+    """Return the errors in the form of names; they may be empty."""
     errors: Errors = []
     for name in ("plural", "singular"):
         _check(names.get(name, ""), child(path, name), errors)

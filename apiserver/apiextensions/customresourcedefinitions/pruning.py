@@ -1,10 +1,10 @@
-"""Dropping the fields of a value that its schema does not know.
+"""Pruning of fields that a schema does not know.
 
     prune({"a": 1, "b": 2}, {"type": "object", "properties": {"a": {"type": "integer"}}})
     → {"a": 1}, in place
 
-What every resource has stays, in the metadata everything. Below a schema that preserves unknown
-fields, only fields that it knows are looked into.
+Kind, version and metadata stay. Below a schema that preserves unknown fields, only known fields are
+pruned further.
 """
 
 from typing import Any, Final
@@ -23,17 +23,17 @@ def prune(
     path: str = "",
     dropped: list[str] | None = None,
 ) -> None:
-    """Drop in place what a schema, None: an empty one, does not know.
+    """Prune a value in place by a schema; None: an empty one.
 
     is_resource: whether the value is a whole resource though the schema does not say so. path: of
-    the value; dropped: takes the paths of what was dropped.
+    the value; dropped: receives the dropped paths.
     """
     walk = _Pruning(dropped)
     walk.prune(value, schema, path, is_resource=is_resource)
 
 
 class _Pruning:
-    """One walk through a value."""
+    """One traversal of a value."""
 
     def __init__(self, dropped: list[str] | None) -> None:
         self._dropped = dropped
@@ -64,7 +64,7 @@ class _Pruning:
         is_resource: bool = False,
         drops: bool = False,
     ) -> None:
-        """Prune what is known within a value; `drops`: drop what is not known."""
+        """Prune the known fields of a value; `drops`: drop unknown ones."""
         if schema is None:
             return
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is asked of a definition, and what is not because the stored one has it already."""
+"""Ratcheting: checks that a definition skips because the stored one fails them already."""
 
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ SELECTABLE_MAX: Final = 8
 
 
 class Demands(NamedTuple):
-    """What a definition must keep."""
+    """The checks of a definition."""
 
     expressions: Expressions
     needs_same_names: bool = False
@@ -42,13 +42,13 @@ class Demands(NamedTuple):
     stored_rules: frozenset[str] = frozenset()
     stored_messages: frozenset[str] = frozenset()
     unchanged_schemas: frozenset[str] = frozenset()
-    """Versions whose schema is the stored one."""
+    """Versions whose schema is unchanged."""
     many_fields: frozenset[str] = frozenset()
-    """Versions that may have too many selectable fields; empty: what all versions share."""
+    """Versions that may have too many selectable fields; empty: the shared part."""
 
 
 def demands_of(new: Obj, old: Obj, expressions: Expressions) -> Demands:
-    """Return what is asked of a change of a stored definition."""
+    """Return the checks of a change of a stored definition."""
     before = old["spec"]
     schemas = schemas_of(before)
     rules = [
@@ -86,7 +86,7 @@ def is_established(obj: Obj) -> bool:
 
 
 def has_defaults(schema: Schema) -> bool:
-    """Return whether there are defaults in a schema."""
+    """Return whether a schema has defaults."""
     return any_schema(schema, lambda inner: inner.get("default") is not None)
 
 

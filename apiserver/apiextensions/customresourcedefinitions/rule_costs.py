@@ -1,8 +1,8 @@
-"""What rules in CEL may cost, each on its own and all of a schema.
+"""Cost limits of CEL rules, for each rule and for a whole schema.
 
 more_values({"type": "array", "maxItems": 10}, 3)   → 30
 budget.spend(findings, 30, path, is_limited=True)   → the errors of one rule
-budget.errors(path)                                 → those of the whole
+budget.errors(path)                                 → those of the schema
 """
 
 from typing import Any, Final, NamedTuple
@@ -11,13 +11,13 @@ from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidd
 from kvstack.apiserver.kinds.expressions import RuleFindings
 
 RULE_MAX: Final = 10_000_000
-"""The most that one rule may cost for all values of an object."""
+"""Cost limit of one rule for all values of an object."""
 SCHEMA_MAX: Final = 100_000_000
-"""The most that all rules of a schema may cost."""
+"""Cost limit of all rules of a schema."""
 
 _UINT64_MAX: Final = 2**64 - 1
-_TOLD_MIN: Final = SCHEMA_MAX // 100
-_TOLD_COUNT: Final = 4
+_REPORTED_COST_MIN: Final = SCHEMA_MAX // 100
+_REPORTED_COUNT: Final = 4
 _ADVICE: Final = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays,"
     " maps, and strings are declared)"
@@ -25,26 +25,25 @@ _ADVICE: Final = (
 
 
 class _Spent(NamedTuple):
-    """What one rule may cost."""
+    """The cost of one rule."""
 
     cost: int
     path: str
 
 
 class Budget:
-    """What the rules of a schema may cost."""
+    """The cost budget of a schema's rules."""
 
     def __init__(self) -> None:
-        """Begin with nothing spent."""
         self.total = 0
         self._largest: list[_Spent] = []
 
     def spend(
         self, findings: RuleFindings, cardinality: int | None, path: str, *, is_limited: bool
     ) -> list[FieldError]:
-        """Add the cost of a rule; return what is wrong with it.
+        """Add the cost of a rule; return its errors.
 
-        cardinality: how many values it is for at most, None: without limit.
+        cardinality: maximum number of values, None: unlimited.
         """
         count = findings.cardinality if cardinality is None else cardinality
         costs = [("rule", "rule", min(findings.cost * count, _UINT64_MAX))]
@@ -59,29 +58,29 @@ class Budget:
         return errors
 
     def errors(self, path: str) -> list[FieldError]:
-        """Return what is wrong with the cost of all rules of the schema at the path."""
+        """Return the cost errors of all rules of the schema at the path."""
         if self.total <= SCHEMA_MAX:
             return []
-        told = (
+        message = (
             "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3"
             " schema"
         )
         what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
         return [
-            *(forbidden(each.path, told) for each in self._largest),
+            *(forbidden(each.path, message) for each in self._largest),
             forbidden(path, _message(what, self.total, SCHEMA_MAX)),
         ]
 
     def _observe(self, path: str, cost: int) -> None:
         self.total = min(self.total + cost, _UINT64_MAX)
-        if cost >= _TOLD_MIN:
+        if cost >= _REPORTED_COST_MIN:
             self._largest.append(_Spent(cost, path))
             self._largest.sort(key=lambda each: -each.cost)
-            del self._largest[_TOLD_COUNT:]
+            del self._largest[_REPORTED_COUNT:]
 
 
 def more_values(schema: dict[str, Any], cardinality: int | None) -> int | None:
-    """Return how many values there may be below the values of a schema; None: without limit."""
+    """Return the maximum number of values below those of a schema; None: unlimited."""
     if cardinality is None:
         return None
     type_name = schema.get("type", "")

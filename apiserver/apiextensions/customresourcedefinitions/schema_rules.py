@@ -1,10 +1,10 @@
-"""What a schema in a definition may say, structural or not: types, lists, maps, rules in CEL.
+"""Validation of schemas in a definition, structural or not: types, lists, maps, CEL rules.
 
     check_schema(schema, "spec.validation.openAPIV3Schema", options)
     → …openAPIV3Schema.properties[a].$ref: Forbidden: $ref is not supported
 
-Rules in CEL are only compiled where nothing else is wrong with a schema or one below it, and only
-if the whole is structural.
+CEL rules are only compiled if nothing else is wrong with their schema or one below it, and only if
+the whole is structural.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,11 +63,11 @@ _UNSUPPORTED: Final = (
     "$ref",
 )
 _POINTERS: Final = frozenset(("additionalItems", "dependencies", "$ref"))
-"""What may be there and still be empty."""
+"""Keywords that may be present and empty."""
 
 
 class Options(NamedTuple):
-    """What is asked of a schema; an update asks less where the stored object is worse."""
+    """Which checks apply; an update skips those that the stored object fails."""
 
     expressions: Expressions
     stored_rules: frozenset[str] = frozenset()
@@ -75,26 +75,26 @@ class Options(NamedTuple):
     needs_valid_types: bool = True
     needs_atomic_sets: bool = True
     needs_good_keys: bool = True
-    """Whether keys of lists that are maps must be there, and items not null."""
+    """Whether keys of map lists must be required or defaulted, and items not nullable."""
     limits_rules: bool = True
-    """Whether the cost of each rule in CEL is limited."""
+    """Whether the cost of each CEL rule is limited."""
     compiles_rules: bool = True
 
 
 class _Location(NamedTuple):
-    """Where a schema stands."""
+    """The location of a schema."""
 
     path: str
     is_root: bool = False
     is_compiled: bool = True
-    """Whether its rules in CEL are compiled."""
+    """Whether its CEL rules are compiled."""
     no_defaults: str | None = None
-    """Why no default may be there."""
+    """Why defaults are not allowed."""
     is_in_metadata: bool = False
     uncorrelated: str | None = None
-    """The schema around it whose values cannot be told from older ones."""
+    """The enclosing schema whose values cannot be correlated with old ones."""
     cardinality: int | None = 1
-    """How many values there may be at most; None: without limit."""
+    """Maximum number of values; None: unlimited."""
     is_resource: bool = False
 
 
@@ -107,14 +107,14 @@ class _Walk:
 
 
 class Checked(NamedTuple):
-    """What was found."""
+    """The findings."""
 
     errors: list[FieldError]
     budget: Budget
 
 
 def check_schema(schema: Schema, path: str, options: Options) -> Checked:
-    """Return what is wrong with a schema at the root of resources, and what its rules cost."""
+    """Return the errors of a root schema, and the cost of its rules."""
     walk = _Walk(options)
     location = _Location(
         path=path, is_root=True, is_compiled=options.compiles_rules, is_resource=True
@@ -124,7 +124,7 @@ def check_schema(schema: Schema, path: str, options: Options) -> Checked:
 
 
 def _check(schema: Schema, location: _Location, walk: _Walk) -> tuple[Errors, Errors]:
-    """Return what is wrong with a schema and all within it, and with its rules in CEL."""
+    """Return the errors of a schema and its subschemas, and of its CEL rules."""
     errors: Errors = []
     of_rules: Errors = []
     _check_fields(schema, location, walk, errors)
@@ -174,7 +174,7 @@ def _check_fields(schema: Schema, location: _Location, walk: _Walk, errors: Erro
 
 
 def _within(schema: Schema, location: _Location) -> Iterator[tuple[Schema, _Location]]:
-    """Yield the schemas within one, and where each stands."""
+    """Yield the direct subschemas of a schema, and their locations."""
     if not has_inner(schema):
         return
     path = location.path
@@ -244,7 +244,7 @@ def _check_map_type(schema: Schema, path: str, errors: Errors) -> None:
 
 
 def _check_type_of(schema: Schema, wanted: str, name: str, path: str, errors: Errors) -> bool:
-    """Return whether a schema has the type that a field of it needs; if not it is told."""
+    """Return whether a schema has the type that a keyword requires; add an error if not."""
     type_name, where = schema.get("type", ""), child(path, "type")
     detail = f"must be {wanted} if {name} is specified"
     if type_name != wanted:
@@ -276,7 +276,7 @@ def _check_list_type(schema: Schema, path: str, errors: Errors, options: Options
 
 
 def _non_atomic(schema: Schema) -> str:
-    """Return the field by which items of a set are not atomic; empty: they are."""
+    """Return the keyword by which items of a set are not atomic; empty: they are."""
     items = schema.get("items")
     if schema.get(_LIST_TYPE) != "set" or not isinstance(items, dict):
         return ""
@@ -316,7 +316,7 @@ def _check_map_list(schema: Schema, path: str, errors: Errors) -> None:
 
 
 def key_errors(schema: Schema, path: str) -> list[FieldError]:
-    """Return the errors of null items, and of keys of items that need not be there."""
+    """Return the errors of nullable items, and of keys that are not required or defaulted."""
     list_type, items = schema.get(_LIST_TYPE), schema.get("items")
     if list_type not in {"set", "map"} or not isinstance(items, dict):
         return []
@@ -330,12 +330,15 @@ def key_errors(schema: Schema, path: str) -> list[FieldError]:
         property_ = properties.get(name)
         if property_ is None:
             continue
-        below, told = key(child(where, "properties"), name), f"this property is in {_MAP_KEYS}, so"
+        below, prefix = (
+            key(child(where, "properties"), name),
+            f"this property is in {_MAP_KEYS}, so",
+        )
         if name not in (items.get("required") or ()) and property_.get("default") is None:
-            detail = f"{told} it must have a default or be a required property"
+            detail = f"{prefix} it must have a default or be a required property"
             errors.append(required(child(below, "default"), detail))
         if property_.get("nullable"):
-            errors.append(forbidden(child(below, "nullable"), f"{told} it cannot be nullable"))
+            errors.append(forbidden(child(below, "nullable"), f"{prefix} it cannot be nullable"))
     return errors
 
 
@@ -429,7 +432,7 @@ def _finding_errors(
 
 
 def has_wrong_types(schemas: Sequence[Schema]) -> bool:
-    """Return whether a schema names a type that there is not."""
+    """Return whether a schema has an unknown type."""
     return any(
         any_schema(each, lambda inner: inner.get("type", "") not in {"", *TYPES})
         for each in schemas
@@ -437,10 +440,10 @@ def has_wrong_types(schemas: Sequence[Schema]) -> bool:
 
 
 def has_wrong_sets(schemas: Sequence[Schema]) -> bool:
-    """Return whether a schema has sets whose items are not atomic."""
+    """Return whether a schema has sets with items that are not atomic."""
     return any(any_schema(each, lambda inner: bool(_non_atomic(inner))) for each in schemas)
 
 
 def has_wrong_keys(schemas: Sequence[Schema]) -> bool:
-    """Return whether a schema has lists with keys that need not be there, or null items."""
+    """Return whether a schema has map lists with optional keys, or nullable items."""
     return any(any_schema(each, lambda inner: bool(key_errors(inner, ""))) for each in schemas)

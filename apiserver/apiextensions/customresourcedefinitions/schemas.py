@@ -1,11 +1,11 @@
-"""Schemas of custom resources as they stand in a definition: walking them, and paths into them.
+"""Schemas of custom resources as in a definition: traversal, and field paths.
 
-    everywhere(schema)   → the schema, and each one within it
+    everywhere(schema)   → the schema and all its subschemas
     unsupported(schema)  → "OpenAPIV3Schema 'schema' is not supported"
     find_field(".spec.color", schema)  → Found("spec.color", {"type": "string"})
 
 A schema is a plain dict with the JSON names of apiextensions/v1. Where the API has a schema or
-something else (`items`, `additionalProperties`, `dependencies`), so has the dict.
+something else (`items`, `additionalProperties`, `dependencies`), the dict has the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,22 +35,22 @@ _DELIMITERS: Final = ".[]"
 
 
 class PathError(ValueError):
-    """A path that leads nowhere in a schema."""
+    """A path does not exist in a schema."""
 
 
 class PathTarget(NamedTuple):
-    """What a path leads to."""
+    """The target of a path."""
 
     path: str
-    """The path as errors spell it."""
+    """The path as in errors."""
     root: str
     """Its first step."""
     schema: Schema
-    """What it says of the value there."""
+    """The schema of the target."""
 
 
 def everywhere(schema: Schema) -> Iterator[Schema]:
-    """Yield a schema and each one within it."""
+    """Yield a schema and all its subschemas."""
     waiting = [schema]
     while waiting:
         each = waiting.pop()
@@ -60,12 +60,12 @@ def everywhere(schema: Schema) -> Iterator[Schema]:
 
 
 def has_inner(schema: Schema) -> bool:
-    """Return whether a schema may hold others; most do not."""
+    """Return whether a schema may have subschemas; most do not."""
     return not _HOLDERS.isdisjoint(schema)
 
 
 def _inner(schema: Schema) -> list[Schema]:
-    """Return the schemas that one holds itself."""
+    """Return the direct subschemas of a schema."""
     items = schema.get("items")
     inner: list[Any] = list(items) if isinstance(items, list) else [items]
     for name in _JUNCTORS:
@@ -80,9 +80,9 @@ def unsupported(schema: Schema) -> str:
     """Return why a schema cannot be made structural; empty if it can."""
     if _LOOKED_AT.isdisjoint(schema):
         return ""
-    for name, told in _UNSUPPORTED:
+    for name, text in _UNSUPPORTED:
         if name in schema and schema[name] not in ("", {}, None):
-            return f"OpenAPIV3Schema '{told}' is not supported"
+            return f"OpenAPIV3Schema '{text}' is not supported"
     inner = [schema["not"]] if schema.get("not") is not None else []
     inner += [each for name in _JUNCTORS for each in schema.get(name) or ()]
     for each in inner:
@@ -100,7 +100,7 @@ def unsupported(schema: Schema) -> str:
 
 
 def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> PathTarget:
-    """Return what a path of fields leads to; raises PathError."""
+    """Return the target of a field path; raises PathError."""
     steps = _Steps(path, schema)
     tokens = _tokens(path)
     for token in tokens:
@@ -115,11 +115,11 @@ def find_field(path: str, schema: Schema, *, allows_brackets: bool = True) -> Pa
                 raise PathError(f"expected ] but got {closing}")
         else:
             raise PathError(f"expected [ or . but got: {token}")
-    return steps.found()
+    return steps.target()
 
 
 class _Steps:
-    """A way into a schema."""
+    """A path through a schema."""
 
     def __init__(self, path: str, schema: Schema) -> None:
         self._given = path
@@ -140,8 +140,8 @@ class _Steps:
         self._path += text
         self._root = self._root or text
 
-    def found(self) -> PathTarget:
-        """Return what is there."""
+    def target(self) -> PathTarget:
+        """Return the target."""
         return PathTarget(self._path, self._root, self._schema)
 
 
@@ -153,7 +153,7 @@ def _next(tokens: Iterator[str]) -> str:
 
 
 def _tokens(path: str) -> Iterator[str]:
-    """Yield delimiters, and the texts between them; in a quoted text delimiters do not count."""
+    """Yield delimiters, and the texts between them; quoted delimiters do not count."""
     position = 0
     while position < len(path):
         if path[position] == "'":
@@ -203,9 +203,9 @@ _ESCAPES: Final = {
     "\\": "\\",
     "": "\\",
 }
-"""By what follows a backslash; nothing: the backslash stands at the end, for itself."""
+"""By the character after a backslash; empty: a backslash at the end is literal."""
 
 
 def any_schema(schema: Schema, is_such: Callable[[Schema], bool]) -> bool:
-    """Return whether a schema, or one within it, is such a one."""
+    """Return whether a predicate holds for a schema or a subschema."""
     return any(is_such(each) for each in everywhere(schema))

@@ -1,4 +1,4 @@
-"""What a definition asks for: group, names, versions with their schemas, conversion.
+"""Validation of a definition's spec: group, names, versions with their schemas, conversion.
 
 spec_errors(spec, demands)
 → spec.group: Invalid value: "example": should be a domain with at least one dot
@@ -91,13 +91,13 @@ _ROOT_FIELDS: Final = {
     "x-kubernetes-preserve-unknown-fields": "XPreserveUnknownFields",
     "x-kubernetes-validations": "XValidations",
 }
-"""What a schema may say at its root of objects with a status of their own, and Go's names."""
+"""Keywords allowed in a root schema of objects with the status subresource, and Go's names."""
 _BEFORE_TYPE: Final = ("id", "$schema", "$ref")
-"""What stands before the type in upstream's order and may not be at such a root."""
+"""Keywords before the type in upstream's order that are not allowed in such a root."""
 
 
 def spec_errors(spec: Obj, demands: Demands) -> list[FieldError]:
-    """Return what is wrong with a spec."""
+    """Return the errors of a spec."""
     errors: Errors = []
     _check_group(spec.get("group", ""), errors)
     scope = spec.get("scope", "")
@@ -205,7 +205,7 @@ def _deprecation_problems(text: str, *, is_deprecated: bool) -> list[str]:
 
 
 def _check_part(part: Part, has_status: bool, demands: Demands, errors: Errors) -> None:  # noqa: FBT001
-    """Check what one version has of its own, or what all share."""
+    """Check a version's own part, or the shared part."""
     if "schema" in part.fields:
         _check_validation(part, demands, errors, has_status=has_status)
     check_subresources(part.fields.get("subresources"), part.path_of("subresources"), errors)
@@ -277,7 +277,7 @@ def _options(part: Part, demands: Demands, *, is_structural: bool) -> Options:
 
 
 def _check_root_fields(schema: Schema, path: str, errors: Errors) -> None:
-    """Check that nothing is said of a whole object that its status would be lost to."""
+    """Check that the root schema has no keywords that the status subresource does not support."""
     type_name = schema.get("type", "")
     is_refused = any(name not in _ROOT_FIELDS for name in schema)
     told_first = any(schema.get(name) for name in _BEFORE_TYPE)

@@ -1,10 +1,10 @@
-"""Definitions as a kube-apiserver stores them: in v1beta1, which no server serves any more.
+"""Definitions as a kube-apiserver stores them: in v1beta1, which is no longer served.
 
     v1beta1   spec: {validation: {openAPIV3Schema: …}, versions: [{name: v1, …}], …}
     v1        spec: {versions: [{name: v1, schema: {openAPIV3Schema: …}, …}], …}
 
-What all versions have in common stands once, above them. They are only read here: what this server
-stores is v1, which a kube-apiserver reads.
+The shared part of all versions is above them. They are only read here: this server stores v1, which
+a kube-apiserver can read.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ _COMMON: Final = {
     "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
 }
-"""Members for all versions, and what each version calls them."""
+"""Members for all versions, and their names within a version."""
 _WEBHOOK: Final = {
     "webhookClientConfig": "clientConfig",
     "conversionReviewVersions": "conversionReviewVersions",
@@ -26,7 +26,7 @@ _WEBHOOK: Final = {
 
 
 def to_v1(obj: Obj) -> Obj:
-    """Return a definition of v1beta1 as v1 has it; the given one is not changed."""
+    """Return a v1beta1 definition as v1; the argument is not changed."""
     obj = json_text.copied(obj)
     spec: Obj = obj["spec"]
     name = spec.pop("version", "")

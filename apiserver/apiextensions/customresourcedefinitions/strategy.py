@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: kinds that users add.
+"""CustomResourceDefinitions.
 
-What a stored definition has wrong may stay when it is changed: each rule that came later than
-definitions themselves is asked of a change only if the stored object keeps it.
+Existing faults of a stored definition may stay: each rule that is younger than definitions
+themselves applies to an update only if the stored object satisfies it.
 """
 
 from typing import Any, Final
@@ -55,7 +55,7 @@ def _default(obj: Obj) -> None:
 
 
 def _add_stored_version(obj: Obj) -> None:
-    """Note that objects are stored in the version of which that is said."""
+    """Add the storage version to status.storedVersions."""
     versions = obj["spec"].get("versions") or ()
     name = next((each.get("name", "") for each in versions if each.get("storage")), None)
     status = obj["status"]
@@ -86,7 +86,7 @@ def _validate(obj: Obj, context: Context) -> list[FieldError]:
 
 
 def _name_errors(obj: Obj) -> list[FieldError]:
-    """Return what is wrong with the name besides its form."""
+    """Return the errors of the name besides its form."""
     spec, metadata = obj["spec"], obj["metadata"]
     wanted = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
     detail = 'must be spec.names.plural+"."+spec.group'
@@ -115,7 +115,7 @@ def _same(name: str, names: Obj, before: Obj) -> list[FieldError]:
 
 
 def _other_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
-    """Return what is wrong outside of the spec, and with what the spec must keep."""
+    """Return the errors outside of the spec, and of immutable fields."""
     errors = _accepted_errors(obj) + _stored_errors(obj)
     return errors + _approval_errors(obj, old) + _preserve_errors(obj, old)
 
@@ -150,7 +150,7 @@ def _stored_errors(obj: Obj) -> list[FieldError]:
 
 
 def _approval_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
-    """Return what is wrong with the approval of a kind in a group of Kubernetes itself."""
+    """Return the errors of the approval of a kind in a group of Kubernetes itself."""
     group = obj["spec"].get("group", "")
     if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
         return []
@@ -164,16 +164,16 @@ def _approval_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
 
 
 def _approval(obj: Obj) -> tuple[str, str]:
-    """Return whether there is an approval, and what is wrong with it."""
+    """Return whether there is an approval, and its errors."""
     text = (obj["metadata"].get("annotations") or {}).get(APPROVAL, "")
-    told = f'protected groups must have approval annotation "{APPROVAL}"'
+    message = f'protected groups must have approval annotation "{APPROVAL}"'
     if not text:
-        return "missing", f"{told}, {_ENHANCEMENT}"
+        return "missing", f"{message}, {_ENHANCEMENT}"
     if text.startswith("unapproved"):
         return "bypassed", ""
     if _is_url(text):
         return "approved", ""
-    reason = f'{told} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
+    reason = f'{message} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
     return "bad", reason
 
 
@@ -198,7 +198,7 @@ def _preserve_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
 
 
 def _mark_deleted(obj: Obj, now: str) -> None:
-    """Mark a definition: its objects go before it."""
+    """Mark a definition: its objects are deleted first."""
     metadata = obj["metadata"]
     metadata["deletionTimestamp"] = now
     finalizers = metadata.get("finalizers") or []

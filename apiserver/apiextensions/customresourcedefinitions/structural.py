@@ -1,10 +1,10 @@
-"""Whether a schema is structural: each type is said once, outside of `allOf` and such.
+"""Structural schemas: each type is specified once, outside of `allOf` and such.
 
     structural_errors({"properties": {"spec": {}}}, "spec.validation.openAPIV3Schema")
     → …openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified …
       …openAPIV3Schema.type: Required value: must not be empty at the root
 
-The schema has nothing in it that is not supported at all (`schemas.unsupported`).
+The schema has no unsupported keywords (`schemas.unsupported`).
 """
 
 from typing import Final
@@ -43,15 +43,15 @@ _FORBIDDEN_WITHIN: Final = (
     ("x-kubernetes-map-type", _UNDEFINED),
     ("x-kubernetes-validations", _EMPTY),
 )
-"""What a schema below `allOf` and such may not say, and how it is told."""
+"""Keywords not allowed below `allOf` and such, and their names in errors."""
 _POINTERS: Final = frozenset(("default", "x-kubernetes-list-type", "x-kubernetes-map-type"))
-"""What may be there and still be empty."""
+"""Keywords that may be present and empty."""
 _NAMES: Final = frozenset(("name", "generateName"))
 _TEXT_FIELDS: Final = ("kind", "apiVersion")
 
 
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
-    """Return why a schema is not structural, sorted by their text."""
+    """Return why a schema is not structural, sorted by text."""
     errors: Errors = []
     _check(schema, _ROOT, path, errors)
     _check_juncted(schema, schema, path, path, errors)
@@ -80,7 +80,7 @@ def _check(schema: Schema, level: str, path: str, errors: Errors) -> None:
             for name in (_PRESERVE, _EMBEDDED)
             if schema.get(name)
         )
-    # A value that is an integer or a text is the one kind that may say its types there.
+    # Only int-or-string values may specify types there.
     first = (schema.get("allOf") or [{}])[0]
     _check_junctors(
         schema,
@@ -108,7 +108,7 @@ def _check_type(schema: Schema, level: str, path: str, errors: Errors) -> None:
 
 
 def _check_meta(schema: Schema, level: str, path: str, errors: Errors) -> None:
-    """Check what is said of what every resource has."""
+    """Check the schemas of apiVersion, kind and metadata."""
     properties, where = schema.get("properties") or {}, child(path, "properties")
     is_resource = level == _ROOT or schema.get(_EMBEDDED)
     for name in _TEXT_FIELDS:
@@ -141,9 +141,9 @@ def _says_more_than_names(metadata: Schema) -> bool:
 def _check_junctors(
     schema: Schema, path: str, errors: Errors, *, skips_any: bool = False, skips_first: bool = False
 ) -> None:
-    """Check schemas that only say more of values.
+    """Check the schemas of `allOf` and such, which may only validate.
 
-    skips_any: not those of `anyOf`; skips_first: nor those of `anyOf` in the first of `allOf`.
+    skips_any: except `anyOf`; skips_first: except `anyOf` in the first of `allOf`.
     """
     for junctor in ("anyOf", "allOf", "oneOf"):
         if junctor == "anyOf" and skips_any:
@@ -171,11 +171,11 @@ def _check_within(schema: Schema, path: str, errors: Errors, *, skips_any: bool 
     where = child(path, "properties")
     for name, property_ in properties.items():
         _check_within(property_, key(where, name), errors)
-    for name, told in _FORBIDDEN_WITHIN:
+    for name, keyword in _FORBIDDEN_WITHIN:
         value = schema.get(name)
         is_pointer = name in _POINTERS or isinstance(value, dict)
         if value or (is_pointer and value is not None):
-            errors.append(forbidden(child(path, name), f"{told} to be structural"))
+            errors.append(forbidden(child(path, name), f"{keyword} to be structural"))
     if "metadata" in properties:
         detail = "must not be specified in a nested context"
         errors.append(forbidden(key(where, "metadata"), detail))
@@ -184,7 +184,7 @@ def _check_within(schema: Schema, path: str, errors: Errors, *, skips_any: bool 
 def _check_juncted(
     schema: Schema | None, more: Schema, path: str, more_path: str, errors: Errors
 ) -> None:
-    """Check that `more` says nothing of values that the schema says nothing of."""
+    """Check that `more` specifies only values that the schema specifies."""
     if schema is None:
         errors.append(required(path, f"because it is defined in {more_path}"))
         return

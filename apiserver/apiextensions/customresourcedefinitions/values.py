@@ -1,12 +1,11 @@
-"""Whether a value is what a schema of a custom resource says, in the words of go-openapi.
+"""Validation of values by the schema of a custom resource, with the texts of go-openapi.
 
     check = ValueSchema({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}})
     check.errors({"n": 0}, "spec")
     → spec.n: Invalid value: 0: spec.n in body should be greater than or equal to 1   (at "spec")
 
-Errors name a value by its path within the value that was given. A schema is read once; the same
-object then checks any number of values. Rules in CEL, lists that are sets or maps and metadata are
-checked elsewhere.
+Errors name a value by its path within the given value. A schema is compiled once; the object then
+validates any number of values. CEL rules, list types and metadata are checked elsewhere.
 """
 
 import math
@@ -31,7 +30,7 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.fitting import Fi
 
 Schema = dict[str, Any]
 Value = Any
-"""A value of JSON."""
+"""A JSON value."""
 
 _BODY: Final = "in body"
 _INT64_MIN: Final = -(2**63)
@@ -47,22 +46,22 @@ _NUMBER_FORMATS: Final = {
 
 
 NEW: Final = object()
-"""Stands for what was not there before."""
+"""Means that there is no old value."""
 _NOTHING: Final[dict[str, Any]] = {}
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong; what has the same text is told once."""
+    """One error; errors with the same text are reported once."""
 
     text: str
     name: str
     """The path of the value within the whole; empty: the whole."""
     error: FieldError
-    """Without its path."""
+    """The error without its path."""
 
 
 class Outcome:
-    """What came of a check: what is wrong, and how much was looked at."""
+    """The result of a validation: errors, and the number of values validated."""
 
     __slots__ = ("count", "faults")
 
@@ -81,7 +80,7 @@ class Outcome:
 
 
 class ValueSchema:
-    """A schema that values are checked against."""
+    """A schema for validating values."""
 
     __slots__ = (
         "_all_of",
@@ -103,10 +102,10 @@ class ValueSchema:
     )
 
     def __init__(self, schema: Schema, *, is_served: bool = False) -> None:
-        """Take a schema as a definition has it.
+        """schema: as in a definition.
 
-        is_served: it is one that objects are checked against: formats that are not known are not
-        checked, and what is an integer or a text may be nothing else. Defaults are checked without.
+        is_served: for validating objects: unknown formats are not checked, and int-or-string values
+        must be one of both. False for defaults.
         """
         self._schema = schema
         self._is_served = is_served
@@ -139,9 +138,9 @@ class ValueSchema:
         self._extra_forbidden = extra is False
 
     def errors(self, value: Value, path: str, old: Value = NEW) -> list[FieldError]:
-        """Return what is wrong with a value that is at a path.
+        """Return the errors of a value at a path.
 
-        old: what was there before, NEW: nothing. Within what did not change, nothing is wrong.
+        old: the old value, or NEW. Unchanged values have no errors.
         """
         if self._fits is None:
             self._fits = fits_of(self._schema, self._slow)
@@ -159,7 +158,7 @@ class ValueSchema:
         return lambda value: not found.check(value, "").faults
 
     def check(self, value: Value, name: str, old: Value = NEW) -> Outcome:
-        """Return what comes of checking a value that is named so; empty: the whole."""
+        """Return the result for a value with a name; empty: the whole."""
         outcome = Outcome()
         if old is not NEW and same_json(value, old):
             return outcome
@@ -300,7 +299,7 @@ class ValueSchema:
         if factor is not None:
             bound = self._bound(value, float(factor), "MultipleOf", name, outcome)
             _check_multiple(value, bound, name, outcome)
-        # Minima are told first.
+        # Errors of minima come first.
         if minimum is not None:
             bound = self._bound(value, float(minimum), "Minimum boundary", name, outcome)
             exclusive = bool(schema.get("exclusiveMinimum"))
@@ -316,12 +315,12 @@ class ValueSchema:
         outcome.count += 1
 
     def _bound(self, value: float, bound: float, what: str, name: str, outcome: Outcome) -> float:
-        """Return a limit as it is compared with the value; one that does not fit is told."""
+        """Return a limit in the type of the value; adds an error if it does not fit."""
         fits = self._check_range(bound, what, name, outcome)
         return int(bound) if fits and isinstance(value, int) else bound
 
     def _check_range(self, number: float, what: str, name: str, outcome: Outcome) -> bool:
-        """Return whether a number fits into the type and format; if not it is told."""
+        """Return whether a number fits the type and format; adds an error if not."""
         type_name = self._types[0] if len(self._types) == 1 else ""
         if type_name == "integer":
             low, high = _INTEGERS.get(self._number_format, (_INT64_MIN, _INT64_MAX))
@@ -353,7 +352,7 @@ class ValueSchema:
         outcome.count += 1
 
     def _old_items(self, old: Value) -> dict[str, Value] | None:
-        """Return the items that were there by what tells them apart; None: nothing does."""
+        """Return the old items by identity; None: they have none."""
         if not isinstance(old, list) or self._schema.get("x-kubernetes-list-type") != "map":
             return None
         return {self._identity(item): item for item in old}
@@ -398,7 +397,7 @@ class ValueSchema:
 
 
 def same_json(one: Value, other: Value) -> bool:
-    """Return whether two values are the same in type and content, all the way down."""
+    """Return whether two values are deeply equal in type and content."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -412,7 +411,7 @@ def _is_choice(value: Value, choice: Value) -> bool:
     if choice is None or value is None:
         return False
     if isinstance(choice, int) and isinstance(value, float) and not isinstance(choice, bool):
-        # Go cuts off what follows the point before it compares.
+        # Go truncates decimals before it compares.
         return math.isfinite(value) and int(value) == choice
     if isinstance(choice, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value) == choice
@@ -420,7 +419,7 @@ def _is_choice(value: Value, choice: Value) -> bool:
 
 
 def _type_of(value: Value) -> tuple[str, str]:
-    """Return the type and the format of a value that is not null."""
+    """Return the type and the format of a non-null value."""
     if isinstance(value, str):
         return "string", ""
     if isinstance(value, bool):
@@ -470,5 +469,5 @@ def _wrong_type(name: str, expected: str, found: str) -> Fault:
 
 
 def _general(text: str) -> Fault:
-    """Return a fault that is told of the whole value."""
+    """Return an error of the whole value."""
     return Fault(text, "", invalid("", "", text))

@@ -1,4 +1,4 @@
-"""What clients are told of a definition that is taken: formats nobody checks, sets of structs."""
+"""Warnings about definitions: unknown formats, sets of structs."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""Kinds that definitions add: what is made of a CustomResourceDefinition, all of it pure."""
+"""What a CustomResourceDefinition yields: rows, types, hooks, columns; all of it pure."""

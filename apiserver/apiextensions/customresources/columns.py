@@ -1,4 +1,4 @@
-"""The columns of custom resources in Tables: the name, and what the definition names.
+"""Table columns of custom resources: the name, and those of the definition.
 
 columns_of(version)   → (Name, Replicas, Age)
 cells_of(version)(obj, now)   → ["web", 3, "5m"]
@@ -36,13 +36,13 @@ def columns_of(version: Obj) -> tuple[Column, ...]:
             each.get("description", ""),
             each.get("priority", 0),
         )
-        for each in _given(version)
+        for each in _declared_columns(version)
     )
 
 
 def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
-    """Return what makes the cells of an object: (object, now in seconds)."""
-    found = [(each["type"], Finder(each["jsonPath"])) for each in _given(version)]
+    """Return the function for an object's cells: (object, now in seconds)."""
+    found = [(each["type"], Finder(each["jsonPath"])) for each in _declared_columns(version)]
 
     def cells(obj: Obj, now: float) -> list[Any]:
         name = (obj.get("metadata") or {}).get("name", "")
@@ -51,15 +51,15 @@ def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
     return cells
 
 
-def _given(version: Obj) -> list[Obj]:
-    """Return the columns of a version; those of any kind if one of them has no usable path."""
-    given: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
+def _declared_columns(version: Obj) -> list[Obj]:
+    """Return the columns of a version; the default ones if one of them has an invalid path."""
+    columns: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
     try:
-        for each in given:
+        for each in columns:
             Finder(each["jsonPath"])
     except JsonPathError:
         return [_AGE]
-    return given
+    return columns
 
 
 def _cell(type_: str, value: Any, now: float) -> Any:  # noqa: ANN401

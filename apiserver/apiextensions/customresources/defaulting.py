@@ -1,8 +1,8 @@
-"""Filling in the defaults that a schema declares.
+"""Defaulting by a schema.
 
     fill_defaults({"spec": {}}, schema)   → {"spec": {"replicas": 1}}, in place
 
-A null where none may be stands for nothing: it becomes the default, or goes where there is none.
+A null that is not allowed counts as absent: it becomes the default, or is dropped if there is none.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ _COMPILED: Final = frozenset(("properties", "items", "additionalProperties"))
 
 
 def fill_defaults(value: Any, schema: Schema | None) -> None:  # noqa: ANN401 — of any schema
-    """Fill in defaults below a value, and drop the nulls that may not be, in place."""
+    """Set defaults below a value, and drop nulls that are not allowed, in place."""
     if not schema or _COMPILED.isdisjoint(schema):
         return
     if isinstance(value, dict):

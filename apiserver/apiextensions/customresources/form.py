@@ -1,7 +1,7 @@
-"""Whether a stored definition has the form that rows are made of.
+"""Checks the form of a stored definition before rows are made.
 
-The API lets none through that has not, but others write to the store, too. What is made of a schema
-is made late; whether it can be made is known at once.
+The API admits only valid definitions, but others write to the store, too. Schemas are compiled
+late; whether that is possible is known at once.
 """
 
 from typing import Any, Final
@@ -15,13 +15,13 @@ _PATHS: Final = ("specReplicasPath", "statusReplicasPath")
 
 
 def check_form(definition: Obj) -> None:
-    """Raise ValueError, LookupError or TypeError for a definition that no rows can be made of."""
+    """Raise ValueError, LookupError or TypeError for a malformed definition."""
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     for text in (spec["group"], spec["scope"], names["plural"], names["kind"]):
         _expect(text, str)
     versions = _expect(spec["versions"], list)
     if not any(each.get("storage") for each in versions):
-        raise ValueError("no version is stored")
+        raise ValueError("no storage version")
     for version in versions:
         _expect(version["name"], str)
         _check_schema(schema_of(version))
@@ -38,7 +38,7 @@ def check_form(definition: Obj) -> None:
 
 def _expect(value: Any, kind: type) -> Any:  # noqa: ANN401 — of any type
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
 
 

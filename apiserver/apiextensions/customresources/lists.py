@@ -1,4 +1,4 @@
-"""Whether lists that are sets or maps have no item twice.
+"""Uniqueness of items in sets and map lists.
 
 list_errors({"ports": [{"port": 1}, {"port": 1}]}, schema, "")
 → ports[1]: Duplicate value: {"port":1}
@@ -16,7 +16,7 @@ _KEYS: Final = "x-kubernetes-list-map-keys"
 
 
 def has_unique_lists(schema: Schema) -> bool:
-    """Return whether a schema, or one within it, is of a list that is a set or map."""
+    """Return whether a schema, or a subschema, is of a set or map list."""
     if schema.get(_LIST_TYPE) in {"set", "map"}:
         return True
     below = [schema.get("items"), schema.get("additionalProperties")]
@@ -25,7 +25,7 @@ def has_unique_lists(schema: Schema) -> bool:
 
 
 def list_errors(value: Any, schema: Schema | None, path: str) -> list[FieldError]:  # noqa: ANN401
-    """Return the items of sets and maps that are there twice."""
+    """Return the errors of duplicate items of sets and map lists."""
     errors: Errors = []
     if not schema:
         return errors
@@ -53,14 +53,14 @@ def list_errors(value: Any, schema: Schema | None, path: str) -> list[FieldError
 
 
 def _identity(item: Any, schema: Schema) -> Any:  # noqa: ANN401
-    """Return the keys of an item; the item itself where it is no object."""
+    """Return the keys of an item; the item itself if it is not an object."""
     if not isinstance(item, dict):
         return item
     return {name: item[name] for name in schema.get(_KEYS) or () if name in item}
 
 
-def _repeated(values: list[Any], told: list[Any], path: str) -> Errors:
-    """Return an error for each value that was there before, told once."""
+def _repeated(values: list[Any], values_shown: list[Any], path: str) -> Errors:
+    """Return one error for each value that occurs more than once."""
     errors: Errors = []
     seen: list[Any] = []
     repeated: list[Any] = []
@@ -69,5 +69,5 @@ def _repeated(values: list[Any], told: list[Any], path: str) -> Errors:
             seen.append(each)
         elif not any(same_json(each, before) for before in repeated):
             repeated.append(each)
-            errors.append(duplicate(index(path, position), told[position]))
+            errors.append(duplicate(index(path, position), values_shown[position]))
     return errors

@@ -1,6 +1,6 @@
-"""Values at the paths that definitions name: columns, selectable fields, numbers of the Scale.
+"""Values at paths of definitions: columns, selectable fields, Scale.
 
-Finder(".spec.containers[0].name").first(obj)   → "web", or None where there is nothing
+Finder(".spec.containers[0].name").first(obj)   → "web", or None if there is nothing
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from kvstack.apimachinery.objects.text.json_path import (
 )
 
 Value = Any
-"""A value of JSON."""
+"""A JSON value."""
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": eq,
@@ -34,10 +34,10 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Finder:
-    """Finds values by a path as printer columns have them."""
+    """Finds values by the JSONPath of printer columns."""
 
     def __init__(self, path: str) -> None:
-        """Take a path such as `.spec.replicas`; raises JsonPathError."""
+        """path: such as `.spec.replicas`; raises JsonPathError."""
         self._actions = [
             each for each in json_path.parse(f"{{{path}}}") if not isinstance(each, Text)
         ]
@@ -57,7 +57,7 @@ def _walk(values: list[Value], steps: Iterable[Step]) -> list[Value]:
 
 
 def _take(value: Value, step: Step) -> list[Value]:
-    """Return what one step leads to from a value."""
+    """Return the values that one step selects from a value."""
     match step:
         case Text(text):
             return [text]

@@ -1,4 +1,4 @@
-"""What OpenAPI says of a custom resource: its schema, and that of its list.
+"""OpenAPI components of a custom resource and its list.
 
 component_name("stable.example.com", "v1", "CronTab")   → "com.example.stable.v1.CronTab"
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT: Final = "io.k8s.api.core.v1.Pod"
 _LIST: Final = "io.k8s.api.core.v1.PodList"
-"""A kind and its list that have the fields of all objects with the descriptions of all objects."""
+"""A kind and its list with the fields and descriptions of all objects."""
 
 
 def component_name(group: str, version: str, kind: str) -> str:
@@ -34,16 +34,16 @@ def components_of(
 ) -> dict[str, Schema]:
     """Return the components of a version of a custom resource, by name.
 
-    descriptions: what the fields of every object are described with; own texts, if there are none.
-    selectable: paths of the fields that selectors may name (`spec.color`).
+    descriptions: of the fields of every object; own texts, if empty. selectable: paths of the
+    selectable fields (`spec.color`).
     """
     name = component_name(group, version, kind)
-    own: Schema = json_text.copied(schema)
+    own_schema: Schema = json_text.copied(schema)
     head = _head(descriptions)
-    properties: dict[str, Any] = {**(own.get("properties") or {}), **head}
+    properties: dict[str, Any] = {**(own_schema.get("properties") or {}), **head}
     properties["metadata"] = _metadata(descriptions, _OBJECT, "ObjectMeta")
-    own["properties"] = dict(sorted(properties.items()))
-    own["x-kubernetes-group-version-kind"] = _kinds(group, version, kind)
+    own_schema["properties"] = dict(sorted(properties.items()))
+    own_schema["x-kubernetes-group-version-kind"] = _kinds(group, version, kind)
     listed = {
         "description": f"{list_kind} is a list of {kind}",
         "type": "object",
@@ -62,8 +62,10 @@ def components_of(
     }
     if selectable:
         paths = [{"fieldPath": each} for each in selectable]
-        own["x-kubernetes-selectable-fields"] = listed["x-kubernetes-selectable-fields"] = paths
-    return {name: own, f"{name}List": listed}
+        own_schema["x-kubernetes-selectable-fields"] = listed["x-kubernetes-selectable-fields"] = (
+            paths
+        )
+    return {name: own_schema, f"{name}List": listed}
 
 
 def _head(descriptions: "Descriptions") -> dict[str, Schema]:

@@ -1,8 +1,8 @@
-"""The row of one version of a custom resource: what any row has, its hooks, and its converter.
+"""The row of one version of a custom resource: properties, hooks, and converter.
 
-A cluster may have a thousand definitions and use ten. What discovery tells is known from the start;
-type, hooks, columns and what else comes of the schema are made when somebody first asks for them,
-and the definition is not kept for that: it is read again.
+A cluster may have a thousand definitions and use ten. What discovery needs is known from the start;
+type, hooks, columns and all else that depends on the schema are made on first use, from the
+definition, which is read again for that and not kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,18 +27,18 @@ from kvstack.apiserver.kinds.strategy import Obj, Strategy
 
 
 class Converter(Protocol):
-    """Converts objects of a definition between its versions, where more than the name changes."""
+    """Converts objects of a definition between its versions by more than apiVersion."""
 
-    def known(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Obj, api_version: str) -> Obj | None:
         """Return an object in a version, if it is in that version or held."""
         ...
 
     def hold(self, obj: Obj, api_version: str) -> Awaitable[bytes]:
-        """Convert an object, and have it known until it is released; raises ApiError."""
+        """Convert an object, and hold the result until it is released; raises ApiError."""
         ...
 
     def release(self, held: bytes) -> None:
-        """Forget what was held."""
+        """Drop a held result."""
         ...
 
     def convert(self, objects: Sequence[Obj], api_version: str) -> Awaitable[list[Obj]]:
@@ -47,7 +47,7 @@ class Converter(Protocol):
 
 
 class CompiledSchema(NamedTuple):
-    """What is made of the schema of a version."""
+    """What depends on the schema of a version."""
 
     type: Type
     strategy: Strategy
@@ -78,10 +78,10 @@ class CustomResource(Resource):
         parts: Mapping[str, tuple[str, ...]],
         fingerprint: str,
     ) -> None:
-        """Hold what discovery tells; make: returns what comes of the schema.
+        """make: returns what depends on the schema.
 
-        names: those that were accepted. parts: the verbs of each subresource. fingerprint: another
-        one when anything is different.
+        names: the accepted ones. parts: the verbs of each subresource. fingerprint: changes with
+        any property.
         """
         self.group = kind.group
         self.version = kind.version
@@ -104,19 +104,19 @@ class CustomResource(Resource):
         self.is_served = True
         self.converter: Converter | None = None
         self.versions: Mapping[str, CustomResource] = {}
-        """All versions of the definition by `apiVersion`, also those that are not served."""
+        """All versions of the definition by `apiVersion`, also unserved ones."""
         self.fingerprint = fingerprint
         self._make: Final = make
 
     @override
     def __repr__(self) -> str:
-        """Return what it is about; nothing is made for that."""
+        """Return a text without compiling the schema."""
         return f"CustomResource({self.qualified_name}, {self.version})"
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Make what comes of the schema; called for what is not there yet."""
+            """Compile the schema; called for attributes that are not set yet."""
             if name not in _MADE:
                 raise AttributeError(name)
             for each, value in zip(_MADE, self._make(), strict=True):
@@ -131,14 +131,14 @@ def _scale_type() -> Type | None:
 
 @cache
 def _scale_columns() -> tuple[Column, ...]:
-    """Return the columns that any Scale has."""
+    """Return the columns of a Scale."""
     workload = load().resource("apps", "v1", "deployments")
     assert workload is not None, "Deployments are built in"
     return tuple(workload.subresources["scale"].columns)
 
 
 class _Part(Subresource):
-    """A subresource: its type and columns are those of its resource, but for a Scale."""
+    """A subresource: with the type and columns of its resource, or those of a Scale."""
 
     __slots__ = ("_row",)
 
@@ -151,7 +151,7 @@ class _Part(Subresource):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Return what is not known before the schema was looked at."""
+            """Return an attribute that depends on the schema."""
             if name not in ("type", "columns"):
                 raise AttributeError(name)
             if self.kind != _SCALE:

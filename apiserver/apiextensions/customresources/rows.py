@@ -1,4 +1,4 @@
-"""The rows of the table that a definition adds, one for each of its versions.
+"""The rows of a definition, one for each of its versions.
 
 rows_of(definition)   → [CustomResource(v1), CustomResource(v1beta1, is_served=False), …]
 """
@@ -40,9 +40,9 @@ _HASHED_BYTES: Final = 8
 def rows_of(
     definition: Obj, again: Callable[[], Obj] | None = None, converter: Converter | None = None
 ) -> list[CustomResource]:
-    """Return the rows of a definition, also of the versions that are not served.
+    """Return the rows of a definition, including unserved versions.
 
-    again: returns the definition once more, when something is made of its schemas; else it is kept.
+    again: returns the definition again, when its schemas are compiled; else it is kept.
     """
     versions = definition["spec"].get("versions") or ()
     hub = next(each for each in versions if each.get("storage"))
@@ -87,7 +87,7 @@ def _row(
 def _make(
     find: Callable[[], Obj], name: str, *, is_going: bool, is_converted: bool
 ) -> CompiledSchema:
-    """Return what the schema of a version is needed for."""
+    """Return what depends on the schema of a version."""
     definition = find()
     version = _version(definition, name)
     hub = next(each for each in definition["spec"]["versions"] if each.get("storage"))
@@ -125,18 +125,18 @@ def _version(definition: Obj, name: str) -> Obj:
 
 
 def _fingerprint(spec: Obj, names: Obj, version: Obj, hub: Obj) -> str:
-    told = [spec.get("scope"), names, version, hub["name"]]
-    return hashlib.sha256(json_text.write(told)).hexdigest()
+    parts = [spec.get("scope"), names, version, hub["name"]]
+    return hashlib.sha256(json_text.write(parts)).hexdigest()
 
 
 def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
-    """Return what is told of a version that is deprecated; empty: it is not."""
+    """Return the deprecation warning of a version; empty: it is not deprecated."""
     if not version.get("deprecated"):
         return ""
     own = version.get("deprecationWarning")
     if own is not None:
         return str(own)
-    told = f"{spec['group']}/{version['name']} {kind} is deprecated"
+    warning = f"{spec['group']}/{version['name']} {kind} is deprecated"
     rank = version_rank(version["name"])
     better = sorted(
         version_rank(each["name"])
@@ -144,8 +144,8 @@ def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
         if each.get("served") and not each.get("deprecated")
     )
     if better and better[0] < rank:
-        return f"{told}; use {spec['group']}/{better[0][-1]} {kind}"
-    return told
+        return f"{warning}; use {spec['group']}/{better[0][-1]} {kind}"
+    return warning
 
 
 def _hash(group: str, version: str, kind: str) -> str:

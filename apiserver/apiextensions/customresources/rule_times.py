@@ -1,4 +1,4 @@
-"""How long rules of custom resources take, for the page of metrics, under upstream's names.
+"""Durations of CEL rules, for metrics, under upstream's names.
 
     with timed(COMPILED): …
 
@@ -13,14 +13,14 @@ from typing import Final
 from kvstack.component.metrics.histograms import NANOSECOND_S, PROMETHEUS_BOUNDS, Histogram
 
 COMPILED: Final = Histogram(PROMETHEUS_BOUNDS)
-"""Of all rules of a schema together, in seconds."""
+"""Compilation of all rules of a schema, in seconds."""
 EVALUATED: Final = Histogram(PROMETHEUS_BOUNDS)
-"""Of all rules for one object together, in seconds."""
+"""Evaluation of all rules for one object, in seconds."""
 
 
 @contextmanager
 def timed(histogram: Histogram) -> Iterator[None]:
-    """Count how long something takes."""
+    """Measure a duration."""
     began = perf_counter_ns()
     try:
         yield

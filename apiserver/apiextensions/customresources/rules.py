@@ -1,12 +1,12 @@
-"""Rules in CEL that custom resources must keep.
+"""CEL rules of custom resources.
 
     rules = RuleChecks(schema)
     rules.errors(obj, None, warnings)     a new object
-    rules.errors(new, old, warnings)      a change: rules that compare with `oldSelf` are asked, too
+    rules.errors(new, old, warnings)      an update: transition rules (`oldSelf`) apply, too
 
-Rules are compiled when the first object comes, and run where they stand in the schema, the outer
-ones first. What a change leaves as it was may break rules that do not look at `oldSelf`; the client
-is then warned. All rules of an object share one budget.
+Rules are compiled for the first object, and evaluated in schema order, outer ones first. Unchanged
+values may break rules without `oldSelf`; the client is then warned. All rules of an object share
+one cost budget.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ from kvstack.cel.values import NONE, Optional
 from kvstack.component.metrics.histograms import NANOSECOND_S
 
 OBJECT_MAX: Final = 10_000_000
-"""What all rules may cost for one object."""
+"""Cost limit of all rules for one object."""
 _MESSAGE_MAX: Final = 5 * 1024
 _RULES: Final = "x-kubernetes-validations"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
@@ -67,7 +67,7 @@ _NO_BUDGET: Final = (
 
 
 def has_rules(schema: Schema | None) -> bool:
-    """Return whether there are rules in a schema."""
+    """Return whether a schema has rules."""
     if not schema:
         return False
     if schema.get(_RULES):
@@ -81,14 +81,14 @@ class _Rule(NamedTuple):
     compiled: CompiledText
     message: CompiledText
     text: str
-    """As errors show it."""
+    """The rule as in errors."""
     given: dict[str, Any]
     field: str
-    """Of the error, below the value; empty: the value itself."""
+    """Field of the error, below the value; empty: the value itself."""
 
 
 class _Node:
-    """The rules of one schema and all within it."""
+    """The rules of one schema and its subschemas."""
 
     __slots__ = ("all_of", "declared", "extra", "items", "properties", "rules", "schema", "type")
 
@@ -111,7 +111,7 @@ class RuleChecks:
     """The rules of a schema."""
 
     def __init__(self, schema: Schema, *, is_resource: bool = True) -> None:
-        """Take the schema of objects, which has rules."""
+        """schema: of objects, with rules."""
         self._schema: Final = schema
         self._is_resource: Final = is_resource
         self._root: _Node | None = None
@@ -122,16 +122,16 @@ class RuleChecks:
         old: Any,  # noqa: ANN401
         warnings: list[str],
         *,
-        found: list[FieldError] | None = None,
+        errors_before: list[FieldError] | None = None,
         path: str = "",
         is_ratcheting: bool = True,
     ) -> list[FieldError]:
-        """Return the rules that are broken; old: None for a new object.
+        """Return the violations; old: None for a new object.
 
-        warnings: where to tell of rules that were broken before, as long as is_ratcheting.
-        found: what else is wrong.
+        warnings: receives existing violations, if is_ratcheting. errors_before: the other
+        errors.
         """
-        if any(each.reason in _BLOCKING for each in found or ()):
+        if any(each.reason in _BLOCKING for each in errors_before or ()):
             return [invalid(NO_PATH, None, _NOT_CHECKED)]
         root = self._root
         if root is None:
@@ -151,7 +151,7 @@ class RuleChecks:
 
 
 def _build(rules: Schema, schema: Schema, declared: Declared | None) -> "_Node | None":
-    """Return the rules of a schema; `schema` is what declares the values, `rules` has the rules."""
+    """Return the compiled rules of a schema; schema: declares the values, rules: has the rules."""
     node = _Node(schema, declared)
     if declared is not None:
         node.rules = list(_compiled(rules, schema, declared))
@@ -199,7 +199,7 @@ def _field_of(given: dict[str, Any], schema: Schema) -> str:
 
 
 class _Correlation:
-    """A value and the one it takes the place of."""
+    """A value and the old value that it replaces."""
 
     __slots__ = ("_is_same", "new", "old", "schema")
 
@@ -211,7 +211,7 @@ class _Correlation:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing changed; the order of keyed lists does not count."""
+        """Whether nothing changed; the order of map lists does not count."""
         if self._is_same is None:
             self._is_same = _same(self.new, self.old, self.schema)
         return self._is_same
@@ -274,7 +274,7 @@ def _keyed(items: Any, schema: Schema) -> dict[tuple[Any, ...], Any]:  # noqa: A
 
 
 class _OutOfBudgetError(Exception):
-    """No further rules are run."""
+    """The budget is exhausted; no further rules are evaluated."""
 
 
 class _Check:
@@ -294,7 +294,7 @@ class _Check:
         correlation: _Correlation | None,
         parent: _Correlation | None,
     ) -> None:
-        """Check a value and all within it; parent: the nearest value that has an older one."""
+        """Check a value and those within it; parent: the nearest value with an old value."""
         with suppress(_OutOfBudgetError):
             self._visit(node, path, value, old, correlation, parent)
 
@@ -333,7 +333,7 @@ class _Check:
         correlation: _Correlation | None,
         parent: _Correlation | None,
     ) -> None:
-        known = old if isinstance(old, dict) else {}
+        old_members = old if isinstance(old, dict) else {}
         inner = parent if correlation is None else correlation
         for name, each in value.items():
             below = node.extra or node.properties.get(name)
@@ -341,7 +341,7 @@ class _Check:
                 continue
             where = key(path, name) if node.extra is not None else child(path, name)
             found = None if correlation is None else correlation.member(name)
-            self._visit(below, where, each, known.get(name), found, inner)
+            self._visit(below, where, each, old_members.get(name), found, inner)
 
     def _run_all(
         self,
@@ -402,19 +402,21 @@ class _Check:
     def _failed(self, node: _Node, rule: _Rule, path: str, error: EvaluationError) -> None:
         text, where = str(error), path or NO_PATH
         if isinstance(error, CostError):
-            told = "no further validation rules will be run due to call cost exceeds limit for rule"
-            self._stop(path, node, f"'{text}': {told}: {rule.text}")
+            message = (
+                "no further validation rules will be run due to call cost exceeds limit for rule"
+            )
+            self._stop(path, node, f"'{text}': {message}: {rule.text}")
         if text.startswith("no such overload"):
-            told = (
+            message = (
                 "call arguments did not match a supported operator, function or macro signature"
                 " for rule"
             )
-            self.errors.append(invalid(where, node.type, f"'{text}': {told}: {rule.text}"))
+            self.errors.append(invalid(where, node.type, f"'{text}': {message}: {rule.text}"))
         else:
             self.errors.append(invalid(where, node.type, f"{text} evaluating rule: {rule.text}"))
 
     def _message(self, rule: _Rule, bindings: dict[str, Any], path: str, node: _Node) -> str:
-        """Return what is said of a broken rule."""
+        """Return the message of a violation."""
         if rule.message.program is not None:
             text = self._evaluated(rule, bindings, path, node)
             if text and len(text.encode()) <= _MESSAGE_MAX and "\n" not in text:
@@ -424,17 +426,17 @@ class _Check:
 
     def _evaluated(self, rule: _Rule, bindings: dict[str, Any], path: str, node: _Node) -> str:
         assert rule.message.program is not None
-        given = rule.given.get("messageExpression", "")
+        expression_text = rule.given.get("messageExpression", "")
         try:
             outcome = rule.message.program.evaluate(bindings)
         except CostError:
             text = (
                 "no further validation rules will be run due to call cost exceeds limit for"
-                f" messageExpression: {quote(given)}"
+                f" messageExpression: {quote(expression_text)}"
             )
             self._stop(path, node, text)
         except EvaluationError:
-            return ""  # the message of the rule stands for it
+            return ""  # the rule's message is used instead
         if outcome.cost > self._left:
             text = (
                 "messageExpression evaluation failed due to running out of cost budget, no further"

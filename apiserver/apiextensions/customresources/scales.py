@@ -1,10 +1,9 @@
-"""The Scale of custom resources: its numbers are where the definition says.
+"""The Scale of custom resources, by the paths of the definition.
 
 scaling = scaling_of({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"})
 
-An object without the number that is wanted has no Scale that can be read, but one that can be
-written. What stands at a path and is no number is an error. Whether a number may be wanted is
-checked with the object, as part of it.
+An object without desired replicas has no readable Scale, but a writable one. A value at a path that
+is not a number is an error. The replicas are validated as part of the object.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from kvstack.apiserver.kinds.strategy import Obj, Scaling
 from kvstack.apiserver.kinds.workloads.scales import scale_object
 
 UNSET: Final = -(2**31)
-"""The replicas of the Scale that a change begins with where the object has none."""
+"""The replicas of the Scale that a change starts with if the object has none."""
 _GO_TYPES: Final = {
     bool: "bool",
     int: "int64",
@@ -29,22 +28,22 @@ _GO_TYPES: Final = {
 
 
 def scaling_of(given: Obj) -> Scaling:
-    """Return how the Scale is made that a definition describes."""
+    """Return the scaling of a definition."""
     path = given["specReplicasPath"]
-    wanted, current = _steps(path), _steps(given["statusReplicasPath"])
+    desired, current = _steps(path), _steps(given["statusReplicasPath"])
     selector_path = given.get("labelSelectorPath")
     selector = _steps(selector_path) if selector_path else ()
 
     def scale_of(obj: Obj) -> Obj:
-        return _scale(obj, _number(obj, wanted, 0))
+        return _scale(obj, _number(obj, desired, 0))
 
     def read(obj: Obj) -> Obj:
-        if _found(obj, wanted) is _MISSING:
+        if _value_at(obj, desired) is _MISSING:
             raise status.internal_error(f"the spec replicas field {quote(path)} does not exist")
         return scale_of(obj)
 
     def before(obj: Obj) -> Obj:
-        return _scale(obj, _number(obj, wanted, UNSET))
+        return _scale(obj, _number(obj, desired, UNSET))
 
     def _scale(obj: Obj, replicas: int) -> Obj:
         text = _text(obj, selector) if selector else ""
@@ -54,10 +53,10 @@ def scaling_of(given: Obj) -> Scaling:
         replicas: int = (scale.get("spec") or {}).get("replicas", 0)
         if replicas == UNSET:
             raise status.bad_request(f"the spec replicas field {quote(path)} cannot be empty")
-        _set(obj, wanted, replicas)
+        _set(obj, desired, replicas)
 
     return Scaling(
-        path=wanted, scale_of=scale_of, set_replicas=set_replicas, read=read, before=before
+        path=desired, scale_of=scale_of, set_replicas=set_replicas, read=read, before=before
     )
 
 
@@ -68,8 +67,8 @@ def _steps(path: str) -> tuple[str, ...]:
 _MISSING: Final = object()
 
 
-def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever stands there
-    """Return what stands at a path, or _MISSING; raises ApiError if a step leads nowhere."""
+def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — any JSON value
+    """Return the value at a path, or _MISSING; raises ApiError if a step is not an object."""
     value: Any = obj
     for number, step in enumerate(steps):
         if value is None:
@@ -83,7 +82,7 @@ def _found(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — whatever 
 
 
 def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
-    value = _found(obj, steps)
+    value = _value_at(obj, steps)
     if value is _MISSING:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
@@ -92,7 +91,7 @@ def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
 
 
 def _text(obj: Obj, steps: Sequence[str]) -> str:
-    value = _found(obj, steps)
+    value = _value_at(obj, steps)
     if value is _MISSING:
         return ""
     if not isinstance(value, str):
@@ -109,7 +108,7 @@ def _misfit(steps: Sequence[str], value: object, wanted: str) -> status.ApiError
 
 
 def _set(obj: Obj, steps: Sequence[str], value: int) -> None:
-    """Put a number at a path; raises ApiError if something else stands in its way."""
+    """Set a number at a path; raises ApiError if a step is not an object."""
     holder = obj
     for number, step in enumerate(steps[:-1]):
         below = holder.setdefault(step, {})

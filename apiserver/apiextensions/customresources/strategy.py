@@ -1,9 +1,9 @@
-"""The hooks of a custom resource at one version, made of its definition.
+"""The hooks of a version of a custom resource, made from its definition.
 
     strategy = strategy_of_version(definition, version, hub)
 
-Objects are handled in the version that is stored, the hub. Those that came in another version are
-checked by the schema of that version, as far as the hub keeps what they say.
+Objects are handled in the storage version, the hub. Those in another version are validated by the
+schema of that version, as far as the hub preserves their fields.
 """
 
 from collections.abc import Callable
@@ -42,10 +42,10 @@ def schema_of(version: Obj) -> Schema:
 def strategy_of_version(
     definition: Obj, version: Obj, hub: Obj, *, is_going: bool, is_converted: bool
 ) -> Strategy:
-    """Return the hooks of a version of a definition; hub: the version that is stored.
+    """Return the hooks of a version of a definition; hub: the storage version.
 
     is_going: whether the definition is being deleted. is_converted: whether a webhook converts;
-    objects are then handled in this version, and no other.
+    objects are then only handled in this version.
     """
     spec = definition["spec"]
     checks = _Checks(version, is_namespaced=spec["scope"] == "Namespaced")
@@ -56,13 +56,13 @@ def strategy_of_version(
         is_going=is_going,
     )
     api_version = f"{spec['group']}/{version['name']}"
-    own, stored = schema_of(version), schema_of(hub)
+    version_schema, stored = schema_of(version), schema_of(hub)
     conversions = {}
     if version is not hub and not is_converted:
         hub_version = f"{spec['group']}/{hub['name']}"
-        conversions[version["name"]] = _conversion(own, api_version, hub_version)
+        conversions[version["name"]] = _conversion(version_schema, api_version, hub_version)
     if is_converted:
-        stored = own
+        stored = version_schema
     shared: dict[str, Any] = {
         "default": lambda obj: fill_defaults(obj, stored),
         "validate": checks.errors,
@@ -79,7 +79,7 @@ def strategy_of_version(
     scale = (version.get("subresources") or {}).get("scale")
     below: dict[str, Strategy] = {}
     if has_status:
-        others = [name for name in own.get("properties") or () if name not in _NOT_RESET]
+        others = [name for name in version_schema.get("properties") or () if name not in _NOT_RESET]
         below["status"] = Strategy(
             prepare_update=_prepare_status,
             reset_fields=[("metadata",), *((name,) for name in others)],
@@ -112,8 +112,8 @@ _DOMAIN: Final = (
 _NOT_RESET: Final = frozenset(("apiVersion", "kind", "metadata", "status"))
 
 
-def _conversion(own: Schema, api_version: str, hub_version: str) -> Conversion:
-    """Return how objects go from a version to the hub and back: nothing but the name changes."""
+def _conversion(version_schema: Schema, api_version: str, hub_version: str) -> Conversion:
+    """Return the conversion between a version and the hub: only apiVersion changes."""
 
     def to_stored(obj: Obj) -> Obj:
         return {**obj, "apiVersion": hub_version}
@@ -124,7 +124,9 @@ def _conversion(own: Schema, api_version: str, hub_version: str) -> Conversion:
         return found  # without the defaults of this version, as upstream
 
     return Conversion(
-        to_stored=to_stored, to_served=to_served, default=lambda obj: fill_defaults(obj, own)
+        to_stored=to_stored,
+        to_served=to_served,
+        default=lambda obj: fill_defaults(obj, version_schema),
     )
 
 
@@ -149,7 +151,7 @@ def _field_text(value: object) -> str:
 
 
 class _Preparation:
-    """What is dropped, kept and counted before an object is checked."""
+    """Preparation: what is dropped, kept and counted."""
 
     def __init__(self, resource: GroupResource, *, has_status: bool, is_going: bool) -> None:
         self._resource = resource
@@ -173,7 +175,7 @@ class _Preparation:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def differs(self, new: Obj, old: Obj) -> bool:
-        """Return whether a change is one of what users want."""
+        """Return whether the desired state differs."""
         kept = ("metadata", "status") if self._has_status else ("metadata",)
         wanted = [{k: v for k, v in obj.items() if k not in kept} for obj in (new, old)]
         return not json_text.equal(*wanted)
@@ -181,21 +183,21 @@ class _Preparation:
 
 def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
     given = new["metadata"]
-    kept: Obj = {**json_text.copied(old), "metadata": dict(old["metadata"])}
+    stored: Obj = {**json_text.copied(old), "metadata": dict(old["metadata"])}
     for name in _KEPT_BY_STATUS:
-        kept["metadata"].pop(name, None)
+        stored["metadata"].pop(name, None)
         if name in given:
-            kept["metadata"][name] = given[name]
-    kept.pop("status", None)
+            stored["metadata"][name] = given[name]
+    stored.pop("status", None)
     if "status" in new:
-        kept["status"] = new["status"]
-    kept["apiVersion"], kept["kind"] = new["apiVersion"], new["kind"]
+        stored["status"] = new["status"]
+    stored["apiVersion"], stored["kind"] = new["apiVersion"], new["kind"]
     new.clear()
-    new.update(kept)
+    new.update(stored)
 
 
 class _Checks:
-    """What a version asks of objects."""
+    """Validation of a version's objects."""
 
     def __init__(self, version: Obj, *, is_namespaced: bool) -> None:
         self._is_namespaced = is_namespaced
@@ -214,11 +216,11 @@ class _Checks:
         ]
 
     def errors(self, obj: Obj, context: Context) -> list[FieldError]:
-        """Return what is wrong with an object besides its metadata."""
+        """Return the errors of an object besides its metadata."""
         errors = self._value_errors(obj, NEW) + self._other_errors(obj)
         if self._rules is None:
             return errors
-        # Rules do not run where something is missing or too long, be it in the metadata.
+        # Rules are not evaluated if something is missing or too long, even in the metadata.
         found = [*errors, *self._metadata_errors(obj)]
         return errors + self._rule_errors(obj, None, context, found)
 
@@ -226,9 +228,9 @@ class _Checks:
         return validate(obj["metadata"], name_is_dns_subdomain, is_namespaced=self._is_namespaced)
 
     def update_errors(self, new: Obj, old: Obj, context: Context) -> list[FieldError]:
-        """Return what is wrong with an object that takes the place of another.
+        """Return the errors of an update.
 
-        What is wrong with the other one already may stay.
+        Existing faults may stay.
         """
         errors = self._value_errors(new, old)
         others = self._other_errors(new)
@@ -242,7 +244,7 @@ class _Checks:
     ) -> list[FieldError]:
         if self._rules is None:
             return []
-        return self._rules.errors(obj, old, context.warnings, found=found)
+        return self._rules.errors(obj, old, context.warnings, errors_before=found)
 
     def _value_errors(self, obj: Obj, old: Any) -> list[FieldError]:  # noqa: ANN401
         if self._values is None:

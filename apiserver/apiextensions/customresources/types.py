@@ -1,10 +1,10 @@
-"""The types of custom resources: the schema of a version as nodes of the graph of types.
+"""Types of custom resources: schemas as nodes of the type graph.
 
     type_of(schema, "stable.example.com/v1", "CronTab")   → Type(STRUCT, …)
 
-Server-side apply walks these types as it walks those of built-in kinds. Decoding does not: the
-values of a custom resource are looked at by its schema, after what the schema does not know was
-dropped. So the type of the whole has a walker of its own, which checks the metadata and prunes.
+Server-side apply uses these types like those of built-in kinds. Decoding does not: the schema
+validates the values after pruning. So the type of the whole has a decoder of its own, which checks
+the metadata and prunes.
 """
 
 from typing import Any, Final
@@ -71,7 +71,7 @@ def _reader(schema: Schema) -> Read:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a copy of a value with its numbers as they come back from the store."""
+    """Return a copy of a value with its numbers as they are read from the store."""
     if isinstance(value, dict):
         return {
             name: each if type(each) in _AS_THEY_ARE else _plain(each)
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _type(schema: Schema) -> Type:
-    """Return the type of a value that a schema describes."""
+    """Return the type of a schema's values."""
     kind = schema.get("type", "")
     if schema.get("x-kubernetes-int-or-string"):
         return Type(Shape.INT_OR_STRING)
@@ -132,5 +132,5 @@ def _struct(schema: Schema, *, is_resource: bool) -> Type:
 
 def _field(name: str, type_: Type) -> Field:
     field = Field(name, type_)
-    field.is_pointer = True  # zeros are kept as they were given
+    field.is_pointer = True  # zeros are kept as given
     return field

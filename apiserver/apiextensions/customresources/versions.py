@@ -1,4 +1,4 @@
-"""The order of versions: the newest stable one first.
+"""The order of versions: by stability, then newest first.
 
 sorted(("v1", "v2beta1", "v10", "foo"), key=version_rank)   → v10, v1, v2beta1, foo
 """
@@ -9,7 +9,7 @@ _STAGES: Final = {"": 0, "beta": 1, "alpha": 2}
 
 
 def version_rank(version: str) -> tuple[Any, ...]:
-    """Return what versions are sorted by: v10, v2, v11beta2, v10beta3, v12alpha1, others."""
+    """Return the sort key of versions: v10, v2, v11beta2, v10beta3, v12alpha1, others."""
     head, stage, rest = version, "", ""
     for each in ("alpha", "beta"):
         if each in version:

@@ -1,1 +1,1 @@
-"""Follows CustomResourceDefinitions and serves the custom resources they define."""
+"""Follows CustomResourceDefinitions and serves their custom resources."""

@@ -3,14 +3,14 @@
     converter = WebhookConverter(definition, client, new_uid)
     converted = await converter.convert([obj, …], "g.io/v2")      one call for all
 
-The webhook is asked each time: one that was mended, or has begun to lie, is seen at once. Only what
-a request needs while it is made without waiting is held, for as long as that request says:
+The webhook is called each time: a fixed or newly broken one takes effect at once. Results are only
+held if a synchronous part of a request needs them, for as long as the request says:
 
     held = await converter.hold(obj, "g.io/v2")
-    converter.known(obj, "g.io/v2")               what the webhook answered
+    converter.find(obj, "g.io/v2")               what the webhook answered
     converter.release(held)
 
-A converter belongs to one state of its definition: another one begins anew.
+A converter belongs to one state of its definition: a change starts with a new one.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class WebhookConverter:
         new_uid: Callable[[], str],
         metrics: ConversionMetrics,
     ) -> None:
-        """Take the webhook of a definition; ValueError: it names none that can be called."""
+        """Take the webhook of a definition; raises ValueError if it cannot be called."""
         spec = definition["spec"]
         self._name: Final[str] = definition["metadata"]["name"]
         self._metrics: Final = metrics
@@ -65,9 +65,9 @@ class WebhookConverter:
         self._client: Final = client
         self._new_uid: Final = new_uid
         self._held: dict[bytes, list[bytes]] = {}
-        """What requests hold, by what it was made of; the last answer counts."""
+        """Results that requests hold, by source object; the last one counts."""
 
-    def known(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Obj, api_version: str) -> Obj | None:
         """Return an object in a version, if it is in that version or held."""
         if obj.get("apiVersion") == api_version:
             return obj
@@ -78,7 +78,7 @@ class WebhookConverter:
         return found
 
     async def hold(self, obj: Obj, api_version: str) -> bytes:
-        """Convert an object and hold what comes of it until `release`; return what to release.
+        """Convert an object and hold the result until `release`; return the handle.
 
         Raises ApiError.
         """
@@ -88,14 +88,14 @@ class WebhookConverter:
         return key
 
     def release(self, held: bytes) -> None:
-        """Forget what a request held."""
+        """Drop a result that a request held."""
         texts = self._held[held]
         texts.pop()
         if not texts:
             del self._held[held]
 
     async def convert(self, objects: Sequence[Obj], api_version: str) -> list[Obj]:
-        """Return objects in a version, those that are in it already as they are; ApiError."""
+        """Return objects in a version, unchanged if they are in it already; raises ApiError."""
         found = list(objects)
         others = [n for n, each in enumerate(objects) if each.get("apiVersion") != api_version]
         if others:
@@ -116,7 +116,7 @@ class WebhookConverter:
         about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
         uid = self._new_uid()
         if not self._client.outbound.may_ask(CONVERSION, self._name, api_version):
-            raise status.unknown(f"{about} was not asked: {CLOSED}")
+            raise status.unknown(f"{about} was not called: {CLOSED}")
         try:
             answer = await self._client.post(
                 self._client_config,
@@ -126,16 +126,18 @@ class WebhookConverter:
                 bytes_max=ANSWER_BYTES_MAX,
             )
             call.failure = MALFORMED
-            made = read_objects(answer, uid, self._version)
+            made_objects = read_objects(answer, uid, self._version)
         except CallError as error:
             raise status.unknown(f"{about} failed: {error}") from error
-        if len(made) != len(objects):
+        if len(made_objects) != len(objects):
             call.failure = PARTIAL
-            raise status.unknown(f"{about} returned {len(made)} objects, expected {len(objects)}")
+            raise status.unknown(
+                f"{about} returned {len(made_objects)} objects, expected {len(objects)}"
+            )
         call.failure = INVALID
         return [
-            _checked(given, converted, api_version, f"{about} returned", position)
-            for position, (given, converted) in enumerate(zip(objects, made, strict=True))
+            _restore_metadata(given, converted, api_version, f"{about} returned", position)
+            for position, (given, converted) in enumerate(zip(objects, made_objects, strict=True))
         ]
 
 
@@ -147,61 +149,63 @@ def _key(obj: Obj, api_version: str) -> bytes:
     return hashlib.blake2b(orjson.dumps(obj) + api_version.encode(), digest_size=24).digest()
 
 
-def _checked(given: Obj, made: object, api_version: str, told: str, position: int) -> Obj:
-    """Return a converted object with the metadata of the one it was made of; raises ApiError."""
+def _restore_metadata(
+    source: Obj, converted: object, api_version: str, prefix: str, position: int
+) -> Obj:
+    """Return a converted object with the metadata of its source; raises ApiError."""
 
     def wrong(text: str) -> ApiError:
-        return status.unknown(f"{told} invalid object at index {position}: {text}")
+        return status.unknown(f"{prefix} invalid object at index {position}: {text}")
 
-    if not isinstance(made, dict):
-        raise wrong(f"invalid type, expected an object, got {json_text.type_word(made)}")
+    if not isinstance(converted, dict):
+        raise wrong(f"invalid type, expected an object, got {json_text.type_word(converted)}")
     for name, word, expected in (
         ("apiVersion", "groupVersion", api_version),
-        ("kind", "kind", given.get("kind")),
+        ("kind", "kind", source.get("kind")),
     ):
-        if made.get(name) != expected:
-            got = made.get(name, "")
+        if converted.get(name) != expected:
+            got = converted.get(name, "")
             raise wrong(f"invalid {word} (expected {expected}, received {got})")
-    metadata = made.get("metadata")
+    metadata = converted.get("metadata")
     if not isinstance(metadata, dict):
         raise status.unknown(
-            f"{told} invalid metadata in object at index {position}: missing metadata in converted"
-            " object"
+            f"{prefix} invalid metadata in object at index {position}: missing metadata in"
+            " converted object"
         )
-    before = given.get("metadata") or {}
+    before = source.get("metadata") or {}
     for name, word in _SAME:
         expected, got = before.get(name, ""), metadata.get(name, "")
         if expected != got:
             raise wrong(f"must have the same {word}: {expected} != {got}")
-    return {**made, "metadata": _restored(before, metadata, told, position)}
+    return {**converted, "metadata": _restored(before, metadata, prefix, position)}
 
 
-def _restored(before: Obj, made: Obj, told: str, position: int) -> Obj:
-    """Return the metadata of a converted object: only labels and annotations are its own."""
+def _restored(before: Obj, made: Obj, prefix: str, position: int) -> Obj:
+    """Return the metadata of a converted object: only labels and annotations may change."""
     restored = dict(before)
     for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):
-        given = made.get(name)
-        if given is None:
+        member = made.get(name)
+        if member is None:
             restored.pop(name, None)
             continue
-        errors = _text_errors(given, name)
-        if not errors and given != before.get(name):
-            errors = [str(each) for each in validate(f"metadata.{name}", given)]
+        errors = _text_errors(member, name)
+        if not errors and member != before.get(name):
+            errors = [str(each) for each in validate(f"metadata.{name}", member)]
         if errors:
             raise status.unknown(
-                f"{told} invalid metadata in object at index {position}: {', '.join(errors)}"
+                f"{prefix} invalid metadata in object at index {position}: {', '.join(errors)}"
             )
-        restored[name] = given
+        restored[name] = member
     return restored
 
 
-def _text_errors(given: object, name: str) -> list[str]:
-    if not isinstance(given, dict):
-        word = json_text.type_word(given)
+def _text_errors(values: object, name: str) -> list[str]:
+    if not isinstance(values, dict):
+        word = json_text.type_word(values)
         return [f"invalid metadata.{name} of type {word} in converted object"]
     return [
         f"metadata.{name}[{each}] must be a string, but is {json_text.type_word(value)} in"
         " converted object"
-        for each, value in given.items()
+        for each, value in values.items()
         if not isinstance(value, str)
     ]

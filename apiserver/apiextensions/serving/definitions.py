@@ -1,13 +1,13 @@
-"""Following definitions: which custom resources there are, served as they change.
+"""Follows definitions and serves their custom resources.
 
     following = Definitions(registry, serve, logger)
-    following.follow()            from the watch cache, and from then on as it changes
-    await following.settled()     until all that was there is served
+    following.follow()            from the watch cache, and its changes
+    await following.settled()     until all existing ones are served
 
-A definition is served when it is established, and again whenever what it says of its versions or
-names changes. Changes are made by one task, in order: the objects are read into the cache first,
-then `serve` is told all rows there are. Definitions whose objects cannot be read now are tried
-again. Of a definition nothing is kept but its record: there may be thousands.
+A definition is served once it is established, and updated whenever its versions or names change.
+One task applies changes in order: the objects are read into the cache first, then `serve` gets all
+rows. Definitions whose objects cannot be read are retried. Only the record of a definition is kept:
+there may be thousands.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from kvstore.client.errors import StoreError
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 _RETRY_S: Final = 1.0
 _AT_ONCE: Final = 32
-"""Reads of the objects of definitions that are made together."""
+"""Number of concurrent reads of definitions' objects."""
 
 MakeConverter = Callable[[Obj], WebhookConverter]
-"""Returns what converts the objects of a definition with a webhook; ValueError: it names none."""
+"""Returns the converter of a definition with a webhook; ValueError: it has none."""
 
 
 class _RowSource(NamedTuple):
-    """What rows are made of, in short."""
+    """What rows are made from, in short."""
 
     is_going: bool
     rest: bytes
 
 
 class _ServedDefinition(NamedTuple):
-    """What is served of a definition."""
+    """The served state of a definition."""
 
     said: _RowSource
     resource: GroupResource
@@ -59,7 +59,7 @@ class _ServedDefinition(NamedTuple):
 
 
 class Definitions:
-    """Serves the custom resources of the definitions there are."""
+    """Serves the custom resources of all definitions."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Definitions:
         make_converter: MakeConverter,
         logger: Logger,
     ) -> None:
-        """Hold the parts; serve: takes all rows that are served, in the order of discovery."""
+        """serve: takes all served rows, in the order of discovery."""
         self._registry: Final = registry
         self._serve: Final = serve
         self._make_converter: Final = make_converter
@@ -80,7 +80,7 @@ class Definitions:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
-        """Begin; the registry has been read."""
+        """Start; the registry must have been read."""
         collection = self._registry.collection(DEFINITIONS)
         collection.listeners.append(self._note)
         self._changed.update(each.key for each in collection.between())
@@ -91,11 +91,11 @@ class Definitions:
         self._task = asyncio.create_task(self._run(), name="definitions")
 
     async def settled(self) -> None:
-        """Wait until everything that is known of is served."""
+        """Wait until all known definitions are served."""
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -122,20 +122,20 @@ class Definitions:
                 self._idle.set()
 
     async def _take(self, names: Iterable[str], failed: set[str]) -> bool:
-        """Make of some definitions what they say now; return whether anything is different."""
+        """Update some definitions; return whether anything changed."""
         collection = self._registry.collection(DEFINITIONS)
         is_different = False
         joining: list[tuple[str, _ServedDefinition]] = []
         for name in names:
             record, served = collection.get(name), self._served.get(name)
-            found = None if record is None else self._read(name, record, served)
-            if found is None:
+            current = None if record is None else self._read(name, record, served)
+            if current is None:
                 is_different |= self._leave(name)
-            elif found is not served:
-                if served is None or served.said.rest != found.said.rest:
-                    joining.append((name, found))
+            elif current is not served:
+                if served is None or served.said.rest != current.said.rest:
+                    joining.append((name, current))
                 else:
-                    self._served[name] = found
+                    self._served[name] = current
                     is_different = True
         for at in range(0, len(joining), _AT_ONCE):
             part = joining[at : at + _AT_ONCE]
@@ -146,23 +146,23 @@ class Definitions:
     def _read(
         self, name: str, record: Record, served: _ServedDefinition | None
     ) -> _ServedDefinition | None:
-        """Return what is to be served of a definition; None: nothing."""
+        """Return the state to serve of a definition; None: nothing."""
         if record.error:
             return None
         definition = record.parse()
         if not is_true(definition, ESTABLISHED):
             return None
         try:
-            said = _said(definition)
-            if served is not None and served.said == said:
+            fingerprint = _row_source(definition)
+            if served is not None and served.said == fingerprint:
                 return served
             check_form(definition)
             rows = rows_of(definition, record.parse, self._converter(definition))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            # Others write definitions, too; one that is malformed holds no other up.
-            self._logger.error("a definition cannot be served", name=name, error=repr(error))
+            # Others write definitions, too; a malformed one must not block the rest.
+            self._logger.error("failed to serve a definition", name=name, error=repr(error))
             return None
-        return _ServedDefinition(said, GroupResource(rows[0].group, rows[0].name), rows)
+        return _ServedDefinition(fingerprint, GroupResource(rows[0].group, rows[0].name), rows)
 
     def _converter(self, definition: Obj) -> WebhookConverter | None:
         spec = definition["spec"]
@@ -170,14 +170,14 @@ class Definitions:
             return None
         return self._make_converter(definition)
 
-    async def _join(self, name: str, found: _ServedDefinition, failed: set[str]) -> bool:
+    async def _join(self, name: str, definition: _ServedDefinition, failed: set[str]) -> bool:
         try:
-            await self._registry.join(list(found.rows))
+            await self._registry.join(list(definition.rows))
         except StoreError as error:
-            self._logger.warning("custom resources cannot be read", name=name, error=str(error))
+            self._logger.warning("failed to read custom resources", name=name, error=str(error))
             failed.add(name)
             return False
-        self._served[name] = found
+        self._served[name] = definition
         return True
 
     def _leave(self, name: str) -> bool:
@@ -188,19 +188,19 @@ class Definitions:
         return True
 
 
-def _said(definition: Obj) -> _RowSource:
+def _row_source(definition: Obj) -> _RowSource:
     spec = definition["spec"]
-    told = [
+    parts = [
         spec.get("versions"),
         spec.get("conversion"),
         spec.get("scope"),
         definition["status"].get("acceptedNames"),
     ]
-    digest = hashlib.sha256(json_text.write(told)).digest()
+    digest = hashlib.sha256(json_text.write(parts)).digest()
     return _RowSource(is_true(definition, TERMINATING), digest)
 
 
 def in_order(served: dict[str, _ServedDefinition]) -> list[Resource]:
-    """Return all rows that are served: by group, version and name, newest versions first."""
+    """Return all served rows: by group, version and name, newest versions first."""
     rows = [row for each in served.values() for row in each.rows if row.is_served]
     return sorted(rows, key=lambda row: (row.group, version_rank(row.version), row.name))

@@ -1,8 +1,7 @@
 """Counts and durations of conversions by webhooks, under upstream's names.
 
-with metrics.timed("things.g.io", "v1", "v2") as call:
-    …
-    call.failure = MALFORMED        before what is wrong is raised
+with metrics.timed("things.g.io", "v1", "v2") as call: …
+call.failure = MALFORMED        before the error is raised
 """
 
 from collections.abc import Iterator
@@ -27,21 +26,19 @@ _CALL_BOUNDS: Final = (
 
 
 class ConversionCall:
-    """One call."""
+    """One conversion call."""
 
     __slots__ = ("failure",)
 
     def __init__(self) -> None:
-        """Nothing is wrong yet."""
         self.failure = CALL_FAILED
-        """What it is that failed, if anything does."""
+        """The kind of failure, if any."""
 
 
 class ConversionMetrics:
-    """The calls for all definitions."""
+    """Metrics of all definitions."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with none."""
         self._clock: Final = clock
         self._definitions: Final = LabelledHistogram(
             "apiserver_crd_conversion_webhook_duration_seconds",
@@ -81,7 +78,7 @@ class ConversionMetrics:
 
 
 def rule_readings() -> Iterator[FamilySamples]:
-    """Yield how long rules of custom resources take."""
+    """Yield the durations of CEL rules."""
     for name, histogram in (("compilation", COMPILED), ("evaluation", EVALUATED)):
         yield (
             f"apiserver_cel_{name}_duration_seconds",

@@ -1,1 +1,1 @@
-"""Limits on requests and answers: seats and queues, time, bytes that clients have not taken yet."""
+"""Limits on requests and answers: seats and queues, time, unsent bytes."""

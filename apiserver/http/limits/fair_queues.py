@@ -1,4 +1,4 @@
-"""Requests on their way through priority and fairness.
+"""Requests in priority and fairness.
 
     waiting = queues.enter(context)                       None: go on; TooManyError: refused
     await waiting                                         until there are seats; TooManyError
@@ -6,8 +6,8 @@
     queues.settled(reply)                                 a watch has sent what it begins with
     queues.leave(reply, now_ns)                           its answer is written
 
-Streams to kubelets pass. A watch takes seats until its client has what it begins with. A write that
-many watches are told of keeps its seats for a while.
+Streams to kubelets are exempt. A watch holds seats until its client has the initial events. A write
+with many watchers keeps its seats for a while.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from kvstack.apiserver.registry.timing import Clock
 
 WAIT_NS_MAX: Final = 60_000_000_000
 WAIT_SHARE: Final = 4
-"""A request waits for a fourth of its time at most."""
+"""A request waits for at most a quarter of its timeout."""
 USERS_MAX: Final = 256
-"""Whose flows are remembered of one route."""
+"""Number of users per route whose flows are cached."""
 LINGER_NS_MIN: Final = 1_000_000
-"""Seats that would be kept for less are free at once."""
+"""Shorter lingering is skipped."""
 _SAMPLE: Final = 8
 _MUTATING: Final = frozenset(("create", "update", "patch", "delete"))
 
@@ -48,10 +48,10 @@ WatchCount = Callable[[Collection], int]
 
 
 class FairQueues:
-    """Lets requests in as there are seats for them."""
+    """Admits requests as seats become free."""
 
     def __init__(self, control: FlowControl, clock: Clock, watch_count: WatchCount) -> None:
-        """Ask a control; watch_count: tells how many watches there are of a collection."""
+        """watch_count: returns the number of watches of a collection."""
         self.control: Final = control
         self._clock: Final = clock
         self._watch_count: Final = watch_count
@@ -59,7 +59,7 @@ class FairQueues:
         self._retries: dict[str, RetryAfter] = {}
 
     def enter(self, context: RequestContext) -> Awaitable[None] | None:
-        """Begin with a request; None: it goes on, else it has to wait. Raises TooManyError."""
+        """Enter a request; None: it is admitted, else it has to wait. Raises TooManyError."""
         reply, route, now_ns = context.reply, context.route, context.began_ns
         verb = route.verb
         if verb == "connect":
@@ -79,17 +79,17 @@ class FairQueues:
         return None if ticket.is_started else self._wait(ticket, route)
 
     def note_writing(self, reply: Reply) -> None:
-        """Take note that a request is done but for its answer's being read."""
+        """Note that a request is done except for writing its answer."""
         ticket = reply.ticket
         if ticket is not None:
             ticket.flow.level.note_writing(ticket, self._clock.monotonic_ns())
 
     def settled(self, reply: Reply) -> None:
-        """Take note that a watch has begun."""
+        """Note that a watch has begun."""
         self.leave(reply, self._clock.monotonic_ns())
 
     def leave(self, reply: Reply, now_ns: int) -> None:
-        """Be done with a request, if it had seats; once is enough."""
+        """Release the seats of a request, if it had any; further calls do nothing."""
         ticket = reply.ticket
         if ticket is None:
             return
@@ -105,22 +105,22 @@ class FairQueues:
         ticket.flow.level.leave(ticket, self._clock.monotonic_ns())
 
     def _flow(self, route: Route, user: User) -> Flow:
-        known, generation = route.flows, self.control.generation
-        if known is None or known.generation != generation:
-            known = RouteFlows(generation)
-            route.flows = known
-        if known.last is not None and known.last_user is user:
-            return known.last
+        flows, generation = route.flows, self.control.generation
+        if flows is None or flows.generation != generation:
+            flows = RouteFlows(generation)
+            route.flows = flows
+        if flows.last is not None and flows.last_user is user:
+            return flows.last
         key = user.name, user.groups
-        flow = known.by_user.get(key)
+        flow = flows.by_user.get(key)
         if flow is None:
             flow = self.control.flow_of(user, route.info)
             if self.control.generation != generation:
                 return flow
-            if len(known.by_user) >= USERS_MAX:
-                known.by_user.clear()
-            known.by_user[key] = flow
-        known.last_user, known.last = user, flow
+            if len(flows.by_user) >= USERS_MAX:
+                flows.by_user.clear()
+            flows.by_user[key] = flow
+        flows.last_user, flows.last = user, flow
         return flow
 
     async def _wait(self, ticket: Ticket, route: Route) -> None:
@@ -150,7 +150,7 @@ class FairQueues:
         retry = self._retries.setdefault(level, RetryAfter())
         return TooManyError(retry.refused(self._clock.unix_ms() // 1000))
 
-    # How much it is.
+    # Estimation of work.
 
     def _work(self, route: Route, seats_max: int) -> Work:
         endpoint, verb = route.endpoint, route.verb
@@ -173,7 +173,7 @@ class FairQueues:
         return Work(seats, 0)
 
     def _objects(self, collection: Collection) -> Objects:
-        """Return what there is; how large it is, is found out anew when the number has changed."""
+        """Return the objects of a collection; their size is estimated when the number changes."""
         count = collection.count()
         known = self._sizes.get(collection)
         if known is None or not known.number * 0.9 <= count <= known.number * 1.1:

@@ -1,12 +1,12 @@
-"""Requests that are being handled: how many at most, and for how long.
+"""Requests in flight: their number and their time limit.
 
     enter    TooManyError above the limit: of reads, or of writes; administrators are never refused
     leave
     overdue  a request that has taken its time is cancelled, and is answered 504 by who handles it
 
-A request ends when its answer is written. One whose answer waits to be read (`note_writing`) has
-the same time: then the answer is cut. Of those one user may have half of what there is. Watches and
-streams do not count, and have no time limit here.
+A request ends when its answer is written. One whose answer is being written (`note_writing`) has
+the same time limit; then the answer is cut. One user may have half of the available requests in
+that state. Watches and streams do not count, and have no time limit here.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ _READS: Final = frozenset(("get", "list", "watch", "head"))
 
 
 class InFlight:
-    """Counts requests and ends those that take too long."""
+    """Counts requests and ends those that exceed their time limit."""
 
     def __init__(
         self, clock: Clock, *, reads_max: int = READS_MAX, writes_max: int = WRITES_MAX
     ) -> None:
-        """Count from zero; a limit of 0: none."""
+        """A limit of 0: none."""
         self._clock = clock
         self._maxima = {False: reads_max, True: writes_max}
         self.counts: Final[dict[bool, int]] = {False: 0, True: 0}
-        """Of reads (False) and writes (True)."""
+        """Number of reads (False) and writes (True)."""
         self.long_count = 0
-        """Watches and streams."""
+        """Number of watches and streams."""
         self._open: dict[Reply, tuple[bool, int]] = {}
         self._writing: dict[Reply, str] = {}
-        """Those whose answers are being written, and of whom they are."""
+        """Users of the answers that are being written."""
         self._writing_counts: dict[str, int] = {}
-        """By user."""
+        """Number of answers being written, by user."""
         self._overdue: set[Reply] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, context: RequestContext) -> None:
-        """Begin with a request; raises TooManyError."""
+        """Enter a request; raises TooManyError."""
         reply, route, user = context.reply, context.route, context.user
         if route.is_long:
             self.long_count += 1
@@ -65,13 +65,13 @@ class InFlight:
             self._look_later()
 
     def note_writing(self, reply: Reply, user: User) -> None:
-        """Note that a request lacks nothing but that its answer is read."""
+        """Note that a request is done except for its answer being read."""
         if reply in self._open and reply not in self._writing and PRIVILEGED not in user.groups:
             self._writing[reply] = user.name
             self._writing_counts[user.name] = self._writing_counts.get(user.name, 0) + 1
 
     def leave(self, reply: Reply) -> None:
-        """Be done with a request, if it had begun."""
+        """Release a request, if it had been entered."""
         name = self._writing.pop(reply, None)
         if name is not None:
             self._writing_counts[name] -= 1
@@ -88,18 +88,18 @@ class InFlight:
         self._overdue.discard(reply)
 
     def is_overdue(self, reply: Reply) -> bool:
-        """Tell whether a request was cancelled because it took too long."""
+        """Return whether a request was cancelled because it exceeded its time limit."""
         return reply in self._overdue
 
     def writes(self) -> Iterator[Reply]:
-        """Yield the replies to writes that are not over."""
+        """Yield the replies to writes in flight."""
         yield from (reply for reply, (is_write, _) in self._open.items() if is_write)
 
     def _look_later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look)
 
     def _look(self) -> None:
-        """Cancel what is overdue."""
+        """Cancel requests that exceed their time limit."""
         self._timer = None
         now_ns = self._clock.monotonic_ns()
         for reply, (_, deadline_ns) in self._open.items():
@@ -110,6 +110,6 @@ class InFlight:
                 self._overdue.add(reply)
                 task.cancel()
             elif reply.is_begun:
-                reply.answer.cut()  # its handler is done
-        if any(self.counts.values()):  # watches and streams are never overdue
+                reply.answer.cut()  # its handler has returned
+        if any(self.counts.values()):  # watches and streams have no time limit
             self._look_later()

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
 
 
 class RouteFlows:
-    """Valid as long as nothing is configured anew."""
+    """Valid until the configuration changes."""
 
     __slots__ = ("by_user", "generation", "last", "last_user")
 
     def __init__(self, generation: int) -> None:
-        """Know none; generation: of the configuration."""
+        """generation: of the configuration."""
         self.generation: Final = generation
         self.by_user: Final[dict[tuple[str, tuple[str, ...]], Flow]] = {}
-        """By name and groups."""
+        """Flows by user name and groups."""
         self.last_user: User | None = None
-        """Who was looked for last, and what was found."""
+        """The last user that was looked up, and its flow."""
         self.last: Flow | None = None

@@ -1,9 +1,9 @@
-"""What a request is refused with while too much is being done already: 429 with Retry-After."""
+"""The refusal of a request under overload: 429 with Retry-After."""
 
 
 class TooManyError(Exception):
-    """More requests are being handled than may be."""
+    """Too many requests are being handled."""
 
     def __init__(self, retry_s: int = 1) -> None:
-        """Keep after how many seconds the client may try again."""
+        """retry_s: after how many seconds the client may retry."""
         self.retry_s = retry_s

@@ -1,15 +1,14 @@
-"""Bytes of answers that clients have not taken yet: who holds how many, and how many one user may.
+"""Bytes of answers that clients have not read yet: the count and the limit of each user.
 
     unsent.check(user)                      TooManyError: the user holds its share already
     held = unsent.hold(user, 4711, shared)  of one answer; shared: bytes that others are sent, too
     unsent.release(held)                    they are sent, or the client has disconnected
     unsent.set_live("alice", 4711)          what the user's running watches are behind, now and then
 
-Bytes are held in memory until the socket has taken them. Each answer keeps its seat of priority and
-fairness for as long, which bounds how many there are; this bounds the bytes of one user over all of
-its connections. Bytes that several answers share (a list that was kept joined) count once, for each
-user and in all. Administrators are not counted, as they are
-not queued.
+Bytes are in memory until the socket has taken them. Each answer keeps its seat of priority and
+fairness for as long, which bounds the number of answers; this bounds the bytes of one user over all
+of its connections. Bytes that several answers share (a cached list) count once, for each user and
+in total. Administrators are not counted, as they are not queued.
 """
 
 from typing import Final
@@ -18,15 +17,15 @@ from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apiserver.http.limits.too_many import TooManyError
 
 UNSENT_BYTES_ALL: Final = 512 << 20
-"""Of all answers."""
+"""Limit of all answers."""
 USER_SHARE: Final = 8
-"""One user may hold this part of it."""
+"""The part of it that one user may hold."""
 CROWDED_SHARE: Final = 128
-"""... and this part, once all that may be held is."""
+"""The part that one user may hold once the limit is reached."""
 
 
 class UnsentAnswer:
-    """What one answer holds."""
+    """The unsent bytes of one answer."""
 
     __slots__ = ("shared", "size", "user")
 
@@ -37,7 +36,7 @@ class UnsentAnswer:
 
 
 class _Holding:
-    """What one user holds."""
+    """The unsent bytes of one user."""
 
     __slots__ = ("answers", "bytes", "live", "shared")
 
@@ -45,21 +44,21 @@ class _Holding:
         self.answers = 0
         self.bytes = 0
         self.live = 0
-        """Of running watches."""
+        """Bytes of running watches."""
         self.shared: Final[dict[int, int]] = {}
-        """By the identity of bytes: how many answers."""
+        """Number of answers by identity of the shared bytes."""
 
 
 class Unsent:
-    """The bytes that all users hold."""
+    """The unsent bytes of all users."""
 
     def __init__(self, bytes_max: int = UNSENT_BYTES_ALL) -> None:
-        """Hold none; bytes_max: of all users."""
+        """bytes_max: limit of all users."""
         self.bytes_max: Final = bytes_max
         self.user_bytes_max: Final = bytes_max // USER_SHARE
         self._crowded_bytes_max: Final = bytes_max // CROWDED_SHARE
         self.bytes = 0
-        """Of all users."""
+        """Bytes of all users."""
         self._by_user: dict[str, _Holding] = {}
         self._shared: dict[int, int] = {}
 
@@ -69,7 +68,7 @@ class Unsent:
         return 0 if found is None else found.bytes + found.live
 
     def check(self, user: User) -> None:
-        """Raise TooManyError if a user holds its share."""
+        """Raise TooManyError if a user has reached its limit."""
         if not self._by_user:
             return
         held = self.of(user.name)
@@ -79,7 +78,7 @@ class Unsent:
             raise TooManyError
 
     def hold(self, user: User, size: int, shared: bytes = b"") -> UnsentAnswer | None:
-        """Count bytes of an answer: so many of its own, and those that it shares."""
+        """Count the bytes of an answer: its own, and those that it shares."""
         if PRIVILEGED in user.groups:
             return None
         name = user.name
@@ -95,7 +94,7 @@ class Unsent:
         return UnsentAnswer(name, size, shared)
 
     def release(self, held: UnsentAnswer) -> None:
-        """Count what an answer held no more; once."""
+        """Stop counting an answer; to be called once."""
         holding = self._by_user[held.user]
         holding.answers -= 1
         holding.bytes -= held.size
@@ -106,7 +105,7 @@ class Unsent:
         self._forget_empty(held.user, holding)
 
     def set_live(self, user: str, size: int) -> None:
-        """Set how many bytes a user's running watches are behind."""
+        """Set how many bytes a user's running watches have unsent."""
         holding = self._by_user.get(user)
         if holding is None:
             if not size:
@@ -123,7 +122,7 @@ class Unsent:
 
 def _added(counts: dict[int, int], shared: bytes) -> int:
     """Count one more answer with these bytes; return how many bytes that adds."""
-    count = counts.get(id(shared), 0)  # the answer keeps them, and with them the identity
+    count = counts.get(id(shared), 0)  # the answer references them, which keeps the identity valid
     counts[id(shared)] = count + 1
     return 0 if count else len(shared)
 

@@ -1,1 +1,1 @@
-"""The pages that are no resources: discovery, OpenAPI, health, metrics, version, flow control."""
+"""The pages that are not resources: discovery, OpenAPI, health, metrics, version, flow control."""

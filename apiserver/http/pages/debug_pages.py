@@ -1,10 +1,10 @@
-"""What only the server knows, as JSON: for the dashboard, and for whoever RBAC lets.
+"""Debug pages as JSON, for the dashboard and for users whom RBAC allows.
 
     /debug/slow_requests    the last requests of half a second and more, by stages
     /debug/watches          who watches what, what they have not taken, how old memory's copy is
     /debug/terminating      objects of all kinds that are being deleted, and what each waits for
 
-The pages tell of all namespaces and are not listed at `/`. Upstream has none of them.
+The pages cover all namespaces and are not listed at `/`. Upstream has none of them.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ PATHS: Final = (SLOW_REQUESTS, WATCHES, TERMINATING)
 
 BEHIND_SHOWN: Final = 20
 TERMINATING_MAX: Final = 500
-"""That are told of one by one; all are counted."""
+"""Limit of objects that are listed; all are counted."""
 _STORE_S: Final = 2.0
 _SLICE: Final = 2000
-"""Records that are looked at before others have their turn."""
+"""Records per slice, after which other tasks run."""
 _PARSED_SLICE: Final = 200
 _MARK: Final = b'"deletionTimestamp":"'
 
@@ -65,7 +65,7 @@ def add_debug_pages(
 
 
 def send_json(context: RequestContext, value: object) -> None:
-    """Answer with JSON that nobody keeps."""
+    """Answer with JSON that is not to be cached."""
     context.reply.cache_control = "no-store"
     context.reply.send(200, JSON, orjson.dumps(value), NO_SNIFF)
 
@@ -88,7 +88,7 @@ def _watches(watches: WatchStreams, registry: Registry, clock: Clock) -> Page:
 
 
 async def _delay_ms(registry: Registry, clock: Clock) -> float | None:
-    """Return how long the copy in memory took to become as new as the store; None: it did not."""
+    """Return by how much the watch cache is behind the store; None: it did not catch up."""
     began_ns = clock.monotonic_ns()
     try:
         await registry.watch_cache.latest(_STORE_S)
@@ -101,12 +101,14 @@ def _fan_out(watches: WatchStreams) -> dict[str, Any]:
     streams: Counter[tuple[str, str]] = Counter()
     for endpoint, _ in watches.open():
         streams[endpoint.row.group, endpoint.row.name] += 1
-    sent = {(each.group, each.resource): count for each, count in watches.event_counts().items()}
+    sent_counts = {
+        (each.group, each.resource): count for each, count in watches.event_counts().items()
+    }
     groups = {(each.group, each.resource): count for each, count in watches.group_counts().items()}
     behind = sorted(watches.backlogs(), key=lambda each: -each.unsent_bytes)
     return {
         "streams": sum(streams.values()),
-        "events": sum(sent.values()),
+        "events": sum(sent_counts.values()),
         "unsentBytes": sum(each.unsent_bytes for each in behind),
         "resources": [
             {
@@ -114,9 +116,9 @@ def _fan_out(watches: WatchStreams) -> dict[str, Any]:
                 "resource": key[1],
                 "streams": streams[key],
                 "groups": groups.get(key, 0),
-                "events": sent.get(key, 0),
+                "events": sent_counts.get(key, 0),
             }
-            for key in sorted({*streams, *sent}, key=lambda each: (-streams[each], each))
+            for key in sorted({*streams, *sent_counts}, key=lambda each: (-streams[each], each))
         ],
         "behind": [each._asdict() for each in behind[:BEHIND_SHOWN]],
     }
@@ -128,8 +130,8 @@ def _terminating(registry: Registry) -> Page:
         try:
             await registry.watch_cache.latest(_STORE_S)
         except (BehindError, StoreError):
-            raise status.service_unavailable("the store cannot be read at present") from None
-        found: list[dict[str, Any]] = []
+            raise status.service_unavailable("failed to read the store at present") from None
+        terminating: list[dict[str, Any]] = []
         finalizers: Counter[str] = Counter()
         count = 0
         for collection in list(registry.watch_cache.collections.values()):
@@ -144,14 +146,16 @@ def _terminating(registry: Registry) -> Page:
                 if count % _PARSED_SLICE == 0:
                     await asyncio.sleep(0)
                 finalizers.update(meta["finalizers"])
-                found.append({"group": resource.group, "resource": resource.resource, **meta})
-        found.sort(key=lambda each: (each["deletionTimestamp"], each["namespace"], each["name"]))
+                terminating.append({"group": resource.group, "resource": resource.resource, **meta})
+        terminating.sort(
+            key=lambda each: (each["deletionTimestamp"], each["namespace"], each["name"])
+        )
         send_json(
             context,
             {
                 "count": count,
                 "finalizers": dict(finalizers.most_common(TERMINATING_MAX)),
-                "objects": found[:TERMINATING_MAX],
+                "objects": terminating[:TERMINATING_MAX],
             },
         )
 
@@ -159,19 +163,19 @@ def _terminating(registry: Registry) -> Page:
 
 
 def _ending(record: Record) -> dict[str, Any] | None:
-    """Return what an object that is being deleted waits for; None: it is not."""
+    """Return what an object that is being deleted waits for; None: it is not being deleted."""
     if record.error or _MARK not in record.body:
         return None
     obj = record.parse()
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp"):
-        return None  # the text stands elsewhere in it
+        return None  # the text occurs elsewhere in it
     return {
         "namespace": record.namespace,
         "name": record.name,
         "deletionTimestamp": meta["deletionTimestamp"],
         "graceSeconds": meta.get("deletionGracePeriodSeconds") or 0,
-        # A namespace waits for those of its spec.
+        # A namespace waits for the finalizers of its spec.
         "finalizers": [
             *(meta.get("finalizers") or ()),
             *((obj.get("spec") or {}).get("finalizers") or () if not record.namespace else ()),

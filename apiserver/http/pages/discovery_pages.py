@@ -1,10 +1,10 @@
-"""Discovery: which groups, versions and resources are served.
+"""Discovery: the groups, versions and resources that are served.
 
-    /api, /apis                          legacy lists, or all in one document for who asks for it
+    /api, /apis                          legacy lists, or aggregated discovery, if requested
     /apis/{group}                        one group
     /api/v1, /apis/{group}/{version}     the resources of one version
 
-Documents are made when they are first asked for, and again when rows have come or gone.
+Documents are built on the first request, and again after resources have changed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ class _EncodedDocument(NamedTuple):
 
 
 class DiscoveryPages:
-    """The documents about the rows that are served."""
+    """The documents of the served resources."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class DiscoveryPages:
         address: Callable[[], str],
         priority: Callable[[str, str], tuple[int, int]],
     ) -> None:
-        """Take what returns the rows in order, and the server's own host:port.
+        """rows: returns the rows in order; address: the server's own host:port.
 
-        priority: returns where a group and version stand; see `discovery.with_remotes`.
+        priority: returns the priority of a group and version; see `discovery.with_remotes`.
         """
         self._rows = rows
         self._priority = priority
@@ -70,20 +70,20 @@ class DiscoveryPages:
         self._written: dict[tuple[str, str, str, bool], _EncodedDocument] = {}
 
     def forget(self) -> None:
-        """Make everything anew: rows have come or gone."""
+        """Rebuild all documents: resources have changed."""
         self._groups = None
         self._written.clear()
 
     @property
     def paths(self) -> list[str]:
         """The paths of all documents."""
-        found = ["/api", "/apis"]
+        all_paths = ["/api", "/apis"]
         for name, group in self._all().items():
             if name:
-                found.append(f"/apis/{name}")
+                all_paths.append(f"/apis/{name}")
             head = f"/apis/{name}" if name else "/api"
-            found += [f"{head}/{each.name}" for each in group.versions]
-        return found
+            all_paths += [f"{head}/{each.name}" for each in group.versions]
+        return all_paths
 
     async def __call__(self, context: RequestContext) -> None:
         """Answer with a document."""
@@ -173,14 +173,14 @@ class DiscoveryPages:
         is_pretty: bool,
     ) -> _EncodedDocument:
         key = (path, representation.media_type, "", is_pretty)
-        found = self._written.get(key)
-        if found is None:
+        written = self._written.get(key)
+        if written is None:
             made = document()
             kind: str = made["kind"]
             version, media_type = made.get("apiVersion", ""), representation.media_type
             body = _encoded(made, kind, version, media_type, is_pretty=is_pretty)
-            found = self._written[key] = _EncodedDocument(representation.media_type, body)
-        return found
+            written = self._written[key] = _EncodedDocument(representation.media_type, body)
+        return written
 
     def _aggregated(
         self, path: str, representation: Representation, *, is_pretty: bool

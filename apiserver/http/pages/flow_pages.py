@@ -1,4 +1,4 @@
-"""What priority and fairness does at present: pages for people, and metrics.
+"""The state of priority and fairness: pages for people, and metrics.
 
     /debug/api_priority_and_fairness/dump_priority_levels
     /debug/api_priority_and_fairness/dump_queues
@@ -41,7 +41,7 @@ Row = Sequence[object]
 
 
 def add_flow_pages(pages: PageSet, control: FlowControl, clock: Clock) -> None:
-    """Serve the pages; they are not listed."""
+    """Serve the pages, which `/` does not list."""
 
     def add(name: str, columns: Sequence[str], rows: Callable[[], Iterable[Row]]) -> None:
         async def page(context: RequestContext) -> None:
@@ -60,7 +60,7 @@ def add_flow_pages(pages: PageSet, control: FlowControl, clock: Clock) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """Return rows of cells as text in columns."""
-    cells = [[_shown(cell) for cell in row] for row in rows]
+    cells = [[_cell_text(cell) for cell in row] for row in rows]
     widths = [max(_CELL_MIN, *(len(row[i]) + 2 for row in cells)) for i in range(len(cells[0]) - 1)]
     lines = (
         "".join(f"{cell},".ljust(width) for cell, width in zip(row, widths, strict=False)) + row[-1]
@@ -69,7 +69,7 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _shown(value: object) -> str:
+def _cell_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,10 +1,10 @@
-"""Health: whether the server lives and may be sent requests.
+"""Health checks: whether the server is live and ready.
 
     /livez /readyz /healthz                all checks of that page: 200 ok, or 500 and which failed
-    /readyz?verbose&exclude=etcd           all told, one left out
+    /readyz?verbose&exclude=etcd           all listed, one excluded
     /readyz/etcd                           one check
 
-A check is a function that returns what is wrong, or nothing; why is for the log alone.
+A check is a function that returns what is wrong, or an empty string; the reason is only logged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,14 +25,14 @@ READY_ONLY: Final = ("readyz",)
 
 
 class Health:
-    """The checks of a server, in the order they are told."""
+    """The checks of a server, in the order they are listed."""
 
     def __init__(self, logger: Logger) -> None:
-        """Check nothing but that requests are answered."""
+        """Start with the check `ping` only."""
         self._logger = logger
         self._checks: dict[str, tuple[Check, tuple[str, ...]]] = {}
         self.observed: Final[dict[tuple[str, str], tuple[int, int, bool]]] = {}
-        """By check and page: how often it was fine, how often not, and whether it was lastly."""
+        """Successes, failures and the last outcome, by check and page."""
         self.add("ping", lambda: "")
 
     def add(self, name: str, check: Check, pages: tuple[str, ...] = PAGES) -> None:
@@ -87,8 +87,10 @@ class Health:
             else:
                 lines.append(f"[+]{name} ok")
         if excluded:
-            told = ", ".join(quote(each) for each in sorted(excluded))
-            lines.append(f"warn: some health checks cannot be excluded: no matches for {told}")
+            excluded_names = ", ".join(quote(each) for each in sorted(excluded))
+            lines.append(
+                f"warn: some health checks cannot be excluded: no matches for {excluded_names}"
+            )
         if failed:
             self._logger.warning("health checks fail", page=page, checks=",".join(failed))
             text = "\n".join([*lines, f"{page} check failed", ""])

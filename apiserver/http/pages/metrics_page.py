@@ -1,7 +1,7 @@
-"""/metrics: how the server does, in the text format of Prometheus.
+"""/metrics in the text format of Prometheus.
 
-Names are upstream's, of what dashboards and alerts look at. What the store says of itself is asked
-for when the page is; if it does not answer, the page lacks it.
+Names are upstream's, as far as dashboards and alerts use them. The store's metrics are requested
+with each scrape; if the store does not answer, they are left out.
 """
 
 import asyncio
@@ -51,13 +51,12 @@ class MetricsPage:
         watches: WatchStreams,
         registry: Registry,
     ) -> None:
-        """Tell of the given parts."""
         self._requests: Final = requests
         self._in_flight: Final = in_flight
         self._watches: Final = watches
         self._registry: Final = registry
         self.more: Final[list[Callable[[], Iterator[FamilySamples]]]] = []
-        """What others count."""
+        """Further sources of metrics."""
 
     async def __call__(self, context: RequestContext) -> None:
         """Answer with the page."""
@@ -66,7 +65,7 @@ class MetricsPage:
         context.reply.send(200, CONTENT_TYPE, await asyncio.to_thread(render, readings))
 
     async def readings(self) -> list[FamilySamples]:
-        """Return all families, with what they are now."""
+        """Return all families with their current values."""
         store = await self._store()
         process = await asyncio.to_thread(read_process)
         return [
@@ -111,20 +110,20 @@ class MetricsPage:
         )
 
     def _objects(self) -> Iterator[FamilySamples]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for each in self._registry.watch_cache.collections.values():
-            found[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
+            counts[labels(group=each.resource.group, resource=each.resource.resource)] = len(each)
         for name in ("apiserver_resource_objects", "apiserver_storage_objects"):
             yield (
                 name,
                 FamilyKind.GAUGE,
                 "Number of stored objects at the time of last check split by kind.",
-                found,
+                counts,
             )
 
     async def _store(self) -> list[FamilySamples]:
         try:
-            found = await self._registry.store.status(timeout_s=_STORE_S)
+            store_status = await self._registry.store.status(timeout_s=_STORE_S)
         except StoreError:
             return []
         return [
@@ -132,7 +131,7 @@ class MetricsPage:
                 "apiserver_storage_size_bytes",
                 FamilyKind.GAUGE,
                 "Size of the storage database file physically allocated in bytes.",
-                {labels(storage_cluster_id="etcd-0"): found.db_size},
+                {labels(storage_cluster_id="etcd-0"): store_status.db_size},
             )
         ]
 

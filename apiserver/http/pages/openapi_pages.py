@@ -1,11 +1,10 @@
-"""OpenAPI: what the API looks like, for kubectl explain and code that makes clients.
+"""OpenAPI documents, for kubectl explain and client generators.
 
     /openapi/v3                    the documents there are, with their hashes
     /openapi/v3/apis/apps/v1       one of them; with ?hash=… it never changes and may be kept
     /openapi/v2                    all in one, for old clients
 
-Documents are large and seldom asked for: they are made in a thread of their own when they first
-are, and the server goes on meanwhile.
+Documents are large and seldom requested: each is built in a thread of its own on its first request.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ _V3: Final = "/openapi/v3"
 _V2: Final = "v2"
 
 Merge: TypeAlias = Callable[[v2.Document], v2.Document]
-"""Returns a document of version 2 with more; the given one stays as it is."""
+"""Returns a merged document of version 2; the argument is not changed."""
 
 
 class _Document(NamedTuple):
@@ -50,7 +49,7 @@ class _Document(NamedTuple):
 
 
 class OpenApiPages:
-    """The documents of the rows that are served."""
+    """The documents of the served resources."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class OpenApiPages:
         version: str,
         clock: Clock,
     ) -> None:
-        """Make nothing yet; version: as `1.37`."""
+        """version: such as `1.37`."""
         self._table = table
         self._rows = rows
         self._version = version
@@ -73,16 +72,16 @@ class OpenApiPages:
         self.serve_remote: Page | None = None
         """Serves such a document."""
         self.merge_remotes: Callable[[], Merge] | None = None
-        """Returns what adds to the document of version 2 what aggregated servers say."""
+        """Returns a function that merges documents of aggregated servers into that of version 2."""
 
     def forget(self) -> None:
-        """Make everything anew: rows have come or gone."""
+        """Rebuild all documents: resources have changed."""
         if self._documents is not None:
             self._before, self._documents = self._documents, None
         self._made.clear()
 
     def forget_remotes(self) -> None:
-        """Make anew what tells of aggregated servers."""
+        """Rebuild the documents that include aggregated servers."""
         for key in [each for each in self._made if each[0] == _V2]:
             del self._made[key]
 
@@ -91,7 +90,7 @@ class OpenApiPages:
         request, reply = context.request, context.reply
         path = context.route.info.path
         if path == _V3:
-            # The one page that answers any method, and does not say what it is made of.
+            # This page answers any method and sends no content type.
             made = await self._get("index", "")
             remotes = self.remotes()
             body = _with_remotes(made.body, remotes) if remotes else made.body
@@ -125,29 +124,29 @@ class OpenApiPages:
         if not content_type:
             reply.send_nothing(406, _VARY)
             return
-        made = await self._get(name, content_type)
-        asked = context.route.query.get("hash", [""])[0]
-        own: Headers = []
-        if asked == made.hash:
+        document = await self._get(name, content_type)
+        requested_hash = context.route.query.get("hash", [""])[0]
+        extra_headers: Headers = []
+        if requested_hash == document.hash:
             reply.cache_control = "public, immutable"
             now_s = self._clock.unix_ms() / 1000
-            own.append(("Expires", formatdate(now_s + _YEAR_S, usegmt=True)))
-        elif asked:
-            where = f"{_V3}/{name}?hash={made.hash}"
-            tag = ("Etag", f'"{made.hash}"')
+            extra_headers.append(("Expires", formatdate(now_s + _YEAR_S, usegmt=True)))
+        elif requested_hash:
+            where = f"{_V3}/{name}?hash={document.hash}"
+            tag = ("Etag", f'"{document.hash}"')
             reply.send(301, content_type, b"", ("Location", where), tag, _VARY)
             return
-        self._send(request, reply, content_type, made, *own)
+        self._send(request, reply, content_type, document, *extra_headers)
 
     @staticmethod
     def _send(
-        request: Request, reply: Reply, content_type: str, made: _Document, *own: Header
+        request: Request, reply: Reply, content_type: str, document: _Document, *own: Header
     ) -> None:
-        tag = f'"{made.hash}"'
+        tag = f'"{document.hash}"'
         if tag in request.header("if-none-match"):
             reply.send_nothing(304, ("Etag", tag), _VARY, *own)
         else:
-            reply.send(200, content_type, made.body, ("Etag", tag), _VARY, *own)
+            reply.send(200, content_type, document.body, ("Etag", tag), _VARY, *own)
 
     def _current(self) -> Documents:
         if self._documents is None:
@@ -212,7 +211,7 @@ def _hash(body: bytes) -> str:
 
 
 def _accepted(request: Request, types: dict[str, str]) -> str:
-    """Return the content type of the best media type that a client accepts; empty: none."""
+    """Return the content type of the best accepted media type; empty: none."""
     accept = request.header("accept")
     if not accept:
         return JSON

@@ -1,4 +1,4 @@
-"""What is served besides resources: pages by their path.
+"""Paths that are not resources, and their pages.
 
     pages = PageSet()
     pages.add("/metrics", metrics_page)            this path
@@ -6,7 +6,7 @@
     pages.add_below("/healthz/", health_page)      and all that begins with that
     pages.paths                                    what `/` lists
 
-A page answers itself. A path that nobody knows is answered in plain text, as Go does.
+A page writes its own answer. An unknown path is answered in plain text, as Go does.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ Page: TypeAlias = Callable[[RequestContext], Awaitable[None]]
 
 _ROOTS: Final = frozenset(("/", "", "/index.html"))
 _PREFIXES: Final = ("/apis/", "/openapi/v3/")
-"""Paths that are listed for what is below them."""
+"""Prefixes that are listed in place of the paths below them."""
 _READING: Final = frozenset(("GET", "HEAD"))
 
 
@@ -32,7 +32,7 @@ class PageSet:
     """Pages by their paths."""
 
     def __init__(self) -> None:
-        """Know no page but the list of them."""
+        """Start with the list of pages only."""
         self._exact: dict[str, Page] = {}
         self._with_slash: dict[str, Page] = {}
         self._below: dict[str, Page] = {}
@@ -43,7 +43,7 @@ class PageSet:
     def add(
         self, path: str, page: Page, *, is_listed: bool = True, takes_slash: bool = False
     ) -> None:
-        """Serve a path; takes_slash: also with a slash at its end."""
+        """Serve a path; takes_slash: also with a trailing slash."""
         self._exact[path] = page
         if takes_slash:
             self._with_slash[f"{path}/"] = page
@@ -55,12 +55,12 @@ class PageSet:
         self._below[prefix] = page
 
     def __contains__(self, path: object) -> bool:
-        """Tell whether a path has a page of its own."""
+        """Return whether a path has a page of its own."""
         return path in self._exact
 
     @property
     def paths(self) -> list[str]:
-        """What is served, sorted."""
+        """The served paths, sorted."""
         return sorted({*self._listed, *self.more_paths()})
 
     async def serve(self, context: RequestContext) -> None:
@@ -81,7 +81,7 @@ class PageSet:
 
 
 def not_found(reply: Reply) -> None:
-    """Answer that there is no such page."""
+    """Answer 404."""
     reply.send_text(404, "404 page not found\n", NO_SNIFF)
 
 

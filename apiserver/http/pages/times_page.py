@@ -1,11 +1,11 @@
-"""How far back the past goes, and which revisions came when: `/at`.
+"""How far back the history goes, and the revisions by time: `/at`.
 
     GET /at                       {"oldest": TIME, "now": TIME, "revision": 4711, "notes": []}
     GET /at?from=TIME&to=TIME     "notes": [[unix_ms, first, last], …]
 
-A note says that the revisions from first to last had come by a time; it is taken every second in
-which something changed. The newest NOTES_MAX of the span are told. Times are as in RFC 3339, and
-`/at/TIME/…` takes them (`http.past`). The page tells nothing of objects.
+A note says that the revisions from first to last existed at a time; one is taken every second in
+which something changed. The newest NOTES_MAX of the interval are returned. Times are as in RFC
+3339, and `/at/TIME/…` takes them (`http.past`). The page contains no objects.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ NOTES_MAX: Final = 2000
 
 
 def add_times_page(pages: PageSet, registry: Registry) -> None:
-    """Serve the page; it is not listed."""
+    """Serve the page, which `/` does not list."""
 
     async def page(context: RequestContext) -> None:
         check_get(context.request)
@@ -44,7 +44,7 @@ def add_times_page(pages: PageSet, registry: Registry) -> None:
         send_json(
             context,
             {
-                # Rounded up: a time that is told can be asked for.
+                # Rounded up: a returned time can be used in a request.
                 "oldest": None if oldest_ms is None else format_time(-(-oldest_ms // 1000)),
                 "now": format_time(now_ms / 1000),
                 "revision": registry.watch_cache.revision,

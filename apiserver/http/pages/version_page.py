@@ -1,4 +1,4 @@
-"""What /version tells: the version of Kubernetes' API that is served, and of this program."""
+"""/version: the version of the Kubernetes API that is served, and of this program."""
 
 import platform
 import sys

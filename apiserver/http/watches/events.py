@@ -1,10 +1,10 @@
-"""Events of watches as bytes, in the representation of a stream.
+"""Encoding of watch events, in the representation of a stream.
 
     {"type":"MODIFIED","object":{…}}\\n              JSON, of an object, its metadata or a Table
     length, WatchEvent{type, envelope of the object}  protobuf
 
-What a change is written as is kept with the change, so that watches of one form share it, until it
-was sent to all that watch. For a watch that begins in the past it is written again.
+The encoding of a change is kept with the change, so that watches of one form share it, until it was
+sent to all watchers. For a watch that begins in the past it is encoded again.
 """
 
 from typing import Any, Final
@@ -34,7 +34,7 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class EventWriter:
-    """Writes the events of streams of one form."""
+    """Encodes the events of streams of one form."""
 
     __slots__ = (
         "_clock",
@@ -59,9 +59,9 @@ class EventWriter:
         is_socket: bool = False,
         is_packed: bool = False,
     ) -> None:
-        """Write events of an endpoint; is_socket: as messages of a WebSocket.
+        """is_socket: as messages of a WebSocket.
 
-        is_packed: they are sent compressed; see `packed`.
+        is_packed: events are sent compressed; see `packed`.
         """
         self.endpoint = endpoint
         self._clock = clock
@@ -79,30 +79,30 @@ class EventWriter:
             include if self.is_table else "",
             is_socket,
         )
-        """Equal for writers that write the same."""
+        """Equal for writers with equal encodings."""
         self.is_packed = is_packed
         self.group_form = (*self.form, is_packed)
         """Equal for writers whose events are sent as the same bytes."""
 
     def packed(self, events: bytes) -> bytes:
-        """Return events as they are sent together: a member of gzip of their own, if compressed."""
+        """Return events as they are sent together: as a gzip member of their own, if compressed."""
         return compressed_part(events) if self.is_packed else events
 
     def change(self, kind: str, change: Change) -> bytes:
-        """Return the event of a change, as it is for all streams of this form."""
-        kept = change.encodings
-        if kept is None:
-            kept = change.encodings = {}
+        """Return the event of a change, shared by all streams of this form."""
+        encodings = change.encodings
+        if encodings is None:
+            encodings = change.encodings = {}
         key = (kind, self.form)
-        found = kept.get(key)
+        found = encodings.get(key)
         if found is None:
-            found = kept[key] = self.past_change(kind, change)
+            found = encodings[key] = self.past_change(kind, change)
         return found
 
     def past_change(self, kind: str, change: Change, *, with_columns: bool = False) -> bytes:
-        """Return the event of a change without keeping it."""
+        """Return the event of a change without caching it."""
         record = change.gone() if kind == DELETED else change.record
-        assert record is not None, "only what is gone has no record"
+        assert record is not None, "only a deleted object has no record"
         return self.record(kind, record, with_columns=with_columns)
 
     def record(self, kind: str, record: Record, *, with_columns: bool = False) -> bytes:
@@ -110,7 +110,7 @@ class EventWriter:
         converted = self.endpoint.converted_version
         if converted is not None:
             ready = converted.ready(record)
-            assert ready is not None, "what is sent was converted before"
+            assert ready is not None, "sent objects were converted before"
             record = ready
         if self._is_joined:
             return self._framed(b"%b%b%b}\n" % (_OPENINGS[kind], record.head, record.body))
@@ -123,7 +123,7 @@ class EventWriter:
     def bookmark(
         self, revision: int, *, is_initial_end: bool = False, with_columns: bool = False
     ) -> bytes:
-        """Return a bookmark: what has been sent reaches to a revision."""
+        """Return a bookmark at a revision."""
         metadata: Obj = {"resourceVersion": str(revision)}
         if is_initial_end:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -135,7 +135,7 @@ class EventWriter:
         )
 
     def error(self, status: Obj) -> bytes:
-        """Return the event that ends a stream with an error."""
+        """Return the error event that ends a stream."""
         if self._encoder.representation.media_type == PROTOBUF:
             return self._framed(watch_frame(ERROR, encode(status, load_type("Status"))))
         return self._framed(b"%b%b}\n" % (_OPENINGS[ERROR], json_text.write(status)))
@@ -170,7 +170,7 @@ class EventWriter:
         return self._framed(b"%b%b}\n" % (_OPENINGS[kind], json_text.write(obj)))
 
     def _framed(self, event: bytes) -> bytes:
-        """Return an event as it is sent: a message of a WebSocket has neither length nor line."""
+        """Return an event with its framing; a WebSocket message has no length prefix or newline."""
         if not self._is_socket:
             return event
         if self._encoder.representation.media_type == PROTOBUF:

@@ -1,11 +1,11 @@
-"""Changes of a collection to the streams that watch it: each written once for all that want it.
+"""Fan-out of changes to watches: each change is encoded once per group of equal watches.
 
     collection ──changes──► FanOut ──► Group ──► streams
                               by key, namespace, field        one write for all of a group
 
-A group are the streams with the same selection and the same form. Groups are found by what their
-selection names, so that a change costs nothing for those that cannot want it: thousands of kubelets
-watch the Pods of their own node.
+A group is the streams with the same selection and the same form. Groups are indexed by what their
+selection names, so that a change costs nothing for those that it cannot concern: thousands of
+kubelets watch the Pods of their own node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.selection import Selection
 from kvstack.apiserver.registry.window import Change
 
-Place = tuple[int, str]
+ExactField = tuple[int, str]
 """A field of records and its value."""
 
 
@@ -24,7 +24,7 @@ class Stream(Protocol):
     """One watch."""
 
     def end(self) -> None:
-        """Be over: what is watched has to be begun anew."""
+        """End: the client must start a new watch."""
         ...
 
 
@@ -33,11 +33,11 @@ SendAll = Callable[[Iterable[Stream], bytes], None]
 
 
 def kind_of(selection: Selection, change: Change) -> str:
-    """Return what a change is to who watches a selection; empty: nothing."""
+    """Return the event type of a change for a selection; empty: no event."""
     matches = selection.matches
     now, before = change.record, change.previous
     if now is not None and now.error:
-        now = None  # nobody can be shown it
+        now = None  # no client can see it
     if before is not None and before.error:
         before = None
     if matches is not None:
@@ -54,28 +54,27 @@ class Group:
     __slots__ = ("_opening", "_pending", "first", "selection", "streams", "writer")
 
     def __init__(self, selection: Selection, writer: EventWriter) -> None:
-        """Begin without streams."""
         self.selection: Final = selection
         self.writer: Final = writer
         self.streams: dict[Stream, None] = {}
         self.first: set[Stream] = set()
-        """Those that have had no event yet, where the first differs: of Tables."""
+        """Streams without an event yet, where the first event differs: Tables."""
         self._opening = b""
         self._pending: list[bytes] = []
 
     def add(self, change: Change) -> None:
-        """Write a change down, if it is one to this group."""
+        """Encode a change, if it concerns this group."""
         kind = kind_of(self.selection, change)
         if not kind:
             return
         if self.first and not self._pending:
             record = change.gone() if kind == DELETED else change.record
-            assert record is not None, "only what is gone has no record"
+            assert record is not None, "only a deleted object has no record"
             self._opening = self.writer.record(kind, record, with_columns=True)
         self._pending.append(self.writer.change(kind, change))
 
     def flush(self, send_all: SendAll) -> int:
-        """Send what was written down; return how many events that were for all streams."""
+        """Send what was encoded; return the number of events over all streams."""
         pending = self._pending
         if not pending:
             return 0
@@ -93,26 +92,25 @@ class Group:
 
 
 class FanOut:
-    """The groups that watch one collection."""
+    """The groups of watches of one collection."""
 
     def __init__(self, collection: Collection, send_all: SendAll) -> None:
-        """Listen to a collection."""
         self._collection = collection
         self._send_all = send_all
         self._groups: dict[object, Group] = {}
         self._by_key: dict[str, list[Group]] = {}
         self._by_prefix: dict[str, list[Group]] = {}
-        self._by_field: dict[Place, list[Group]] = {}
+        self._by_field: dict[ExactField, list[Group]] = {}
         self._fields: set[int] = set()
         self.event_count = 0
-        """How many events were sent, to all streams together."""
+        """Number of events sent, over all streams."""
         collection.listeners.append(self._changed)
         collection.on_reset.append(self._reset)
 
     def join(
         self, stream: Stream, selection: Selection, writer: EventWriter, *, is_begun: bool
     ) -> Group:
-        """Send a stream what changes from now on; is_begun: whether it has had an event."""
+        """Send a stream all changes from now on; is_begun: whether it has had an event."""
         key = (selection.identity, writer.group_form)
         group = self._groups.get(key)
         if group is None:
@@ -139,28 +137,28 @@ class FanOut:
 
     @property
     def stream_count(self) -> int:
-        """How many streams there are."""
+        """Return the number of streams."""
         return sum(len(each.streams) for each in self._groups.values())
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return len(self._groups)
 
     def _homes(self, selection: Selection) -> tuple[list[Group], Callable[[], object]]:
-        """Return the list that a selection's groups are in, and what forgets it."""
+        """Return the list that holds a selection's groups, and a function that removes it."""
         if selection.key is not None:
             key = selection.key
             return self._by_key.setdefault(key, []), lambda: self._by_key.pop(key)
-        place = selection.exact_field
-        if place is not None:
-            self._fields.add(place[0])
-            return self._by_field.setdefault(place, []), lambda: self._by_field.pop(place)
+        exact = selection.exact_field
+        if exact is not None:
+            self._fields.add(exact[0])
+            return self._by_field.setdefault(exact, []), lambda: self._by_field.pop(exact)
         prefix = selection.prefix
         return self._by_prefix.setdefault(prefix, []), lambda: self._by_prefix.pop(prefix)
 
     def _changed(self, changes: Sequence[Change]) -> None:
-        """Send changes to whom they concern."""
+        """Send changes to the groups that they concern."""
         if not self._groups:
             return
         touched: dict[Group, None] = {}
@@ -171,10 +169,10 @@ class FanOut:
         for group in touched:
             self.event_count += group.flush(self._send_all)
         for change in changes:
-            change.encodings = None  # or the window would hold every object once more
+            change.encodings = None  # otherwise the window would hold every object twice
 
     def _candidates(self, change: Change) -> list[Group]:
-        """Return the groups whose range a change is in."""
+        """Return the groups whose range contains a change."""
         key = change.key
         groups: list[Group] = []
         if self._by_prefix:
@@ -191,20 +189,20 @@ class FanOut:
     def _by_fields(self, change: Change) -> list[Group]:
         now = change.record.fields if change.record is not None else ()
         before = change.previous.fields if change.previous is not None else ()
-        places: dict[Place, None] = {}
-        for place in self._fields:
+        exact_fields: dict[ExactField, None] = {}
+        for exact in self._fields:
             for values in (now, before):
                 if values:
-                    places[(place, values[place])] = None
+                    exact_fields[(exact, values[exact])] = None
         return [
             group
-            for each in places
+            for each in exact_fields
             for group in self._by_field.get(each, ())
             if group.selection.covers(change.key)
         ]
 
     def _reset(self) -> None:
-        """End all streams: the watch cache was read anew."""
+        """End all streams: the watch cache was reloaded."""
         groups, self._groups = list(self._groups.values()), {}
         self._by_key.clear()
         self._by_prefix.clear()

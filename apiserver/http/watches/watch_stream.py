@@ -1,7 +1,7 @@
-"""One watch: what is sent to its client, and what it knows by then.
+"""One watch: what its client was sent.
 
-A stream turns changes into events and bookmarks as its client takes them. When it is sent what, and
-with which other streams, is decided in `watch_streams`.
+A stream turns changes into events and bookmarks as its client reads them. `watch_streams` decides
+when to send, and what is shared with other streams.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from kvstack.component.http.websocket import Frames
 class WatchStream:
     """One watch."""
 
-    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position", "told",
-                 "user", "watching", "writer")  # fmt: skip
+    __slots__ = ("answer", "client", "deadline", "group", "is_begun", "peer", "position",
+                 "sent_revision", "user", "watching", "writer")  # fmt: skip
 
     def __init__(
         self,
@@ -30,38 +30,37 @@ class WatchStream:
         user: str = "",
         client: tuple[str, str] = ("", ""),
     ) -> None:
-        """Begin with nothing sent."""
         self.user: Final = user
-        """Whose bytes count; empty: nobody's."""
+        """The user whose bytes are counted; empty: none."""
         self.client: Final = client
-        """Who watches: the user, and the program as it names itself."""
+        """The user and the User-Agent."""
         self.watching: Final = watching
         self.writer: Final = writer
         self.answer: Final = answer
         self.peer: Upgraded | None = None
-        """The connection, if it speaks WebSocket."""
+        """The connection, if it is a WebSocket."""
         self.group: Group | None = None
         self.position = 0
         """All changes up to this revision have been sent."""
-        self.told = 0
-        """The revision that the client knows of."""
+        self.sent_revision = 0
+        """The last revision that was sent to the client."""
         self.is_begun = False
         """Whether an event was sent."""
         self.deadline = 0.0
 
     @property
     def lacks_changes(self) -> bool:
-        """Whether it has not been told of all changes that there were."""
+        """Whether it has not been sent all changes."""
         collection = self.writer.endpoint.collection
-        # Those in a group are told of each change as it comes.
+        # Streams in a group are sent each change as it comes.
         return self.group is None and collection is not None and self.position < collection.revision
 
     def end(self) -> None:
-        """Be over: what is watched has to be begun anew."""
+        """End: the client must start a new watch."""
         self.answer.close()
 
     def written(self, changes: Sequence[Change]) -> Iterator[bytes]:
-        """Yield what changes are to this stream, as it sends them, in pieces."""
+        """Yield the events of changes for this stream, in pieces."""
         selection = self.watching.selection
         parts: list[bytes] = []
         size = 0
@@ -80,16 +79,16 @@ class WatchStream:
             yield b"".join(parts)
 
     def bookmark(self, revision: int, *, is_initial_end: bool = False) -> bytes:
-        """Return a bookmark as this stream sends it."""
+        """Return a bookmark in this stream's encoding."""
         data = self.writer.bookmark(
             revision, is_initial_end=is_initial_end, with_columns=not self.is_begun
         )
         self.is_begun = True
-        self.told = revision
+        self.sent_revision = revision
         return data
 
     async def convert(self, changes: Sequence[Change]) -> None:
-        """Have what changes are about converted, if this shows it in another version."""
+        """Convert the objects of changes, if this stream is in another version."""
         converted = self.writer.endpoint.converted_version
         if converted is None:
             return
@@ -115,6 +114,6 @@ class WatchStream:
         while not frames.is_over and (data := await peer.read()):
             frames.receive(data)
             pongs = frames.replies()
-            if pongs and not frames.is_over:  # the end of the stream answers a goodbye
+            if pongs and not frames.is_over:  # the end of the stream answers a close frame
                 self.answer.write_now(pongs)
         self.answer.close()

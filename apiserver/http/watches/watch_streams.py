@@ -1,17 +1,18 @@
-"""Streams of watches: where they begin, how they go on, when they end.
+"""Streams of watches: how they begin, continue and end.
 
-    begin     what is there (in key order, then a bookmark), or what changed since a revision
+    begin     the current objects (in key order, then a bookmark), or the changes since a revision
     catch up  what changed while that was sent; from the store's history what memory has forgotten
     follow    the fan-out sends what changes; bookmarks every minute or so
     end       its time is over, the server stops, the cache is read anew, or its reader is too slow
 
-Until a stream follows, its events are made as its client takes them, a piece of about PIECE_BYTES
-at a time, from records that all streams of one moment share. It is settled (its seats are free)
-once the client has taken what it began with. Of streams that follow, each may be behind by its
-share of UNSENT_BYTES_ALL, and those of one user by that user's; what several are sent counts once.
+Until a stream follows, its events are encoded as its client reads them, in pieces of about
+PIECE_BYTES, from records that all streams at one revision share. It is settled (its seats are
+released) once the client has its initial events. A stream that follows may have its share of
+UNSENT_BYTES_ALL unsent, and those of one user that user's share; bytes that several are sent count
+once.
 
-Nothing is lost or told twice: a stream joins the fan-out in the same step in which it is found to
-lack nothing. A stream that ends is ended cleanly; its client begins a new one from where it was.
+Nothing is lost or sent twice: a stream joins the fan-out in the same step in which it is found to
+lack nothing. A stream ends cleanly; its client starts a new watch from its last revision.
 """
 
 import asyncio
@@ -60,11 +61,11 @@ _SIZE_OF: Final = itemgetter(0)
 WriteAll: TypeAlias = Callable[[Iterable[Answer], bytes, int], list[Answer]]
 
 CHUNK_RECORDS: Final = 200
-"""In one piece at most."""
+"""Limit of one piece."""
 LOOK_S: Final = 1.0
-"""How often it is looked at how far streams are behind."""
+"""Interval at which unsent bytes are checked."""
 CLIENT_CHARACTERS_MAX: Final = 100
-"""Of a user's and a program's name, as it is told."""
+"""Limit of a user's and a program's name on the debug page."""
 BOOKMARK_S: Final = 60.0
 BOOKMARK_BEFORE_END_S: Final = 2.0
 UNSENT_BYTES_MIN: Final = 64 << 10
@@ -73,7 +74,7 @@ UNSENT_BYTES_MAX: Final = 4 << 20
 
 
 class Backlog(NamedTuple):
-    """A stream whose client has not taken everything."""
+    """A stream whose client has not read everything."""
 
     user: str
     agent: str
@@ -83,18 +84,18 @@ class Backlog(NamedTuple):
 
 
 class Watcher(NamedTuple):
-    """Who watches, and whether all changes were sent."""
+    """A watching client, and whether it was sent all changes."""
 
     user: str
     agent: str
     resource: str
-    """With its group."""
+    """The resource with its group."""
     transport: "HttpTransport"
     is_behind: bool
 
 
 class _Snapshot:
-    """All records of a collection at one of its versions, in order."""
+    """All records of a collection at one version, in order."""
 
     __slots__ = ("__weakref__", "records", "version")
 
@@ -107,44 +108,44 @@ class WatchStreams:
     """Serves watches."""
 
     def __init__(self, registry: Registry, unsent: Unsent | None = None) -> None:
-        """Serve what a registry has; unsent: counts what streams are behind."""
+        """unsent: counts the unsent bytes of streams."""
         self._registry = registry
         self._unsent = unsent or Unsent()
         self._snapshots: WeakValueDictionary[Collection, _Snapshot] = WeakValueDictionary()
         self._timer: asyncio.TimerHandle | None = None
         self._behind: set[str] = set()
-        """Users whose streams were behind when it was last looked at."""
+        """Users whose streams had unsent bytes at the last check."""
         self._fans: dict[Collection, FanOut] = {}
         self._streams: dict[Answer, WatchStream] = {}
         self.write_all: WriteAll = _one_by_one
         """Sends the same bytes to many answers, and returns those that are too far behind; the
-        server's own shares the bytes."""
+        socket server's shares the bytes."""
 
     @property
     def count(self) -> int:
-        """How many streams there are."""
+        """Return the number of streams."""
         return len(self._streams)
 
     def count_of(self, collection: Collection) -> int:
-        """Return how many streams are told of changes of a collection."""
+        """Return the number of streams that follow a collection."""
         fan = self._fans.get(collection)
         return 0 if fan is None else fan.stream_count
 
     def open(self) -> Iterator[tuple[Endpoint, Selection]]:
-        """Yield what is watched, once for each stream."""
+        """Yield the watched resource of each stream."""
         for each in self._streams.values():
             yield each.writer.endpoint, each.watching.selection
 
     def event_counts(self) -> dict[GroupResource, int]:
-        """Return how many events of each resource were sent to all streams together."""
+        """Return the number of events sent, by resource."""
         return {each.resource: fan.event_count for each, fan in self._fans.items()}
 
     def group_counts(self) -> dict[GroupResource, int]:
-        """Return how many groups of each resource share what is written for them."""
+        """Return the number of groups that share encodings, by resource."""
         return {each.resource: fan.group_count for each, fan in self._fans.items()}
 
     def backlogs(self) -> list[Backlog]:
-        """Return the streams that are behind."""
+        """Return the streams with unsent bytes."""
         return [
             Backlog(
                 stream.client[0][:CLIENT_CHARACTERS_MAX],
@@ -157,7 +158,7 @@ class WatchStreams:
         ]
 
     def watchers(self) -> list[Watcher]:
-        """Return who watches what, once for each stream."""
+        """Return the client and resource of each stream."""
         streams = list(self._streams.values())
         behind = {stream for _, stream in self._unsent_sizes(streams)}
         return [
@@ -174,9 +175,9 @@ class WatchStreams:
     async def serve(
         self, call: Call, watching: Watching, encoder: Encoder, request: Request, reply: Reply
     ) -> None:
-        """Send what changes until the watch is over; raises ApiError before the stream begins."""
+        """Send events until the watch ends; raises ApiError before the stream begins."""
         collection = call.endpoint.collection
-        assert collection is not None, "only what is stored is watched"
+        assert collection is not None, "only stored resources are watched"
         representation = negotiate(request.header("accept"), STREAM)
         is_socket = websocket.is_asked(request)
         writer = EventWriter(
@@ -215,7 +216,7 @@ class WatchStreams:
     async def _go_on(
         self, collection: Collection, stream: WatchStream, reply: Reply
     ) -> ApiError | None:
-        """Send what there is and what changes until the stream is over; return what ends it."""
+        """Send the initial events and changes until the stream is over; return what ends it."""
         try:
             failure = await self._begin(collection, stream)
             if reply.tracker is not None:
@@ -227,16 +228,16 @@ class WatchStreams:
             if stream.writer.endpoint.converted_version is not None:
                 return await self._follow_alone(collection, stream)
         except ApiError as error:
-            return error  # a webhook did not convert
+            return error  # a conversion webhook failed
         await self._follow(stream)
         return None
 
-    # Beginning.
+    # Start.
 
     async def _reach_start(self, collection: Collection, stream: WatchStream) -> ApiError | None:
-        """Wait for the state that a stream begins with; raises ApiError.
+        """Wait for the revision that a stream begins with; raises ApiError.
 
-        Return the Status of its first event if the state does not come.
+        Return the Status of its first event if the revision does not come.
         """
         copy, options = self._registry.watch_cache, stream.watching.options
         revision = options.revision
@@ -260,7 +261,7 @@ class WatchStreams:
         return None
 
     async def _begin(self, collection: Collection, stream: WatchStream) -> ApiError | None:
-        """Send what a stream begins with until it lacks nothing; return what ends it."""
+        """Send the initial events until the stream has caught up; return what ends it."""
         options = stream.watching.options
         if options.send_initial_events:
             await self._send_initial(collection, stream)
@@ -272,11 +273,11 @@ class WatchStreams:
                 await self._registry.watch_cache.reach(stream.position, max(left_s, 0))
             except BehindError:
                 return None
-        stream.told = max(stream.told, stream.position)
+        stream.sent_revision = max(stream.sent_revision, stream.position)
         return await self._catch_up(collection, stream)
 
     async def _send_initial(self, collection: Collection, stream: WatchStream) -> None:
-        """Send what is there."""
+        """Send the current objects."""
         stream.position = self._registry.watch_cache.revision
         selection = stream.watching.selection
         late = selection.matches if selection.needs_converted else None
@@ -294,9 +295,9 @@ class WatchStreams:
             await self._send(stream, b"".join(parts))
 
     def _state(self, collection: Collection, selection: Selection) -> Iterator[Record]:
-        """Iterate over the records that a selection has now, however long that takes.
+        """Iterate over the records of a selection at one version, however long that takes.
 
-        Of a selection about converted records all in its range.
+        For a selection on converted records, all of its range.
         """
         records: Iterable[Record]
         if selection.start or selection.end is not None:
@@ -353,7 +354,7 @@ class WatchStreams:
     async def _send_changes(self, stream: WatchStream, changes: Sequence[Change]) -> None:
         for at in range(0, len(changes), CHUNK_RECORDS):
             part = changes[at : at + CHUNK_RECORDS]
-            # Just before it is needed: conversions are not kept for long.
+            # Just before use: conversions are not cached for long.
             await stream.convert(part)
             for piece in stream.written(part):
                 await self._send(stream, piece)
@@ -366,7 +367,7 @@ class WatchStreams:
             stream, stream.watching.selection, stream.writer, is_begun=stream.is_begun
         )
 
-    # Going on.
+    # Following.
 
     async def _follow(self, stream: WatchStream) -> None:
         """Wait until the stream is over; send bookmarks meanwhile."""
@@ -389,9 +390,9 @@ class WatchStreams:
                 reading.cancel()
 
     async def _follow_alone(self, collection: Collection, stream: WatchStream) -> ApiError | None:
-        """Send what changes, as a webhook converts it, until the stream is over.
+        """Send changes, converted by a webhook, until the stream is over.
 
-        Nothing is shared with other streams: each waits for the webhook itself.
+        Nothing is shared with other streams: each waits for the webhook on its own.
         """
         wake = asyncio.Event()
 
@@ -419,7 +420,7 @@ class WatchStreams:
                 finally:
                     waiting.cancel()
                 is_asked = stream.watching.options.bookmarks
-                if not done and is_asked and stream.position > stream.told:
+                if not done and is_asked and stream.position > stream.sent_revision:
                     await self._send(stream, stream.bookmark(stream.position))
         finally:
             closing.cancel()
@@ -429,26 +430,27 @@ class WatchStreams:
 
     @staticmethod
     def _pause(stream: WatchStream, now: float) -> float:
-        """Return for how many seconds there is nothing to do."""
+        """Return the number of seconds until there is something to do."""
         left = stream.deadline - now
         if not stream.watching.options.bookmarks or left <= BOOKMARK_BEFORE_END_S:
             return left
         if stream.answer.transport.is_local:
-            return left - BOOKMARK_BEFORE_END_S  # it does not break off before
+            return left - BOOKMARK_BEFORE_END_S  # it does not end before its last bookmark
         return min(BOOKMARK_S, left - BOOKMARK_BEFORE_END_S)
 
     def _mark(self, stream: WatchStream, now: float) -> None:
-        """Send a bookmark, if there is anything new to say.
+        """Send a bookmark, if its revision is new.
 
-        Before its end a stream is told of changes alone; that the store has gone on without any is
-        told now and then, lest it forget where the stream is.
+        Near its end a stream gets bookmarks for changes of the collection only. That the store's
+        revision moved without any is sent now and then, so that the client's revision is not
+        compacted.
         """
         copy = self._registry.watch_cache
         if not stream.watching.options.bookmarks or stream.group is None:
             return
         is_ending = stream.deadline - now <= BOOKMARK_BEFORE_END_S
         revision = copy.revision
-        if (copy.changed_at if is_ending else revision) > stream.told and copy.is_loaded:
+        if (copy.changed_at if is_ending else revision) > stream.sent_revision and copy.is_loaded:
             stream.group.first.discard(stream)
             stream.answer.write_now(stream.writer.packed(stream.bookmark(revision)))
 
@@ -462,27 +464,27 @@ class WatchStreams:
             self._look_later()
         limit = UNSENT_BYTES_ALL // max(len(self._streams), 1)
         limit = min(max(limit, UNSENT_BYTES_MIN), UNSENT_BYTES_MAX)
-        # Only streams of this class join; this is walked for every event, by C code.
+        # Only streams of this class join; C code iterates over this for every event.
         answers = map(_ANSWER_OF, cast("Iterable[WatchStream]", streams))
         for each in self.write_all(answers, data, limit):
             each.close()
 
     def _look_later(self) -> None:
-        """Look in a while, unless that is to come."""
+        """Schedule a check, unless one is scheduled."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Count what streams are behind, and cut those of a user who holds too much."""
+        """Count unsent bytes of streams, and end those of a user with too many."""
         self._timer = None
         behind = self._unsent_streams()
-        if behind:  # else nothing changes before something is sent
+        if behind:  # otherwise nothing changes before something is sent
             self._look_later()
         for user in self._behind - behind.keys():
             self._unsent.set_live(user, 0)
         self._behind = set(behind)
         for user, streams in behind.items():
-            # What is sent to a group is held once.
+            # Bytes that are sent to a group are in memory once.
             held: dict[object, int] = {}
             for size, stream in streams:
                 key = stream.group or stream
@@ -499,7 +501,7 @@ class WatchStreams:
                     excess -= size
 
     def _unsent_streams(self) -> dict[str, list[tuple[int, WatchStream]]]:
-        """Return the streams that follow and are behind, with the bytes unsent, by user."""
+        """Return the streams that follow and have unsent bytes, with the bytes, by user."""
         counted = [each for each in self._streams.values() if each.group is not None and each.user]
         found: dict[str, list[tuple[int, WatchStream]]] = {}
         for size, stream in self._unsent_sizes(counted):
@@ -508,7 +510,7 @@ class WatchStreams:
 
     @staticmethod
     def _unsent_sizes(streams: Iterable[WatchStream]) -> Iterator[tuple[int, WatchStream]]:
-        """Yield the streams that are behind, with the bytes unsent."""
+        """Yield the streams with unsent bytes, and the number of bytes."""
         by_transport: dict[HttpTransport, list[WatchStream]] = {}
         for each in streams:
             by_transport.setdefault(each.answer.transport, []).append(each)
@@ -526,7 +528,7 @@ class WatchStreams:
 
 
 def _in_pieces(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Yield records together: of about PIECE_BYTES, and CHUNK_RECORDS at most."""
+    """Yield records in pieces of about PIECE_BYTES, and CHUNK_RECORDS at most."""
     piece: list[Record] = []
     size = 0
     for each in records:

@@ -1,9 +1,9 @@
-"""Watches over WebSocket: the handshake as Go's library has it.
+"""Watches over WebSocket: the handshake as Go's library does it.
 
     GET … Upgrade: websocket, Origin: …  →  101, then one message an event, a close at the end
 
-A client offers one subprotocol at most, which is taken as it is; one that is a token counts only if
-the request has no Authorization. Frames are `component.http.websocket`'s.
+A client offers at most one subprotocol, which is accepted as it is; one that carries a token counts
+only if the request has no Authorization. Frames are read and written by `component.http.websocket`.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ from kvstack.component.http.serving.request import Request
 from kvstack.component.http.websocket import accept_token
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
-"""Of what a client sends, which means nothing."""
+"""Limit of a client's message; its content is ignored."""
 
 
 def is_asked(request: Request) -> bool:
-    """Tell whether a request asks to speak WebSocket."""
+    """Return whether a request is a WebSocket handshake."""
     return request.may_upgrade and request.header("upgrade").lower() == "websocket"
 
 
@@ -33,7 +33,7 @@ def accept(request: Request, reply: Reply) -> Upgraded | None:
         reply.refuse_upgrade(426, ("Sec-WebSocket-Version", "13"))
         return None
     offered = request.header_values("sec-websocket-protocol")
-    is_known = bool(request.header("authorization"))  # so the token was not asked for
+    is_known = bool(request.header("authorization"))  # the token in the subprotocol was not used
     protocols = protocols_of(offered) if is_known else without_token(offered)
     if not key or len(protocols) > 1:
         reply.refuse_upgrade(400)

@@ -1,1 +1,1 @@
-"""Webhooks and policies that take part in writes: what they match, and what they ask or decide."""
+"""Admission webhooks and policies."""

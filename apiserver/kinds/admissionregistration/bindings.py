@@ -1,4 +1,4 @@
-"""Bindings of admission policies: where a policy holds, and with which parameters."""
+"""Bindings of admission policies."""
 
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 _TYPES: Final = "io.k8s.api.admissionregistration.v1"
 _ACTIONS: Final = enum_values(f"{_TYPES}.ValidatingAdmissionPolicyBindingSpec", "validationActions")
 _ACTIONS_PATH: Final = "spec.validationActions"
-_TOLD_TWICE: Final = (
+_DUPLICATE_ACTIONS: Final = (
     "must not contain both Deny and Warn (repeating the same validation failure information in the"
     " API response and headers serves no purpose)"
 )
@@ -87,7 +87,7 @@ def _check_actions(actions: list[str], errors: Errors) -> None:
             errors.append(duplicate(path, JsonText(action)))
         seen.add(action)
     if seen >= {"Deny", "Warn"}:
-        errors.append(invalid(_ACTIONS_PATH, actions, _TOLD_TWICE))
+        errors.append(invalid(_ACTIONS_PATH, actions, _DUPLICATE_ACTIONS))
     if not actions:
         detail = "at least one validation action is required"
         errors.append(required(_ACTIONS_PATH, detail)._replace(covered=True))
@@ -119,7 +119,7 @@ def _params(reference: Obj | None) -> str:
 
 
 def _strategy(kind: str, policies: str) -> Strategy:
-    """Return the hooks of bindings of a kind; `policies` is the resource they bind."""
+    """Return the hooks of a kind of binding; policies: the resource that it binds."""
     spec_type = f"{_TYPES}.{kind}Spec"
     errors_of = _mutating_errors if kind.startswith("Mutating") else _validating_errors
 

@@ -1,4 +1,4 @@
-"""Conditions in CEL that a request must meet before a webhook or policy looks at it."""
+"""Match conditions in CEL of webhooks and policies."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -23,11 +23,11 @@ def check_match_conditions(
 ) -> None:
     """Check names and expressions.
 
-    stored: the conditions that were there before the update, in whatever place.
+    stored: the conditions before the update, in any order.
     """
     if len(conditions) > CONDITIONS_MAX:
         errors.append(too_many(path, len(conditions), CONDITIONS_MAX))
-    known = {each.get("expression", "") for each in stored}
+    stored_texts = {each.get("expression", "") for each in stored}
     names: set[str] = set()
     for position, condition in enumerate(conditions):
         where = index(path, position)
@@ -37,7 +37,7 @@ def check_match_conditions(
                 text=text,
                 use=Use.MATCH_CONDITION,
                 has_params=has_params,
-                is_stored=text in known,
+                is_stored=text in stored_texts,
             )
             problem = context.expressions.check(expression)
             if problem is not None:

@@ -1,4 +1,4 @@
-"""What a policy, or a binding of one, is about: namespaces, objects and rules."""
+"""Match resources of policies and bindings: namespaces, objects and rules."""
 
 from typing import Any, Final
 
@@ -9,17 +9,17 @@ from kvstack.apiserver.kinds.admissionregistration.resource_rules import (
     default_rules,
 )
 from kvstack.apiserver.kinds.admissionregistration.webhooks import MATCH_POLICIES
-from kvstack.apiserver.kinds.rules import Errors, all_of, each, given, one_of
+from kvstack.apiserver.kinds.rules import Errors, all_of, each, not_nil, one_of
 
 _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
-_check_policy: Final = all_of(given("matchPolicy"), one_of("matchPolicy", MATCH_POLICIES))
+_check_policy: Final = all_of(not_nil("matchPolicy"), one_of("matchPolicy", MATCH_POLICIES))
 _check_rules: Final = each("resourceRules", check_named_rule)
 _check_exclusions: Final = each("excludeResourceRules", check_named_rule)
 
 
 def default_match_resources(match: dict[str, Any] | None) -> None:
-    """Fill in what matches everything."""
+    """Set the defaults, which match everything."""
     if match is None:
         return
     if match.get("matchPolicy") is None:

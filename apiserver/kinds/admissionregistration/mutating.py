@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicies: expressions that change what is written."""
+"""MutatingAdmissionPolicies: expressions that change written objects."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ _PATCHES: Final = {
     "ApplyConfiguration": ("applyConfiguration", Use.APPLY_CONFIGURATION),
     "JSONPatch": ("jsonPatch", Use.JSON_PATCH),
 }
-"""By the type of a patch, the field it is in."""
+"""The field of each type of patch."""
 
 
 def _default(obj: Obj) -> None:
@@ -83,7 +83,7 @@ def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
 def _check_mutation(
     mutation: Obj, path: str, errors: Errors, scope: Scope, stored: set[str]
 ) -> None:
-    """Check a mutation; `stored` are expressions that were applied before the update."""
+    """Check a mutation; `stored` are the expressions before the update."""
     kind = mutation.get("patchType", "")
     if not kind:
         errors.append(required(child(path, "patchType")))
@@ -91,8 +91,8 @@ def _check_mutation(
     if kind not in _PATCHES:
         errors.append(not_supported(child(path, "patchType"), JsonText(kind), _PATCHES))
         return
-    wanted, use = _PATCHES[kind]
-    patch, patch_path = mutation.get(wanted), child(path, wanted)
+    field, use = _PATCHES[kind]
+    patch, patch_path = mutation.get(field), child(path, field)
     if patch is None:
         detail = f"must be specified when patchType is {kind}"
         errors.append(required(patch_path, detail))
@@ -103,7 +103,7 @@ def _check_mutation(
         else:
             errors.append(required(where))
     for other, _ in _PATCHES.values():
-        if other != wanted and mutation.get(other) is not None:
+        if other != field and mutation.get(other) is not None:
             detail = f"must not be specified when patchType is {kind}"
             errors.append(invalid(child(path, other), f"{{{other}}}", detail))
 

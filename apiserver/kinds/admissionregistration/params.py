@@ -1,6 +1,6 @@
-"""Parameters of policies: the kind that a policy names and the objects that a binding names.
+"""Parameters of policies: the paramKind of a policy and the paramRef of a binding.
 
-Who makes a policy or binding must be allowed to read what it reads.
+The writer of a policy or binding must be allowed to read its parameters.
 """
 
 from typing import Any, Final
@@ -30,7 +30,7 @@ _EXCLUSIVE: Final = "name and selector are mutually exclusive"
 
 
 def check_param_kind(kind: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check the kind that a policy takes its parameters from."""
+    """Check the paramKind of a policy."""
     _check_api_version(kind.get("apiVersion", ""), child(path, "apiVersion"), errors)
     name, name_path = kind.get("kind", ""), child(path, "kind")
     if not name:
@@ -59,7 +59,7 @@ def _check_api_version(text: str, path: str, errors: Errors) -> None:
 
 
 def check_param_reference(reference: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check which objects a binding takes as parameters."""
+    """Check the paramRef of a binding."""
     name, selector = reference.get("name", ""), reference.get("selector")
     if name:
         add_invalid(errors, child(path, "name"), name, check_path_segment(name))
@@ -81,7 +81,7 @@ def check_param_reference(reference: dict[str, Any], path: str, errors: Errors) 
 
 
 def param_kind_denial(new: Obj, old: Obj | None, context: Context) -> list[FieldError]:
-    """Return the error of a policy whose kind of parameters its user may not read."""
+    """Return the error of a policy whose writer may not read its paramKind."""
     kind: Obj | None = new["spec"].get("paramKind")
     if kind is None or (old is not None and old["spec"].get("paramKind") == kind):
         return []
@@ -98,7 +98,7 @@ def param_kind_denial(new: Obj, old: Obj | None, context: Context) -> list[Field
 
 
 def param_reference_denial(new: Obj, policies: str, context: Context) -> list[FieldError]:
-    """Return the error of a binding whose parameters its user may not read.
+    """Return the error of a binding whose writer may not read its parameters.
 
     policies: the resource of its policy.
     """
@@ -130,7 +130,7 @@ def param_reference_denial(new: Obj, policies: str, context: Context) -> list[Fi
 
 
 def _resource_of(kind: Obj, context: Context) -> tuple[str, str, str]:
-    """Return group, version and resource of a kind; `*` for what cannot be told."""
+    """Return group, version and resource of a kind; `*` for unknown parts."""
     parts = kind.get("apiVersion", "").split("/")
     if len(parts) > 2:
         return ALL, ALL, ALL

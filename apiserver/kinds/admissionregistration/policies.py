@@ -1,4 +1,4 @@
-"""What ValidatingAdmissionPolicies and MutatingAdmissionPolicies have in common."""
+"""Common parts of ValidatingAdmissionPolicies and MutatingAdmissionPolicies."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -14,18 +14,18 @@ from kvstack.apiserver.kinds.admissionregistration.match_resources import (
 from kvstack.apiserver.kinds.admissionregistration.params import check_param_kind
 from kvstack.apiserver.kinds.admissionregistration.webhooks import FAILURE_POLICIES
 from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use, Variable
-from kvstack.apiserver.kinds.rules import Errors, all_of, given, inside, one_of
+from kvstack.apiserver.kinds.rules import Errors, all_of, inside, not_nil, one_of
 from kvstack.apiserver.kinds.strategy import Context, Obj
 
 _RESERVED: Final = frozenset({
     "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
     "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
 })  # fmt: skip
-"""Words that CEL keeps for itself."""
+"""Reserved words of CEL."""
 
 
 class Scope(NamedTuple):
-    """What the expressions of one policy may use."""
+    """The scope of a policy's expressions."""
 
     context: Context
     has_params: bool
@@ -33,9 +33,9 @@ class Scope(NamedTuple):
     """None: the policy has none."""
 
     def check(
-        self, text: str, use: Use, path: str, errors: Errors, *, is_stored: bool, shown: str = ""
+        self, text: str, use: Use, path: str, errors: Errors, *, is_stored: bool, printed: str = ""
     ) -> None:
-        """Check an expression; `shown` is what an error shows if that is not the text itself."""
+        """Check an expression; printed: the value in errors, if not the text itself."""
         expression = AdmissionExpression(
             text=text,
             use=use,
@@ -46,24 +46,24 @@ class Scope(NamedTuple):
         )
         problem = self.context.expressions.check(expression)
         if problem is not None:
-            errors.append(problem.error(path, shown or text))
+            errors.append(problem.error(path, printed or text))
 
 
 def default_policy(spec: Obj) -> None:
-    """Fill in what both kinds have."""
+    """Set the defaults of both kinds."""
     if spec.get("failurePolicy") is None:
         spec["failurePolicy"] = "Fail"
     default_match_resources(spec.get("matchConstraints"))
 
 
 _check_failure_policy: Final = all_of(
-    given("failurePolicy"), one_of("failurePolicy", FAILURE_POLICIES)
+    not_nil("failurePolicy"), one_of("failurePolicy", FAILURE_POLICIES)
 )
 _check_param_kind: Final = inside("paramKind", check_param_kind)
 
 
 def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
-    """Check what the policy is about, and where its parameters come from."""
+    """Check the match constraints, and the paramKind."""
     _check_failure_policy(spec, path, errors)
     _check_param_kind(spec, path, errors)
     match, match_path = spec.get("matchConstraints"), child(path, "matchConstraints")
@@ -78,7 +78,7 @@ def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
 def check_conditions(
     spec: Obj, old: Obj | None, path: str, errors: Errors, context: Context
 ) -> None:
-    """Check the match conditions, if they or what they may use has changed."""
+    """Check the match conditions, if they or their scope changed."""
     conditions, before = spec.get("matchConditions") or [], (old or {}).get("matchConditions") or []
     if old is not None and conditions == before and spec.get("paramKind") == old.get("paramKind"):
         return
@@ -90,9 +90,9 @@ def check_conditions(
 def check_variables(
     spec: Obj, stored: set[str], path: str, errors: Errors, context: Context
 ) -> Scope:
-    """Check the variables, and return what later expressions may use.
+    """Check the variables; return the scope of later expressions.
 
-    stored: expressions of validations that were there before the update.
+    stored: expressions of validations before the update.
     """
     scope = Scope(context, spec.get("paramKind") is not None)
     if spec.get("variables"):
@@ -115,7 +115,7 @@ def check_variables(
 
 
 def policy_cells(counted: str) -> Callable[[Obj, float], list[Any]]:
-    """Return the function that makes the row of a policy; `counted` is the list it counts."""
+    """Return the function that makes the row of a policy; `counted`: the list that it counts."""
 
     def cells(obj: Obj, now: float) -> list[Any]:
         metadata, spec = obj["metadata"], obj.get("spec") or {}

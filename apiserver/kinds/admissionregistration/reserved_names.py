@@ -1,4 +1,4 @@
-"""Names of webhooks and policies that only files at the server's start may have."""
+"""Names of webhooks and policies that are reserved for manifest files."""
 
 from typing import Any, Final
 
@@ -18,6 +18,6 @@ def reserved_name_errors(obj: dict[str, Any]) -> list[FieldError]:
 
 
 def reserved_name_warnings(obj: dict[str, Any]) -> list[str]:
-    """Return what is told of a stored object with such a name."""
+    """Return the warning about a stored object with such a name."""
     name: str = obj["metadata"].get("name", "")
     return [f"metadata.name: {_RESERVED}"] if name.endswith(_SUFFIX) else []

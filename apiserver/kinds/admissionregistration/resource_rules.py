@@ -1,4 +1,4 @@
-"""Rules that say which writes of which resources a webhook or policy is about."""
+"""Rules of webhooks and policies: operations and resources."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -35,20 +35,20 @@ EXCLUDED: Final = frozenset(
         "subjectaccessreviews",
     )
 )
-"""What webhooks are never asked about: group and resource."""
+"""Groups and resources exempt from webhooks."""
 
 _check_scope: Final = one_of("scope", _SCOPES)
 
 
 def default_rules(rules: Iterable[dict[str, Any]] | None) -> None:
-    """Make rules that do not say so be about resources with and without a namespace."""
+    """Set the default scope of rules: all."""
     for rule in rules or ():
         if rule.get("scope") is None:
             rule["scope"] = ALL
 
 
 def check_rule(rule: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check which operations on which resources a rule names."""
+    """Check the operations and resources of a rule."""
     _check_operations(rule.get("operations") or [], child(path, "operations"), errors)
     groups = rule.get("apiGroups") or []
     _check_alone(groups, child(path, "apiGroups"), "API groups", errors)
@@ -64,7 +64,7 @@ def check_rule(rule: dict[str, Any], path: str, errors: Errors) -> None:
 
 
 def check_named_rule(rule: dict[str, Any], path: str, errors: Errors) -> None:
-    """Check a rule that may also name single objects."""
+    """Check a rule that may have resourceNames."""
     names_path = child(path, "resourceNames")
     seen: set[str] = set()
     for position, name in enumerate(rule.get("resourceNames") or ()):
@@ -77,10 +77,10 @@ def check_named_rule(rule: dict[str, Any], path: str, errors: Errors) -> None:
 
 
 def check_mutated(field: str) -> Rule:
-    """Return the rule that the `resourceRules` in a field are about what can be changed."""
+    """Return the check that the `resourceRules` in a field cover only what can be mutated."""
 
     def check(obj: dict[str, Any], path: str, errors: Errors) -> None:
-        # Upstream tells no indexes here.
+        # Upstream's errors have no indexes here.
         operations_path = child(path, field, "resourceRules", "operations")
         for rule in (obj.get(field) or {}).get("resourceRules") or ():
             errors.extend(
@@ -93,7 +93,7 @@ def check_mutated(field: str) -> Rule:
 
 
 def excluded_warnings(webhooks: Iterable[dict[str, Any]]) -> Iterable[str]:
-    """Yield what is to be told of rules that name resources no webhook is asked about."""
+    """Yield warnings about rules for resources that are exempt from webhooks."""
     for number, webhook in enumerate(webhooks):
         for position, rule in enumerate(webhook.get("rules") or ()):
             for name in _excluded(rule):
@@ -122,7 +122,7 @@ def _check_operations(operations: Sequence[str], path: str, errors: Errors) -> N
 
 
 def _check_alone(values: Sequence[str], path: str, what: str, errors: Errors) -> None:
-    """Check that there are values, and that the one for all stands alone."""
+    """Check that there are values, and that the wildcard is alone."""
     if not values:
         errors.append(required(path))
     if len(values) > 1 and ALL in values:
@@ -154,7 +154,7 @@ def _check_resources(resources: Sequence[str], path: str, errors: Errors) -> Non
     if len(resources) > 1 and ALL_SUBRESOURCES in resources:
         detail = "if '*/*' is present, must not specify other resources"
         errors.append(invalid(path, resources, detail))
-    # Only the last resource that is named alone counts, as upstream has it.
+    # Only the last resource without a subresource counts, as upstream.
     if ALL in resources and last_is_named:
         detail = "if '*' is present, must not specify other resources without subresources"
         errors.append(invalid(path, resources, detail))

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: expressions that a write must meet."""
+"""ValidatingAdmissionPolicies: expressions that must be true of a write."""
 
 from typing import Final
 
@@ -154,7 +154,7 @@ def _check_value(
         errors.append(required(path, detail))
     else:
         use, is_stored = Use.AUDIT_ANNOTATION, whole in stored
-        scope.check(text, use, path, errors, is_stored=is_stored, shown=whole)
+        scope.check(text, use, path, errors, is_stored=is_stored, printed=whole)
 
 
 def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:

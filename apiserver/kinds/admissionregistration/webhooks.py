@@ -1,7 +1,7 @@
 """ValidatingWebhookConfigurations and MutatingWebhookConfigurations.
 
-What was taken before stays: names that stand twice, side effects, unknown versions and selectors
-with values no label has are refused in a configuration only if the stored one is free of them.
+Existing faults may stay: duplicate names, side effects, unknown versions and selectors with invalid
+values are refused only if the stored configuration has none of them.
 """
 
 from typing import Any, Final, NamedTuple
@@ -49,7 +49,7 @@ _SIDE_EFFECTS: Final = enum_values(f"{_TYPES}.ValidatingWebhook", "sideEffects")
 
 
 class _Allowed(NamedTuple):
-    """What is not refused because it was there before."""
+    """Faults that are tolerated because the stored object has them."""
 
     side_effects: bool = False
     unknown_versions: bool = False
@@ -160,9 +160,9 @@ def _check_side_effects(value: str | None, path: str, errors: Errors, allowed: _
 
 def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) -> None:
     versions: list[str] = webhook.get("admissionReviewVersions") or []
-    known = ", ".join(_VERSIONS)
+    supported = ", ".join(_VERSIONS)
     if not versions:
-        errors.append(required(path, f"must specify one of {known}"))
+        errors.append(required(path, f"must specify one of {supported}"))
         return
     seen: set[str] = set()
     for position, version in enumerate(versions):
@@ -173,7 +173,7 @@ def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) 
         seen.add(version)
         add_invalid(errors, where, version, check_dns1035_label(version))
     if not allowed.unknown_versions and seen.isdisjoint(_VERSIONS):
-        errors.append(invalid(path, versions, f"must include at least one of {known}"))
+        errors.append(invalid(path, versions, f"must include at least one of {supported}"))
 
 
 def _allowed_before(webhooks: list[Obj]) -> _Allowed:

@@ -1,1 +1,1 @@
-"""Requests for certificates, and bundles of those that are to be trusted."""
+"""Certificate requests and trust bundles."""

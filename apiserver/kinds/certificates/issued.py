@@ -1,4 +1,4 @@
-"""What a signer says when it has issued a certificate for a pod: the chain, and three times."""
+"""Checks of certificates that signers issue for pods: the chain and three times."""
 
 from datetime import datetime
 from typing import Final
@@ -42,7 +42,7 @@ _TIMES: Final = (
 
 
 def issued_errors(new: Obj, old: Obj, now: str) -> list[FieldError]:
-    """Return what is wrong with a certificate that was issued, and with what is said of it."""
+    """Return the errors of an issued certificate and its fields."""
     status = new["status"]
     text: str = status.get("certificateChain", "")
     if len(text.encode()) > _CHAIN_MAX:
@@ -81,15 +81,15 @@ def _name_errors(leaf: x509.Certificate) -> Errors:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return errors
-    told = "leaf certificate's DNSName should not"
+    prefix = "leaf certificate's DNSName should not"
     for name in names.get_values_for_type(x509.DNSName):
         if not name:
             detail = "leaf certificate should not contain empty DNSName"
             errors.append(invalid(_CHAIN, name, detail))
         if ".." in name:
-            errors.append(invalid(_CHAIN, name, f"{told} contain '..'"))
+            errors.append(invalid(_CHAIN, name, f"{prefix} contain '..'"))
         if name.startswith(".") or name.endswith("."):
-            errors.append(invalid(_CHAIN, name, f"{told} start or end with '.'"))
+            errors.append(invalid(_CHAIN, name, f"{prefix} start or end with '.'"))
     for address in names.get_values_for_type(x509.RFC822Name):
         if not has_format("email", address):
             detail = "leaf certificate should not contain invalid EmailAddress"

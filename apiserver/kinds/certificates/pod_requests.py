@@ -1,4 +1,4 @@
-"""PodCertificateRequests: a kubelet asks for a certificate for a pod, a signer answers once."""
+"""PodCertificateRequests: a kubelet requests a certificate for a pod, a signer answers once."""
 
 from typing import Any, Final
 
@@ -137,13 +137,13 @@ def _proof_errors(spec: Obj, data: bytes, proof: bytes) -> list[FieldError]:
     for path, value in ((_KEY, data), (_PROOF, proof)):
         if len(value) > _BYTES_MAX:
             return [too_long(path, _BYTES_MAX)]
-    shown, key = JsonText(spec["pkixPublicKey"]), read_key(data)
+    printed_key, key = JsonText(spec["pkixPublicKey"]), read_key(data)
     if key is None:
-        return [invalid(_KEY, shown, "must be a valid PKIX-serialized public key")]
+        return [invalid(_KEY, printed_key, "must be a valid PKIX-serialized public key")]
     try:
         check_key(key, "P256 or P384")
     except BadKeyError as fault:
-        return [invalid(_KEY, shown if fault.value is None else fault.value, fault.detail)]
+        return [invalid(_KEY, printed_key if fault.value is None else fault.value, fault.detail)]
     if not is_signed(key, proof, spec.get("podUID", "").encode()):
         return [invalid(_PROOF, OMITTED, "could not verify proof-of-possession signature")]
     return []
@@ -171,7 +171,7 @@ def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
     errors: Errors = []
-    known = 0
+    known_count = 0
     for position, condition in enumerate(conditions):
         # Upstream spells these paths so.
         path = f"status.conditions.[{position}]"
@@ -179,8 +179,8 @@ def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
         if kind not in _STATES:
             errors.append(not_supported(child(path, "type"), kind, _STATES))
             continue
-        known += 1
-        if known > 1:
+        known_count += 1
+        if known_count > 1:
             detail = 'There may be at most one condition with type "Issued", "Denied", or "Failed"'
             errors.append(invalid(child(path, "type"), kind, detail))
         if status != "True":
@@ -189,7 +189,7 @@ def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
 
 
 def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
-    """Return what is wrong with a change of the state."""
+    """Return the errors of a change of the state."""
     status, before = new["status"], old["status"]
     state = _state(new)
     if _state(old):
@@ -210,7 +210,7 @@ def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _state(obj: Obj) -> str:
-    """Return how a request was answered, empty: not yet."""
+    """Return the state of a request, empty: pending."""
     for condition in (obj.get("status") or {}).get("conditions") or ():
         kind: str = condition.get("type", "")
         if kind in _STATES and condition.get("status") == "True":

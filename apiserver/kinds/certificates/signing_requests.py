@@ -1,10 +1,10 @@
-"""CertificateSigningRequests: who asks is set by the server, approval and issue are others' parts.
+"""CertificateSigningRequests: the server sets the requester; approval and issuing are subresources.
 
     PUT …/name            keeps spec and status
     PUT …/name/approval   changes conditions
     PUT …/name/status     changes the certificate, and conditions that say nothing of approval
 
-What a stored request has wrong may stay.
+Existing faults of a stored request may stay.
 """
 
 from collections.abc import Callable
@@ -44,13 +44,13 @@ _CERTIFICATE: Final = "status.certificate"
 _LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _SECONDS_MIN: Final = 600
 _FINAL: Final = (APPROVED, DENIED, FAILED)
-"""Conditions that are true or not there, and stay."""
+"""Conditions that are true or absent, and permanent."""
 _STATUSES: Final = ("False", "True", "Unknown")
 _SET_BY_SERVER: Final = ("username", "uid", "groups", "extra")
 
 
 class _Allowed(NamedTuple):
-    """What may be changed, and what is not refused because it was there before."""
+    """What may be changed, and which faults are tolerated because the stored object has them."""
 
     approval: bool = False
     certificate: bool = False
@@ -98,7 +98,7 @@ def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
     new["spec"] = old["spec"]
     for kind in (APPROVED, DENIED):
         kept, given = _of_type(old, kind), _of_type(new, kind)
-        # One more or less is refused later on.
+        # An added or removed condition is refused later.
         if len(kept) == len(given):
             stored = iter(kept)
             conditions = [
@@ -126,7 +126,7 @@ def _with_times(new: Obj, old: Obj, now: str) -> list[Obj]:
 
 
 def _transition_time(condition: Obj, old: Obj) -> str | None:
-    """Return since when a condition has been as it is; None: it was not."""
+    """Return the transition time of a condition that did not change; None: it changed."""
     for before in _of_type(old, condition.get("type", "")):
         time: str | None = before.get("lastTransitionTime")
         if before.get("status") == condition.get("status") and time:
@@ -144,7 +144,7 @@ def _of_type(obj: Obj, kind: str) -> list[Obj]:
 
 def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     errors = _request_errors(obj, _Allowed())
-    # A name may be anything that fits into a path; that is looked at last.
+    # Any path segment is a valid name; it is checked last.
     return errors or [
         invalid(child("metadata", field), name, wrong)
         for field in ("generateName", "name")
@@ -217,8 +217,8 @@ def _check_conditions(conditions: list[Obj], allowed: _Allowed, errors: Errors) 
         seen.add(kind)
     if {APPROVED, DENIED} <= seen and not allowed.both_decisions:
         names = [f'conditions[{{"type": {quote(each)}}}]' for each in (APPROVED, DENIED)]
-        told = ", ".join(f"`{each}`" for each in names)
-        detail = f"must specify at most one of: {told}"
+        supported = ", ".join(f"`{each}`" for each in names)
+        detail = f"must specify at most one of: {supported}"
         errors.append(invalid(_CONDITIONS, f"{{{', '.join(names)}}}", detail))
 
 
@@ -227,7 +227,7 @@ def _certificate(obj: Obj) -> bytes:
 
 
 def _certificate_problem(data: bytes) -> str:
-    """Return what is wrong with an issued certificate in PEM, empty: nothing."""
+    """Return the error of an issued PEM certificate, empty: none."""
     if not data:
         return ""
     blocks = list(pem.blocks(data))
@@ -290,7 +290,7 @@ def _check_same_approval(new: Obj, old: Obj, errors: Errors) -> None:
 def _validate_update(
     *, approval: bool = False, certificate: bool = False
 ) -> Callable[[Obj, Obj, Context], list[FieldError]]:
-    """Return the check of an update at an endpoint that may change some things."""
+    """Return the update check of an endpoint that may change some parts."""
 
     def validate(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
         allowed = _allowed(new, old)._replace(approval=approval, certificate=certificate)

@@ -1,4 +1,4 @@
-"""ClusterTrustBundles: certificates of authorities that workloads are to trust."""
+"""ClusterTrustBundles: CA certificates for workloads."""
 
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _named_errors(obj: Obj) -> list[FieldError]:
-    """Return what is wrong with the names of the bundle and of its signer."""
+    """Return the errors of the names of the bundle and its signer."""
     metadata, signer = obj["metadata"], obj["spec"].get("signerName", "")
     errors = [
         invalid(child("metadata", field), name, wrong)
@@ -56,20 +56,20 @@ def _bundle_errors(text: str) -> list[FieldError]:
     data = text.encode()
     if len(data) > _BYTES_MAX:
         return [too_long(_BUNDLE, _BYTES_MAX)]
-    places: dict[bytes, list[int]] = {}
+    positions: dict[bytes, list[int]] = {}
     problems: list[str] = []
     for position, block in enumerate(pem.blocks(data)):
         problem = _block_problem(block)
         if problem:
             problems.append(f"entry {position} {problem}")
-        places.setdefault(block.content, []).append(position)
+        positions.setdefault(block.content, []).append(position)
     if not problems:
         problems = [
             f"duplicate trust anchor (indices {go_plain(list(each))})"
-            for each in places.values()
+            for each in positions.values()
             if len(each) > 1
         ]
-        if not places:
+        if not positions:
             problems = ["at least one trust anchor must be provided"]
     return [invalid(_BUNDLE, _NO_VALUE, each) for each in problems]
 

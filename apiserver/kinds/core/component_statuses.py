@@ -1,4 +1,4 @@
-"""ComponentStatuses: made on request by asking the components, never stored."""
+"""ComponentStatuses: computed on request, never stored."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""ConfigMaps: texts and bytes by keys, sealed once `immutable` is true."""
+"""ConfigMaps: texts and bytes by key, immutable if `immutable` is true."""
 
 from typing import Any, Final
 

@@ -44,7 +44,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
 
 def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
-    # What older versions let in may stay as it is.
+    # What older versions admitted may stay.
     return [] if errors and new.get("subsets") == old.get("subsets") else errors
 
 
@@ -111,12 +111,12 @@ def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
 
 def _cells(obj: Obj, now: float) -> list[Any]:
     metadata = obj["metadata"]
-    shown = first_of(3, _shown(obj)) if obj.get("subsets") else "<none>"
+    shown = first_of(3, _address_texts(obj)) if obj.get("subsets") else "<none>"
     return [metadata["name"], shown, age(metadata.get("creationTimestamp"), now)]
 
 
-def _shown(obj: Obj) -> Iterator[str]:
-    """Yield each ready address with each port, or alone where there are no ports."""
+def _address_texts(obj: Obj) -> Iterator[str]:
+    """Yield each ready address with each port, or alone if there are no ports."""
     for subset in obj.get("subsets") or ():
         addresses = [each["ip"] for each in subset.get("addresses") or ()]
         ports = subset.get("ports")

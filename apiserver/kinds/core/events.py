@@ -1,4 +1,4 @@
-"""Events: one store, two views of it.
+"""Events: stored once, served in two groups.
 
     events.k8s.io/v1        v1 (stored)
     note                    message
@@ -6,9 +6,9 @@
     reportingController     reportingComponent
     deprecatedSource …      source, firstTimestamp, lastTimestamp, count
 
-The rules of v1 are few, for old clients: metadata is only looked at when nothing else is wrong. The
-newer API has rules of its own, and there an event that is written never changes but for its series.
-Errors name the fields of v1 in both.
+v1 has few rules, for old clients: metadata is only checked when nothing else is wrong. The newer
+API has rules of its own, and its events are immutable except for their series. Errors name the
+fields of v1 in both.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ _LENGTHS: Final = (
     ("reason", 128, True),
     ("message", 1024, False),
 )
-"""Texts of an event that has a time of its own: the most characters, and whether it is required."""
+"""Text fields of an event with an eventTime: maximum length, and whether it is required."""
 
 _RENAMED: Final = {
     "reportingComponent": "reportingController",
@@ -51,12 +51,12 @@ _RENAMED: Final = {
 
 
 def to_newer(event: Obj) -> Obj:
-    """Return a stored event as events.k8s.io/v1 shows it."""
+    """Return a stored event in events.k8s.io/v1."""
     return _rename(event, _NEWER, _RENAMED)
 
 
 def from_newer(event: Obj) -> Obj:
-    """Return an event of events.k8s.io/v1 as it is stored."""
+    """Return an event of events.k8s.io/v1 in its stored form."""
     return _rename(event, "v1", {new: old for old, new in _RENAMED.items()})
 
 
@@ -100,7 +100,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _old_errors(obj: Obj, context: Context) -> list[FieldError]:
-    """Return the errors that both versions tell."""
+    """Return the errors of both versions."""
     errors: list[FieldError] = []
     namespace = obj["metadata"].get("namespace", "")
     about = (obj.get("involvedObject") or {}).get("namespace", "")
@@ -192,7 +192,7 @@ _FIXED: Final = (
     ("reportingComponent", "reportingController", _shown_text),
     ("reportingInstance", "reportingInstance", _shown_text),
 )
-"""What may not change in the newer API: the field, its path in errors, how its value prints."""
+"""Immutable fields of the newer API: the field, its path in errors, how its value prints."""
 
 
 def _selectable(obj: Obj) -> dict[str, str]:
@@ -259,4 +259,4 @@ NEWER_EVENTS: Final = replace(
     selectable=_selectable_newer,
     conversions={"v1": Conversion(to_stored=from_newer, to_served=to_newer)},
 )
-"""The strategy of events.k8s.io, whose objects are those of v1 all the same."""
+"""The strategy of events.k8s.io, whose objects are in the form of v1."""

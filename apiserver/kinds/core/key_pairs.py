@@ -1,7 +1,7 @@
-"""Whether a certificate and a private key in PEM belong together, told in the words of Go's tls.
+"""Validation of key pairs in PEM, with the texts of Go's tls.
 
-A Secret of type kubernetes.io/tls may hold anything; what is wrong with it is only a warning. The
-texts of errors inside a certificate or key are those of Go's parsers where they are one text.
+A Secret of type kubernetes.io/tls may hold anything; an invalid key pair is only a warning. Errors
+inside a certificate or key have the texts of Go's parsers where these are constant.
 """
 
 from typing import Final

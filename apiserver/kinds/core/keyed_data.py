@@ -1,4 +1,4 @@
-"""Data by keys, as ConfigMaps and Secrets hold it: how long, how keyed, how sealed."""
+"""Data of ConfigMaps and Secrets: size, keys, immutability."""
 
 import base64
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _SEALED: Final = "field is immutable when `immutable` is set"
 
 
 def check_keys(errors: Errors, path: str, keys: Iterable[str]) -> None:
-    """Add what is wrong with the keys of a map."""
+    """Check the keys of a map."""
     for each in keys:
         messages = check_config_key(each)
         if messages:
@@ -23,13 +23,13 @@ def check_keys(errors: Errors, path: str, keys: Iterable[str]) -> None:
 
 
 def fill_bytes(blobs: dict[str, str | None] | None) -> None:
-    """Make null values empty: bytes that are null and none at all are the same in the store."""
+    """Replace null values by empty ones: the store does not distinguish them."""
     if blobs and None in blobs.values():
         blobs.update({name: "" for name, value in blobs.items() if value is None})
 
 
 def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
-    """Return the errors of changing maps (or opening the seal) of an object that was sealed."""
+    """Return the errors of changing an immutable object's data, or making it mutable."""
     if not old.get("immutable"):
         return []
     changed = [each for each in names if (new.get(each) or {}) != (old.get(each) or {})]
@@ -39,10 +39,10 @@ def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
 
 
 def decoded_length(text: str) -> int:
-    """Return how many bytes a base64 text stands for."""
+    """Return the length of base64 data."""
     return len(text) * 3 // 4 - text.count("=", -2)
 
 
 def decoded(text: str) -> bytes:
-    """Return the bytes a base64 text stands for."""
+    """Return the bytes of base64 data."""
     return base64.b64decode(text)

@@ -1,4 +1,4 @@
-"""Leases: who holds a thing and until when. Coordinated leader election is off by default."""
+"""Leases: holder and duration. Coordinated leader election is off by default."""
 
 from typing import Any, Final
 

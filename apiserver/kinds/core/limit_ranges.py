@@ -1,4 +1,4 @@
-"""LimitRanges: the least, most and default amounts of resources that pods and claims may ask for.
+"""LimitRanges: minimum, maximum and default quantities for pods and claims.
 
 For one resource: min ≤ defaultRequest ≤ default ≤ max.
 """
@@ -54,7 +54,7 @@ _ORDERED: Final = (
     ("min", "default", "default", "min", "min value {} is greater than default value {}"),
     ("default", "max", "default", "max", "default value {} is greater than max value {}"),
 )  # fmt: skip
-"""The smaller amount, the larger one, whose field the error names, whose value it shows, text."""
+"""The smaller quantity, the larger one, whose field the error names, whose value it shows, text."""
 
 
 def _default(obj: Obj) -> None:
@@ -111,17 +111,17 @@ def _check_item(errors: Errors, path: str, item: Obj, kind: str) -> None:
     )
     amounts: dict[str, dict[str, Quantity]] = {}
     for name in _AMOUNTS:
-        given: dict[str, str] = item.get(name) or {}
+        amounts_of_name: dict[str, str] = item.get(name) or {}
         if kind == POD and name in {"default", "defaultRequest"}:
-            if given:
+            if amounts_of_name:
                 detail = "may not be specified when `type` is 'Pod'"
                 errors.append(forbidden(child(path, name), detail))
-            given = {}
+            amounts_of_name = {}
         if kind == CLAIM and name == "maxLimitRequestRatio":
             _check_claim(errors, path, item)
-        for each in given:
+        for each in amounts_of_name:
             check_name(errors, key(child(path, name), each), each)
-        amounts[name] = {each: parse(text) for each, text in given.items()}
+        amounts[name] = {each: parse(text) for each, text in amounts_of_name.items()}
     for resource in dict.fromkeys(each for name in _AMOUNTS for each in amounts[name]):
         of_resource = {
             name: amounts[name][resource] for name in _AMOUNTS if resource in amounts[name]
@@ -176,7 +176,7 @@ def _check_overcommitted(
 
 
 def _divide(most: int, least: int) -> float:
-    """Divide as floats do: by zero gives an infinity or nothing."""
+    """Divide like floats: division by zero gives an infinity or NaN."""
     if least:
         return most / least
     return float("inf") * most if most else float("nan")

@@ -1,7 +1,7 @@
-"""Namespaces: a label with their own name, and finalizers that only /finalize may change.
+"""Namespaces: a label with their name, and finalizers that only /finalize may change.
 
-A namespace has two lists of finalizers. `metadata.finalizers` is everybody's; `spec.finalizers`
-holds `kubernetes` from the start, and the namespace is gone when both are empty.
+A namespace has two lists of finalizers. Anybody may use `metadata.finalizers`; `spec.finalizers`
+holds `kubernetes` from the start. The namespace is removed when both are empty.
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_create(obj: Obj, _context: Context) -> None:
-    # The name may have been generated after defaults were set.
+    # The name may have been generated after defaulting.
     _default(obj)
     obj["status"] = {"phase": ACTIVE}
     spec = obj.setdefault("spec", {})

@@ -1,4 +1,4 @@
-"""The rules of where a node's kubelet once got its configuration from; the feature is gone."""
+"""Validation of dynamic kubelet configuration, which was removed."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Nodes: the machines. A new node keeps the status it comes with; later only /status changes it.
+"""Nodes. A new node keeps its status; later only /status changes it.
 
-`spec.configSource` and `status.config` are left from a feature that is gone: nothing new gets in.
+`spec.configSource` and `status.config` belong to a removed feature: only existing values stay.
 """
 
 from typing import Any, Final
@@ -52,7 +52,7 @@ def _default(obj: Obj) -> None:
 
 
 def _join_pod_cidrs(spec: Obj) -> None:
-    """Fill in the old single field and the list from each other; the old one wins."""
+    """Fill podCIDR and podCIDRs from each other; podCIDR wins."""
     single, several = spec.get("podCIDR"), spec.get("podCIDRs")
     if single and (not several or several[0] != single):
         spec["podCIDRs"] = [single]
@@ -141,7 +141,7 @@ def _check_taints(errors: Errors, spec: Obj) -> None:
 
 
 def _internal_taint(taint: Obj) -> Obj:
-    """Return the taint with the names of Go's fields, as errors print it."""
+    """Return the taint with the names of Go's fields, as in errors."""
     return {
         "Key": taint.get("key", ""),
         "Value": taint.get("value", ""),

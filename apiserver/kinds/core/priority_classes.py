@@ -1,4 +1,4 @@
-"""PriorityClasses: names for numbers that say which pods go first."""
+"""PriorityClasses: names of pod priorities."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ SYSTEM_CLASSES: Final = {
     "system-node-critical": 2_000_001_000,
     "system-cluster-critical": 2_000_000_000,
 }
-"""The classes that are there from the start, none of which is the default."""
+"""The system's classes, none of which is the default."""
 
 PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 

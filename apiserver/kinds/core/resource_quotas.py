@@ -1,4 +1,4 @@
-"""ResourceQuotas: how much of each resource a namespace may use, and of which pods or claims."""
+"""ResourceQuotas: limits of a namespace, optionally for some pods or claims."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -37,7 +37,7 @@ _SCOPES: Final = {
     "CrossNamespacePodAffinity": _POD_RESOURCES,
     "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
 }
-"""The resources, out of the standard ones, that a quota with the scope can limit."""
+"""The standard resources that a quota with the scope can limit."""
 
 _ONLY_EXISTS: Final = frozenset({
     "BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity",
@@ -168,7 +168,7 @@ def _check_opposites(errors: Errors, scopes: Iterable[str], shown: list[str] | N
 
 
 def _internal_selector(expressions: list[Obj]) -> Obj:
-    """Return the selector with the names of Go's fields, as errors print it."""
+    """Return the selector with the names of Go's fields, as in errors."""
     return {
         "MatchExpressions": [
             {

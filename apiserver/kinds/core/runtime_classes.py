@@ -1,4 +1,4 @@
-"""RuntimeClasses: how containers are run, what that costs, and on which nodes it can be done."""
+"""RuntimeClasses: handler, overhead and node selection."""
 
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
         if selector:
             errors.extend(validate_labels("scheduling.nodeSelector", selector))
         _check_tolerations(errors, scheduling.get("tolerations") or [])
-    # What the schema itself declares is told last.
+    # Errors of the schema come last.
     return errors + _handler_errors(obj.get("handler", ""))
 
 

@@ -1,4 +1,4 @@
-"""Secrets: bytes by keys, whose type says which keys there must be."""
+"""Secrets: bytes by key; the type requires some keys."""
 
 import base64
 from collections.abc import Callable
@@ -110,7 +110,7 @@ def _needs_json(name: str) -> _CheckType:
 
 
 def _object_problem(data: bytes) -> str:
-    """Return why the bytes are no object of JSON, empty if they are one."""
+    """Return why the bytes are not a JSON object, empty if they are."""
     try:
         value = parse(data)
     except JsonError as error:

@@ -1,4 +1,4 @@
-"""ServiceAccounts: names of Secrets, nothing else about them."""
+"""ServiceAccounts: references to Secrets."""
 
 from typing import Any, Final
 

@@ -1,9 +1,9 @@
-"""TokenRequests: what is asked of a token of a ServiceAccount. Signing it is somebody else's.
+"""TokenRequests of ServiceAccounts; they are signed elsewhere.
 
     check_name → default → prepare → validate → [validating admission] → bound → check_bound → term
 
-A token may be bound to a Pod, a Secret or a Node, and is worth nothing once that is gone. Webhook
-configurations as such objects are off by default.
+A token may be bound to a Pod, a Secret or a Node, and is invalid once that is gone. Webhook
+configurations as bound objects are off by default.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ from kvstack.apiserver.kinds.strategy import Obj
 
 DEFAULT_SECONDS: Final = 3600
 INJECTED_SECONDS: Final = 3607
-"""What the volume asks for that pods get by default; such tokens live longer, see `term`."""
+"""The expiry that the default pod volume requests; such tokens live longer, see `term`."""
 YEAR_SECONDS: Final = 365 * 24 * 3600
 
 _KIND: Final = GroupKind("authentication.k8s.io", "TokenRequest")
@@ -41,16 +41,16 @@ class Bound(NamedTuple):
 
 
 class Term(NamedTuple):
-    """How long a token lives."""
+    """The lifetime of a token."""
 
-    told_seconds: int
-    """What the answer says."""
+    status_seconds: int
+    """The lifetime in the answer."""
     seconds: int
-    """What the token itself says."""
+    """The lifetime in the token."""
     warn_after_seconds: int
-    """From when on its use is noted; 0: never."""
+    """After how many seconds its use is recorded; 0: never."""
     warning: str
-    """What the client is told; may be empty."""
+    """Warning for the client; may be empty."""
 
 
 def check_name(request: Obj, name: str) -> None:
@@ -62,14 +62,14 @@ def check_name(request: Obj, name: str) -> None:
 
 
 def default(request: Obj) -> None:
-    """Fill in how long the token is to live."""
+    """Set the default expiry."""
     spec = request.setdefault("spec", {})
     if spec.get("expirationSeconds") is None:
         spec["expirationSeconds"] = DEFAULT_SECONDS
 
 
 def prepare(request: Obj, account: Obj, audiences: Sequence[str], now: str) -> None:
-    """Make the request one for the account; raises ApiError if it is for another one of that name.
+    """Complete a request for the account; raises ApiError if it is for another one of that name.
 
     audiences: those of the API server, for a request that names none; now: RFC 3339 in seconds.
     """
@@ -91,7 +91,7 @@ def prepare(request: Obj, account: Obj, audiences: Sequence[str], now: str) -> N
 
 
 def check(request: Obj) -> None:
-    """Check a prepared request; raises ApiError, which names no object."""
+    """Validate a prepared request; raises ApiError without an object name."""
     errors = validate(request)
     if errors:
         raise status.invalid(_KIND, "", errors)
@@ -121,7 +121,7 @@ def validate(request: Obj) -> list[FieldError]:
 
 
 def bound(request: Obj) -> Bound | None:
-    """Return what the token is to be bound to, if anything; raises ApiError if that cannot be."""
+    """Return the object to bind the token to, if any; raises ApiError if it is invalid."""
     reference: Obj | None = request["spec"].get("boundObjectRef")
     if reference is None:
         return None
@@ -161,25 +161,28 @@ def term(
     extended_seconds: int = YEAR_SECONDS,
     extends: bool = True,
 ) -> Term:
-    """Return how long the token lives, and set it in the request.
+    """Return the lifetime of the token, and set it in the request.
 
-    A token that exactly asks for what pods' injected volumes ask for, from the API server alone,
-    lives longer than it says, for clients that never read it again; 0 for no `longest_seconds`.
+    A token with exactly the expiry of the default pod volume, for the API server alone, lives
+    longer than its status says, for clients that never reload it; longest_seconds 0: no limit.
     """
     spec: Obj = request["spec"]
-    told: int = spec["expirationSeconds"]
+    status_seconds: int = spec["expirationSeconds"]
     warning = ""
-    if 0 < longest_seconds < told:
-        warning = f"requested expiration of {told} seconds shortened to {longest_seconds} seconds"
-        told = spec["expirationSeconds"] = longest_seconds
-    is_injected = told == INJECTED_SECONDS and is_pod_bound
+    if 0 < longest_seconds < status_seconds:
+        warning = (
+            f"requested expiration of {status_seconds} seconds shortened to"
+            f" {longest_seconds} seconds"
+        )
+        status_seconds = spec["expirationSeconds"] = longest_seconds
+    is_injected = status_seconds == INJECTED_SECONDS and is_pod_bound
     if extends and is_injected and set(spec["audiences"]) <= set(api_audiences):
-        return Term(told, extended_seconds, told, warning)
-    return Term(told, told, 0, warning)
+        return Term(status_seconds, extended_seconds, status_seconds, warning)
+    return Term(status_seconds, status_seconds, 0, warning)
 
 
 def _kind_of(reference: Obj) -> GroupVersionKind:
-    """Return the kind a reference names; a version of no form counts as none."""
+    """Return the kind of a reference; an invalid version counts as none."""
     parts: list[str] = reference.get("apiVersion", "").split("/")
     group, version = ("", *parts)[-2:] if len(parts) <= 2 else ("", "")
     return GroupVersionKind(group, version, reference.get("kind", ""))

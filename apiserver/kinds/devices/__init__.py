@@ -1,4 +1,4 @@
-"""Devices that drivers offer, classes of them, and claims to them.
+"""Devices of drivers, device classes, and claims.
 
 Fields of features that are off by default are dropped unless the stored object has them.
 """

@@ -1,4 +1,4 @@
-"""How much of a capacity of a device one claim may get."""
+"""Request policies of device capacities."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ _MILLI: Final = -3
 
 
 def check_policy(policy: Obj, value: str, path: str, errors: Errors) -> None:
-    """Check which amounts may be asked for; `value`: the whole capacity."""
+    """Check a policy; `value`: the whole capacity."""
     options, bounds = policy.get("validValues") or [], policy.get("validRange")
     default, capacity = policy.get("default"), parse(value)
     if options and bounds is not None:
@@ -129,8 +129,8 @@ def _check_step(
     *,
     in_milli: bool,
 ) -> None:
-    given = dict(amounts)
-    low, step, where = given["min"], given["step"], child(path, "step")
+    requested = dict(amounts)
+    low, step, where = requested["min"], requested["step"], child(path, "step")
     if step.sign <= 0:
         errors.append(invalid(where, str(step), "must be greater than zero"))
         return
@@ -148,7 +148,7 @@ def _check_step(
             errors += too_large
             return
     for name in ("default", "max"):
-        amount = given.get(name)
+        amount = requested.get(name)
         if amount is not None and (_number(amount, in_milli) - _number(low, in_milli)) % _number(
             step, in_milli
         ):

@@ -1,4 +1,4 @@
-"""Who may change which part of the status of a claim: the scheduler, and drivers their devices."""
+"""Permissions for the status of claims: the scheduler's, and drivers' for their devices."""
 
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ def binding_errors(status: Obj, before: Obj, context: Context) -> list[FieldErro
 
 
 def device_errors(status: Obj, before: Obj, context: Context) -> list[FieldError]:
-    """Return the errors of a user who may not report on the devices of some drivers."""
+    """Return the errors of a user who may not write the status of some drivers' devices."""
     errors: list[FieldError] = []
     verbs = [f"arbitrary-node:{context.verb}"]
     if _is_on_node(context, _node_of(status.get("allocation") or {})):
@@ -76,7 +76,7 @@ def _refusal(request: AccessRequest, context: Context) -> str:
 
 
 def _changed_drivers(status: Obj, before: Obj) -> set[str]:
-    """Return the drivers of whose devices something is told that was not told before."""
+    """Return the drivers whose device status changed."""
     old = {_identity(each): each for each in before.get("devices") or ()}
     new = {_identity(each): each for each in status.get("devices") or ()}
     return {
@@ -91,7 +91,7 @@ def _identity(device: Obj) -> tuple[Any, ...]:
 
 
 def _node_of(allocation: Obj) -> str:
-    """Return the one node that an allocation is on; empty: it is not on one."""
+    """Return the one node of an allocation; empty: it has not exactly one."""
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions"):
         return ""

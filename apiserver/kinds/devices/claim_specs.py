@@ -1,4 +1,4 @@
-"""What a claim to devices asks for, in a ResourceClaim or a template of one."""
+"""Device requests of ResourceClaims and their templates."""
 
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ _SPEC: Final = f"{TYPES}.ResourceClaimSpec"
 
 
 def default_claim_spec(spec: Obj) -> None:
-    """Fill in how many devices are asked for, and operators of tolerations."""
+    """Set the default counts, and operators of tolerations."""
     for request in (spec.get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
         for each in [*([exactly] if exactly is not None else []), *alternatives(request)]:
@@ -53,7 +53,7 @@ def default_claim_spec(spec: Obj) -> None:
 
 
 def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
-    """Drop attributes that are derived from others, unless the stored spec has some."""
+    """Drop derived attributes, unless the stored spec has some."""
     if old is not None and any("derivedAttributes" in each for each in _selections(old)):
         return
     for each in _selections(spec):
@@ -70,12 +70,12 @@ def _selections(spec: Obj) -> list[Obj]:
 
 
 def alternatives(request: Obj) -> list[Obj]:
-    """Return the requests of which the first that can be met counts."""
+    """Return the alternatives of a request, in order of preference."""
     return request.get("firstAvailable") or []
 
 
 def names_of(spec: Obj) -> Requests:
-    """Return the names that the rest of a claim may refer to."""
+    """Return the names of requests that the rest of a claim may refer to."""
     return {
         request.get("name", ""): frozenset(each.get("name", "") for each in alternatives(request))
         for request in (spec.get("devices") or {}).get("requests") or ()
@@ -83,7 +83,7 @@ def names_of(spec: Obj) -> Requests:
 
 
 def claim_spec_errors(spec: Obj, path: str, context: Context) -> list[FieldError]:
-    """Return what is wrong with what is asked for."""
+    """Return the errors of a claim's spec."""
     errors: Errors = []
     devices, where, names = spec.get("devices") or {}, child(path, "devices"), names_of(spec)
 
@@ -109,37 +109,39 @@ def claim_spec_errors(spec: Obj, path: str, context: Context) -> list[FieldError
 def _check_request(request: Obj, path: str, errors: Errors, context: Context) -> None:
     name = request.get("name", "")
     add_invalid(errors, child(path, "name"), name, check_dns_label(name))
-    exactly, others = request.get("exactly"), alternatives(request)
-    if exactly is not None and others:
+    exactly, first_available = request.get("exactly"), alternatives(request)
+    if exactly is not None and first_available:
         errors.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
     elif exactly is not None:
         where = child(path, "exactly")
         _check_class(exactly.get("deviceClassName", ""), where, errors, covered=False)
         _check_selection(exactly, where, errors, context)
-    elif others:
-        _check_alternatives(others, child(path, "firstAvailable"), errors, context)
+    elif first_available:
+        _check_alternatives(first_available, child(path, "firstAvailable"), errors, context)
     else:
         errors.append(required(path, _ONE_OF))
 
 
-def _check_alternatives(others: list[Obj], path: str, errors: Errors, context: Context) -> None:
+def _check_alternatives(
+    first_available: list[Obj], path: str, errors: Errors, context: Context
+) -> None:
     def check(request: Obj, at: str) -> None:
         name = request.get("name", "")
         add_invalid(errors, child(at, "name"), name, check_dns_label(name))
         _check_class(request.get("deviceClassName", ""), at, errors, covered=True)
         _check_selection(request, at, errors, context)
 
-    check_items(others, _ALTERNATIVES_MAX, path, errors, check)
+    check_items(first_available, _ALTERNATIVES_MAX, path, errors, check)
 
 
 def _check_class(name: str, path: str, errors: Errors, *, covered: bool) -> None:
-    found: Errors = []
+    class_errors: Errors = []
     where = child(path, "deviceClassName")
     if name:
-        add_invalid(found, where, name, check_dns_subdomain(name))
+        add_invalid(class_errors, where, name, check_dns_subdomain(name))
     else:
-        found.append(required(where))
-    errors.extend(each._replace(covered=covered) for each in found)
+        class_errors.append(required(where))
+    errors.extend(each._replace(covered=covered) for each in class_errors)
 
 
 def _check_selection(request: Obj, path: str, errors: Errors, context: Context) -> None:
@@ -164,7 +166,7 @@ def _check_constraint(constraint: Obj, path: str, errors: Errors, names: Request
     for name in ("matchAttribute", "distinctAttribute"):
         attribute = constraint.get(name)
         if attribute is not None:
-            # The type declares the same in the same words.
+            # The type declares the same check with the same text.
             found = check_full_name(attribute, child(path, name))
             errors.extend(each._replace(covered=True) for each in found)
             return
@@ -176,7 +178,7 @@ def _check_constraint(constraint: Obj, path: str, errors: Errors, names: Request
 
 
 def check_references(texts: list[str], path: str, errors: Errors, names: Requests) -> None:
-    """Check the requests that something is about."""
+    """Check references to requests."""
 
     def check(text: str, at: str) -> None:
         check_reference(text, at, names, errors)
@@ -190,7 +192,7 @@ def check_references(texts: list[str], path: str, errors: Errors, names: Request
 
 
 def admin_request_errors(spec: Obj, context: Context) -> list[FieldError]:
-    """Return the error of a request for admin access, which the namespace must allow."""
+    """Return the error of admin access, which the namespace must allow."""
     requests = (spec.get("devices") or {}).get("requests") or ()
     for position, request in enumerate(requests):
         if (request.get("exactly") or {}).get("adminAccess"):

@@ -1,4 +1,4 @@
-"""The status of a claim: what it was given, who uses it, what drivers say of the devices."""
+"""The status of a claim: allocation, consumers and device status."""
 
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ Identity = tuple[str, str, str, str]
 
 
 def drop_disabled_status_fields(status: Obj, before: Obj) -> None:
-    """Drop which operations nodes skip, unless the stored status tells some."""
+    """Drop the operations that nodes skip, unless the stored status has some."""
     if any(each.get("skipNodeOperations") for each in _results(before)):
         return
     for result in _results(status):
@@ -60,7 +60,7 @@ def drop_disabled_status_fields(status: Obj, before: Obj) -> None:
 
 
 def drop_deallocated_devices(status: Obj, before: Obj) -> None:
-    """Drop what is said of devices that the claim no longer has."""
+    """Drop the status of devices that are no longer allocated."""
     gone = _allocated(before) - _allocated(status)
     devices = status.get("devices")
     if devices is None:

@@ -1,4 +1,4 @@
-"""ResourceClaims: devices that pods share, asked for once and allocated by the scheduler."""
+"""ResourceClaims: devices that pods share, allocated by the scheduler."""
 
 from typing import Any, Final
 

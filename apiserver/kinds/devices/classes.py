@@ -1,4 +1,4 @@
-"""DeviceClasses: which devices a claim by the name of the class may get."""
+"""DeviceClasses: sets of devices that claims select by name."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""resource.k8s.io/v1beta1 of claims, templates and slices, which are handled as v1.
+"""Conversion of resource.k8s.io/v1beta1 claims, templates and slices, which are handled as v1.
 
     v1beta1  requests: [{name: a, deviceClassName: c, count: 1}]
     v1       requests: [{name: a, exactly: {deviceClassName: c, count: 1}}]
@@ -6,8 +6,8 @@
     v1beta1  devices: [{name: d, basic: {attributes: …, capacity: …}}]
     v1       devices: [{name: d, attributes: …, capacity: …}]
 
-Nothing is lost either way. The given objects stay as they are; what is the same in both versions
-is shared with what is returned. v1beta2 has the fields of v1.
+Nothing is lost either way. The arguments are not changed; what is the same in both versions is
+shared with the result. v1beta2 has the fields of v1.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _request_to_v1(request: Obj) -> Obj:
 
 
 def _is_zero(value: object) -> bool:
-    """Tell whether a field is as if it were not set; False is a choice in `adminAccess`."""
+    """Return whether a field counts as unset; False is a value of `adminAccess`."""
     return value is None or value == "" or (value == 0 and not isinstance(value, bool))
 
 

@@ -1,4 +1,4 @@
-"""What the types of resource.k8s.io/v1 declare."""
+"""Declared rules of resource.k8s.io/v1."""
 
 from collections.abc import Sequence
 from typing import Any, Final

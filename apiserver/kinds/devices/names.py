@@ -36,32 +36,32 @@ _UUID: Final = "must be a lowercase UUID in 8-4-4-4-12 format"
 _HEX: Final = frozenset("0123456789abcdef")
 
 Requests = dict[str, frozenset[str]]
-"""By the name of a request, those of its alternatives."""
+"""Alternatives by request name."""
 
 
 def check_driver_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
-    """Check the name of a driver; `covered`: the type declares the same."""
-    found: Errors = []
+    """Check the name of a driver; `covered`: the type declares the same check."""
+    name_errors: Errors = []
     if not name:
-        found.append(required(path))
+        name_errors.append(required(path))
     else:
         if length(name) > DRIVER_MAX:
-            found.append(too_long(path, DRIVER_MAX))
-        add_invalid(found, path, name, check_dns_subdomain(name.lower()))
-    errors.extend(each._replace(covered=covered) for each in found)
+            name_errors.append(too_long(path, DRIVER_MAX))
+        add_invalid(name_errors, path, name, check_dns_subdomain(name.lower()))
+    errors.extend(each._replace(covered=covered) for each in name_errors)
 
 
 def check_pool_name(name: str, path: str, errors: Errors, *, covered: bool = False) -> None:
-    """Check the name of a pool: subdomains of DNS, separated by slashes."""
-    found: Errors = []
+    """Check the name of a pool: DNS subdomains, separated by slashes."""
+    segment_errors: Errors = []
     if not name:
-        found.append(required(path))
+        segment_errors.append(required(path))
     else:
         if length(name) > DNS_SUBDOMAIN_MAX:
-            found.append(too_long(path, DNS_SUBDOMAIN_MAX))
+            segment_errors.append(too_long(path, DNS_SUBDOMAIN_MAX))
         for part in name.split("/"):
-            add_invalid(found, path, part, check_dns_subdomain(part))
-    errors.extend(each._replace(covered=covered) for each in found)
+            add_invalid(segment_errors, path, part, check_dns_subdomain(part))
+    errors.extend(each._replace(covered=covered) for each in segment_errors)
 
 
 def check_qualified_name(name: str, path: str, errors: Errors) -> None:
@@ -75,13 +75,13 @@ def check_qualified_name(name: str, path: str, errors: Errors) -> None:
         if not parts[1]:
             errors.append(invalid(path, "", "the name must not be empty"))
             return
-    # More than one slash is not looked at, as upstream does not.
+    # More than one slash is not checked, as upstream.
     if len(parts) <= 2:
         _check_identifier(parts[-1], path, errors)
 
 
 def check_full_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of an attribute with its domain, as types declare it."""
+    """Declared check of an attribute's name with its domain."""
     errors: Errors = []
     parts = name.split("/")
     if len(parts) == 2:
@@ -123,7 +123,7 @@ def check_reference(name: str, path: str, requests: Requests, errors: Errors) ->
 
 
 def declared_driver_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of a driver as types declare it."""
+    """Declared check of a driver's name."""
     errors = [invalid(path, name, each) for each in check_caseless_dns_subdomain(name)]
     if len(name) > DRIVER_MAX:
         errors.append(too_long_characters(path, DRIVER_MAX))
@@ -131,44 +131,44 @@ def declared_driver_name(name: str, path: str) -> list[FieldError]:
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of a pool as types declare it."""
+    """Declared check of a pool's name."""
     errors: Errors = []
     if length(name) > DNS_SUBDOMAIN_MAX:
         errors.append(too_long(path, DNS_SUBDOMAIN_MAX))
     for position, part in enumerate(name.split("/")):
-        told = f"segment {position}: "
+        prefix = f"segment {position}: "
         if part:
-            wrong = (told + each for each in _in_bytes(check_dns_subdomain(part)))
+            wrong = (prefix + each for each in _in_bytes(check_dns_subdomain(part)))
             add_invalid(errors, path, part, wrong)
         else:
-            errors.append(invalid(path, name, f"{told}must not be empty"))
+            errors.append(invalid(path, name, f"{prefix}must not be empty"))
     return errors
 
 
 def declared_short_name(name: str, path: str) -> list[FieldError]:
-    """Check a label of DNS as types declare it."""
+    """Declared check of a DNS label."""
     return [invalid(path, name, each) for each in _in_bytes(check_dns_label(name))]
 
 
 def declared_long_name(name: str, path: str) -> list[FieldError]:
-    """Check a subdomain of DNS as types declare it."""
+    """Declared check of a DNS subdomain."""
     return [invalid(path, name, each) for each in _in_bytes(check_dns_subdomain(name))]
 
 
 def declared_label_key(name: str, path: str) -> list[FieldError]:
-    """Check a key of labels as types declare it."""
+    """Declared check of a label key."""
     return [invalid(path, name, each) for each in check_label_key(name)]
 
 
 def declared_uuid(text: str, path: str) -> list[FieldError]:
-    """Check a UUID as types declare it."""
+    """Declared check of a UUID."""
     parts = text.split("-")
     is_good = [len(each) for each in parts] == [8, 4, 4, 4, 12] and _HEX.issuperset("".join(parts))
     return [] if is_good else [invalid(path, text, _UUID)]
 
 
 def declared_extended_name(name: str, path: str) -> list[FieldError]:
-    """Check the name of an extended resource as types declare it."""
+    """Declared check of an extended resource's name."""
     wrong: list[str] = []
     if "/" not in name:
         wrong.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
@@ -181,12 +181,12 @@ def declared_extended_name(name: str, path: str) -> list[FieldError]:
 
 
 def name_of_class(name: str, is_prefix: bool) -> list[str]:  # noqa: FBT001  # a CheckName
-    """Check the name of a DeviceClass; a prefix is not looked at."""
+    """Check the name of a DeviceClass; a prefix is not checked."""
     return [] if is_prefix else _in_bytes(check_dns_subdomain(name))
 
 
 def _in_bytes(messages: list[str]) -> list[str]:
-    """Return messages with the unit that declared rules name."""
+    """Return messages with the unit of declared rules."""
     return [
         each.replace(" characters", " bytes") if each.startswith("must be no more than") else each
         for each in messages

@@ -1,4 +1,4 @@
-"""Parts of claims, classes and slices: selectors, tolerations, taints, configuration of drivers."""
+"""Parts of claims, classes and slices: selectors, tolerations, taints, driver configuration."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -40,7 +40,7 @@ def check_items(
     *,
     covered: bool = True,
 ) -> bool:
-    """Check every item of a list; return whether there are no more than the maximum.
+    """Check every item of a list; return whether it is within the maximum.
 
     covered: whether the type declares the maximum, too.
     """
@@ -55,7 +55,7 @@ def check_items(
 def check_selectors(
     selectors: Sequence[Obj], path: str, errors: Errors, context: Context, *, is_stored: bool
 ) -> None:
-    """Check selectors in CEL; those that are stored need not compile any more."""
+    """Check CEL selectors; stored ones need not compile."""
 
     def check(selector: Obj, where: str) -> None:
         cel = selector.get("cel")
@@ -80,7 +80,7 @@ def _check_expression(text: str, path: str, errors: Errors, context: Context) ->
 
 
 def check_configuration(config: Obj, path: str, errors: Errors, *, is_stored: bool) -> None:
-    """Check what a driver is told."""
+    """Check the configuration of a driver."""
     opaque, where = config.get("opaque"), child(path, "opaque")
     if opaque is None:
         errors.append(required(where))
@@ -90,7 +90,7 @@ def check_configuration(config: Obj, path: str, errors: Errors, *, is_stored: bo
 
 
 def check_raw(value: Any, path: str, errors: Errors, *, is_stored: bool = False) -> None:  # noqa: ANN401
-    """Check an object of any type; one that is stored may be too large."""
+    """Check an object of any type; a stored one may be too large."""
     if value is None:
         errors.append(required(path))
     elif not is_stored and len(orjson.dumps(value)) > RAW_MAX:
@@ -100,7 +100,7 @@ def check_raw(value: Any, path: str, errors: Errors, *, is_stored: bool = False)
 
 
 def check_toleration(toleration: Obj, path: str, errors: Errors) -> None:
-    """Check which taints of a device are tolerated."""
+    """Check a toleration of device taints."""
     key, value = toleration.get("key", ""), toleration.get("value", "")
     operator, effect = toleration.get("operator", ""), toleration.get("effect", "")
     where = child(path, "key")
@@ -121,7 +121,7 @@ def check_toleration(toleration: Obj, path: str, errors: Errors) -> None:
 
 
 def check_taint(taint: Obj, path: str, errors: Errors, *, checks_effect: bool = True) -> None:
-    """Check what keeps a device from being used."""
+    """Check a device taint."""
     key, value = taint.get("key", ""), taint.get("value", "")
     add_invalid(errors, child(path, "key"), key, check_label_key(key))
     if value:
@@ -140,7 +140,7 @@ def _check_effect(effect: str, path: str, errors: Errors, *, is_required: bool) 
 
 
 def check_bindings(obj: Obj, path: str, errors: Errors) -> None:
-    """Check the conditions that a device becomes ready or fails by: two lists without a repeat."""
+    """Check the binding conditions and failure conditions of a device, which must not repeat."""
     names = ("bindingConditions", "bindingFailureConditions")
     good, bad = (obj.get(name) or [] for name in names)
     good_path, bad_path = (child(path, name) for name in names)
@@ -160,9 +160,11 @@ def check_bindings(obj: Obj, path: str, errors: Errors) -> None:
         if condition in good:
             detail = "bindingFailureConditions must not overlap with bindingConditions"
             errors.append(invalid(where, condition, detail))
-    for here, there, where, told in (
+    for here, there, where, other_name in (
         (good, bad, good_path, names),
         (bad, good, bad_path, names[::-1]),
     ):
         if there and not here:
-            errors.append(invalid(where, None, f"{told[0]} are required to use {told[1]}"))
+            errors.append(
+                invalid(where, None, f"{other_name[0]} are required to use {other_name[1]}")
+            )

@@ -1,4 +1,4 @@
-"""One device of a ResourceSlice: its attributes and capacity, and what keeps it from being used."""
+"""Devices of ResourceSlices: attributes, capacity, taints."""
 
 import re
 from typing import Any, Final
@@ -47,7 +47,7 @@ _ONE_PLACE: Final = (
 
 
 def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
-    """Drop fields of features that are off, unless the stored slice has some."""
+    """Drop fields of disabled features, unless the stored slice has some."""
     before = old or {}
     for name in ("partitionTypeAttribute", "skipNodeOperations"):
         if not before.get(name):
@@ -76,9 +76,9 @@ def _consumptions(devices: Any) -> list[Obj]:  # noqa: ANN401 — devices
 def check_device(
     device: Obj, old: Obj | None, path: str, errors: Errors, *, is_per_device: bool
 ) -> None:
-    """Check a device; what is as it was in the stored one of the same name need not be checked.
+    """Check a device; parts that the stored device of the same name has may be skipped.
 
-    is_per_device: whether each device of the slice tells on which nodes it is.
+    is_per_device: whether each device of the slice has its own node selection.
     """
     name = device.get("name", "")
     add_invalid(errors, child(path, "name"), name, check_dns_label(name))
@@ -116,7 +116,7 @@ def _check_counts(attributes: Obj, capacity: Obj, path: str, errors: Errors) -> 
 
 
 def _check_attribute(attribute: Obj, path: str, errors: Errors) -> None:
-    """Check the texts of an attribute; that it has one value the type declares."""
+    """Check the texts of an attribute; the type declares that it has one value."""
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None:
         _check_length(text, child(path, "string"), errors)
@@ -165,7 +165,7 @@ def _check_consumed(consumptions: list[Obj], path: str, errors: Errors) -> None:
 
 
 def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None:
-    """Check some counters, and the name of their set, which is in a field."""
+    """Check the counters in a field, and the name of their set."""
     counter_errors: Errors = []
     name, values = counters.get(field, ""), counters.get("counters") or {}
     if name:
@@ -180,7 +180,7 @@ def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None
     else:
         for each in values:
             add_invalid(counter_errors, where, each, check_dns_label(each))
-    # The type declares all of it, too, but for the number of counters.
+    # The type declares all of it, too, except the number of counters.
     errors.extend(each._replace(covered=True) for each in counter_errors)
 
 
@@ -212,7 +212,7 @@ def _check_node_selection(device: Obj, path: str, errors: Errors, *, is_per_devi
 
 
 def _shortened(name: str, maximum: int) -> str:
-    """Return a name as paths of errors have it, without the middle of a long one."""
+    """Return a name as in error paths, without the middle of a long one."""
     data = name.encode()
     if len(data) <= maximum:
         return name

@@ -1,4 +1,4 @@
-"""ResourceSlices: the devices of a driver, or counters they share, as a part of a pool."""
+"""ResourceSlices: devices of a driver, or their shared counters, as a part of a pool."""
 
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
 
 
 def _add_times(obj: Obj, context: Context) -> None:
-    """Tell since when devices have had their taints."""
+    """Set the times of new device taints."""
     for device in obj["spec"].get("devices") or ():
         for taint in device.get("taints") or ():
             if taint.get("timeAdded") is None:
@@ -109,7 +109,7 @@ def _check_pool(pool: Obj, path: str, errors: Errors) -> None:
 
 
 def _check_node_selection(spec: Obj, errors: Errors) -> None:
-    """Check on which nodes the devices are."""
+    """Check the node selection."""
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
     if node:
         add_invalid(errors, "spec.nodeName", node, name_is_dns_subdomain(node, False))

@@ -1,4 +1,4 @@
-"""DeviceTaintRules: taints on devices that a cluster administrator sets."""
+"""DeviceTaintRules: taints that an administrator sets on devices."""
 
 from typing import Any, Final
 

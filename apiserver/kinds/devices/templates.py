@@ -1,4 +1,4 @@
-"""ResourceClaimTemplates: claims that are made for each pod."""
+"""ResourceClaimTemplates: claims that are created for each pod."""
 
 from typing import Any, Final
 

@@ -1,1 +1,1 @@
-"""Which requests wait for which others when there are too many of them."""
+"""Priority and fairness."""

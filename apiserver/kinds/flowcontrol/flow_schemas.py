@@ -1,4 +1,4 @@
-"""FlowSchemas: which requests belong to which priority level."""
+"""FlowSchemas: classification of requests to priority levels."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -38,9 +38,9 @@ _SUBJECT_FIELDS: Final = {
     "ServiceAccount": "serviceAccount",
     "User": "user",
 }
-"""By the kind of a subject, the field it is in; in the order in which kinds are told."""
-_TOLD: Final = ("ServiceAccount", "User", "Group")
-"""The order in which fields are looked at."""
+"""The field of each kind of subject, in the order of errors."""
+_ERROR_ORDER: Final = ("ServiceAccount", "User", "Group")
+"""The order in which fields are checked."""
 _VERBS: Final = (
     "create",
     "delete",
@@ -124,7 +124,7 @@ def _check_subject(subject: dict[str, Any], path: str, errors: Errors) -> None:
         errors.append(required(where, f"{field} is required when subject kind is '{kind}'"))
     else:
         _check_who(kind, who, where, errors)
-    for other in _TOLD:
+    for other in _ERROR_ORDER:
         field = _SUBJECT_FIELDS[other]
         if other != kind and subject.get(field) is not None:
             detail = f"{field} is forbidden when subject kind is not '{other}'"
@@ -161,8 +161,8 @@ def _check_alone(values: Sequence[str], path: str, what: str, errors: Errors) ->
         errors.append(invalid(path, values, f"if '*' is present, must not specify other {what}"))
 
 
-def _listed(name: str, missing: str, what: str) -> Rule:
-    """Return the rule about a list that has something in it, and nothing beside `*`."""
+def _check_list(name: str, missing: str, what: str) -> Rule:
+    """Return the check of a list that must not be empty, and in which `*` must be alone."""
 
     def check(rule: dict[str, Any], path: str, errors: Errors) -> None:
         values, where = rule.get(name) or [], child(path, name)
@@ -187,7 +187,7 @@ def _check_urls(rule: dict[str, Any], path: str, errors: Errors) -> None:
 
 
 def _url_problem(url: str) -> str:
-    """Return what is wrong with a path; empty: nothing."""
+    """Return the error of a path; empty: none."""
     if not url:
         return "must not be empty"
     if not url.startswith("/"):
@@ -222,8 +222,12 @@ _check_parts: Final = all_of(
         "resourceRules",
         all_of(
             _check_verbs,
-            _listed("apiGroups", "resource rules must supply at least one api group", "api groups"),
-            _listed("resources", "resource rules must supply at least one resource", "resources"),
+            _check_list(
+                "apiGroups", "resource rules must supply at least one api group", "api groups"
+            ),
+            _check_list(
+                "resources", "resource rules must supply at least one resource", "resources"
+            ),
             _check_namespaces,
         ),
     ),

@@ -1,6 +1,6 @@
-"""The FlowSchemas and priority levels that there always are, and that stay as they are.
+"""The mandatory FlowSchemas and priority levels, whose specs are fixed.
 
-Each is the spec, in the stored version with its defaults, by name.
+Specs by name, in the storage version with defaults.
 """
 
 from typing import Any, Final

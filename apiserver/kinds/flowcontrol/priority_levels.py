@@ -1,4 +1,4 @@
-"""PriorityLevelConfigurations: how many requests of a level run at once, and how others wait."""
+"""PriorityLevelConfigurations: concurrency and queuing of a level."""
 
 from math import ceil, log2
 from typing import Any, Final
@@ -31,7 +31,7 @@ _TYPES: Final = "io.k8s.api.flowcontrol.v1"
 _LEVEL: Final = f"{_TYPES}.PriorityLevelConfiguration"
 _SPEC: Final = f"{_LEVEL}Spec"
 _ROUND_TRIP: Final = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
-"""An annotation of versions that are not served any more."""
+"""An annotation of versions that are no longer served."""
 _SHARES: Final = 30
 _QUEUING: Final = {"handSize": 8, "queues": 64, "queueLengthLimit": 50}
 _QUEUES_MAX: Final = 10_000_000
@@ -189,7 +189,7 @@ def _check_queuing(queuing: Obj, path: str, errors: Errors) -> None:
 
 
 def _hand_problem(queues: int, hand: int) -> str:
-    """Return why so many queues cannot be dealt to a flow; empty: they can."""
+    """Return why a hand of queues cannot be dealt to a flow; empty: it can."""
     if hand <= 0:
         return "must be positive"
     if hand > queues:

@@ -1,4 +1,4 @@
-"""Preparation and checks of statuses, alike for both kinds."""
+"""Preparation and validation of the statuses of both kinds."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,13 +18,13 @@ _PATH: Final = "status.conditions"
 
 
 def prepare_create(obj: Obj, _context: Context) -> None:
-    """Begin with no status."""
+    """Clear the status."""
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
 
 
 def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
-    """Return the preparation of an update; `spec_type` is the type of the spec."""
+    """Return the preparation of an update; `spec_type`: the type of the spec."""
 
     def prepare(new: Obj, old: Obj, _context: Context) -> None:
         new["status"] = old.get("status") or {}
@@ -34,7 +34,7 @@ def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
 
 
 def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    """Change nothing but the status."""
+    """Keep all but the status."""
     managed = new["metadata"].get("managedFields")
     new["metadata"] = dict(old["metadata"])
     new["metadata"].pop("managedFields", None)
@@ -44,12 +44,12 @@ def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
-    """Check a written status."""
+    """Validate a status."""
     return status_errors(new)
 
 
 def status_errors(obj: Obj) -> list[FieldError]:
-    """Return the errors of conditions: each has a type that is in no other."""
+    """Return the errors of conditions, whose types must be unique."""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for position, condition in enumerate((obj.get("status") or {}).get("conditions") or ()):

@@ -1,1 +1,1 @@
-"""Services, what stands behind them and who may reach them."""
+"""Services, endpoints, ingresses and network policies."""

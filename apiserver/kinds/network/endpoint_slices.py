@@ -1,4 +1,4 @@
-"""EndpointSlices: up to a thousand endpoints behind a Service, all with one kind of address."""
+"""EndpointSlices: up to a thousand endpoints of a Service, of one address type."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -81,7 +81,7 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def _drop_topology(new: Obj, old: Obj | None) -> None:
-    """Drop the labels of endpoints, which v1 only shows; keep the node that they named."""
+    """Drop the topology labels of endpoints, which v1 only shows; keep the node that they name."""
     known = {
         (each.get("deprecatedTopology") or {}).get(_HOST_LABEL)
         for each in (old or {}).get("endpoints") or ()
@@ -110,7 +110,7 @@ def _errors(obj: Obj, old: Obj | None) -> list[FieldError]:
     endpoints: list[Obj] = obj.get("endpoints") or []
     endpoint_errors: list[FieldError] = []
     _check_endpoints(endpoint_errors, declared, endpoints, obj.get("addressType", ""))
-    # What older versions let in may stay as it is.
+    # What older versions admitted may stay.
     if old is not None and endpoints == (old.get("endpoints") or []):
         endpoint_errors, declared = [], []
     kind = obj.get("addressType", "")

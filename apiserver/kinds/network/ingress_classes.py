@@ -1,4 +1,4 @@
-"""IngressClasses: which controller does the work of Ingresses, with which parameters."""
+"""IngressClasses: the controller of Ingresses, and its parameters."""
 
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 def _check_parameters(parameters: Obj, path: str, errors: Errors) -> None:
     found: Errors = []
     check_reference(parameters, path, found)
-    # What the schema itself declares is told last.
+    # Errors of the schema come last.
     errors.extend(each for each in found if each.reason != REQUIRED)
     _check_scope(parameters, path, errors)
     errors.extend(each for each in found if each.reason == REQUIRED)

@@ -1,4 +1,4 @@
-"""Ingresses: which host and path leads to which Service."""
+"""Ingresses: hosts and paths of Services."""
 
 from typing import Any, Final
 
@@ -215,7 +215,7 @@ check_reference: Final[Rule] = all_of(
     needs_formatted("kind", check_path_segment),
     needs_formatted("name", check_path_segment),
 )
-"""The rule of a reference to an object of any kind: group, kind and name."""
+"""The check of a reference to an object of any kind: group, kind and name."""
 
 _check_service_name: Final[Rule] = needs_formatted("name", check_dns_label)
 

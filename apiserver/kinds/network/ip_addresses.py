@@ -1,4 +1,4 @@
-"""IPAddresses: each claims the address that is its name for one object, mostly a Service."""
+"""IPAddresses: each reserves the address that is its name for one object, usually a Service."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
         value = parent.get(each, "")
         if value:
             add_invalid(errors, child(_PARENT, each), value, check_path_segment(value))
-    # What the schema itself declares is told last.
+    # Errors of the schema come last.
     errors.extend(
         required(child(_PARENT, each)) for each in ("resource", "name") if not parent.get(each)
     )

@@ -1,4 +1,4 @@
-"""What a load balancer says of itself in the status of Services and Ingresses."""
+"""Load balancer status of Services and Ingresses."""
 
 from kvstack.apimachinery.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
 from kvstack.apimachinery.objects.field_errors import (
@@ -20,7 +20,7 @@ _MODES = ("Proxy", "VIP")
 def check_load_balancer_status(
     errors: Errors, path: str, status: Obj, old: Obj, *, has_modes: bool
 ) -> None:
-    """Add what is wrong with addresses and names; has_modes: of a Service, not an Ingress."""
+    """Check addresses and names; has_modes: of a Service, not an Ingress."""
     accepted = [each["ip"] for each in old.get("ingress") or () if each.get("ip")]
     for position, each in enumerate(status.get("ingress") or ()):
         field = index(child(path, "ingress"), position)
@@ -35,7 +35,7 @@ def check_load_balancer_status(
 
 
 def check_host(errors: Errors, path: str, name: str) -> None:
-    """Add what is wrong with a name of DNS that may not be an address."""
+    """Check a DNS name that must not be an address."""
     add_invalid(errors, path, name, check_dns_subdomain(name))
     if parse_ip(name) is not None:
         errors.append(invalid(path, name, "must be a DNS name, not an IP address"))
@@ -52,7 +52,7 @@ def status_warnings(obj: Obj) -> list[str]:
 
 
 def shown_addresses(obj: Obj) -> str:
-    """Return the addresses, or names where there are none, sorted, each once."""
+    """Return the addresses, or hostnames if there are none, sorted, without duplicates."""
     ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
     shown = {each.get("ip") or each.get("hostname") or "" for each in ingress or ()}
     return ",".join(sorted(shown - {""}))

@@ -1,4 +1,4 @@
-"""NetworkPolicies: which pods may talk to which, and to which addresses."""
+"""NetworkPolicies: allowed traffic of pods."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -29,7 +29,7 @@ from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _TYPES: Final = ("Ingress", "Egress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))
-"""The lists of rules and what names the other side in a rule."""
+"""The lists of rules, and the field of peers in a rule."""
 
 
 def _default(obj: Obj) -> None:
@@ -43,7 +43,7 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    if new["spec"] != old["spec"]:  # an empty list and none are two things here
+    if new["spec"] != old["spec"]:  # empty and absent lists differ here
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
@@ -78,7 +78,7 @@ def _errors(spec: Obj, *, accepted: frozenset[str], allows_bad_values: bool) -> 
 
 
 class _Checks:
-    """The checks of peers: what they add errors to and what they let pass."""
+    """The checks of peers, and what they tolerate."""
 
     __slots__ = ("_accepted", "_allows_bad_values", "_declared", "_errors")
 
@@ -90,31 +90,31 @@ class _Checks:
         *,
         allows_bad_values: bool,
     ) -> None:
-        """Add to `errors`, and to `declared` what the schema itself declares."""
+        """declared: receives the errors that the schema itself declares."""
         self._errors = errors
         self._declared = declared
         self._accepted = accepted
         self._allows_bad_values = allows_bad_values
 
     def selector(self, path: str, selector: Obj) -> None:
-        """Check a selector of pods or namespaces."""
+        """Check a pod or namespace selector."""
         self._errors.extend(
             validate_object(path, selector, allow_invalid_values=self._allows_bad_values)
         )
 
     def peer(self, path: str, peer: Obj) -> None:
-        """Check one of those that the pods may talk to."""
-        given = [
+        """Check a peer."""
+        set_fields = [
             each for each in ("podSelector", "namespaceSelector") if peer.get(each) is not None
         ]
-        for each in given:
+        for each in set_fields:
             self.selector(child(path, each), peer[each])
         block = peer.get("ipBlock")
         if block is not None:
             self._block(child(path, "ipBlock"), block)
-        if block is None and not given:
+        if block is None and not set_fields:
             self._errors.append(required(path, "must specify a peer"))
-        elif block is not None and given:
+        elif block is not None and set_fields:
             self._errors.append(forbidden(path, "may not specify both ipBlock and another peer"))
 
     def _block(self, path: str, block: Obj) -> None:
@@ -135,7 +135,7 @@ class _Checks:
 
 
 def _is_part(whole: Network, part: Network) -> bool:
-    """Return whether a network lies within another and is smaller."""
+    """Return whether a network is within another and smaller."""
     if whole.address.is_ipv4 != part.address.is_ipv4 or whole.prefix >= part.prefix:
         return False
     shift = (32 if whole.address.is_ipv4 else 128) - whole.prefix
@@ -175,7 +175,7 @@ def _check_types(errors: Errors, types: list[str]) -> None:
 
 
 def _blocks(spec: Obj) -> Iterator[tuple[str, Obj]]:
-    """Yield every block of addresses with its path."""
+    """Yield every ipBlock with its path."""
     for rules, side in _DIRECTIONS:
         for position, rule in enumerate(spec.get(rules) or ()):
             path = child(index(child("spec", rules), position), side)

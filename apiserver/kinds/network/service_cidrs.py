@@ -1,4 +1,4 @@
-"""ServiceCIDRs: the ranges that cluster IPs are taken from."""
+"""ServiceCIDRs: the ranges of cluster IPs."""
 
 from typing import Any, Final
 

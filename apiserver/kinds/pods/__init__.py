@@ -1,1 +1,1 @@
-"""Pods, and the specs of pods that workloads carry."""
+"""Pods, and the pod specs of workloads."""

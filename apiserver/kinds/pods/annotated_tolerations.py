@@ -1,9 +1,9 @@
-"""The tolerations that a pod may have in an annotation, as JSON.
+"""The annotation for tolerations, as JSON.
 
     scheduler.alpha.kubernetes.io/tolerations: [{"key": "a", "operator": "Exists"}]
 
-They came before the field and are used by nobody, but what they say is checked: the text is that of
-a list of tolerations, in Go's words if it is not, and each holds the rules of a toleration.
+It preceded the field and has no effect, but is validated: it must be a list of tolerations, with
+Go's errors if it is not, and each toleration must be valid.
 """
 
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class _Field(NamedTuple):
-    """A field of a toleration, and how Go's errors call it."""
+    """A field of a toleration, and its name in Go's errors."""
 
     name: str
     go_name: str
@@ -44,7 +44,7 @@ _FIELDS: Final = {
 
 
 def check_tolerations(errors: Errors, text: str, path: str, tolerances: Tolerances) -> None:
-    """Check the value of the annotation; `path` is that of the annotations."""
+    """Check the value of the annotation; `path`: of the annotations."""
     try:
         tolerations = parse(text.encode())
     except JsonError as error:
@@ -60,7 +60,7 @@ def check_tolerations(errors: Errors, text: str, path: str, tolerances: Toleranc
 
 
 def _type_mismatch(tolerations: object) -> str:
-    """Return the first value that is not of its type, in Go's words; empty if there is none."""
+    """Return the first value of a wrong type, in Go's words; empty if there is none."""
     if tolerations is None:
         return ""
     if not isinstance(tolerations, list):
@@ -91,7 +91,7 @@ def _field_mismatch(name: str, value: object) -> str:
 
 
 def _with_own_names(toleration: Obj) -> Obj:
-    # Go finds fields of types without names for JSON by their names in any case.
+    # Go matches fields without JSON names case-insensitively.
     fields = ((_FIELDS.get(name.lower()), name) for name in toleration)
     return {
         field.name: toleration[name]

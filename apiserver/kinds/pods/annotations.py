@@ -1,11 +1,11 @@
-"""The rules of annotations that mean something to pods, and of those that came before fields.
+"""Validation of pod annotations, including those that preceded fields.
 
-kubernetes.io/config.mirror                              the pod mirrors a kubelet's own
-controller.kubernetes.io/pod-deletion-cost               which pod of a set goes first
+kubernetes.io/config.mirror                              the pod is a mirror pod
+controller.kubernetes.io/pod-deletion-cost               the order of deletion in a set
 container.apparmor.security.beta.kubernetes.io/<name>    now appArmorProfile
 seccomp.security.alpha.kubernetes.io/pod                 now seccompProfile
 container.seccomp.security.alpha.kubernetes.io/<name>    now seccompProfile
-scheduler.alpha.kubernetes.io/tolerations                JSON; checked, and used by nobody
+scheduler.alpha.kubernetes.io/tolerations                JSON; validated, without effect
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ _SECCOMP: Final = {
     "runtime/default": "RuntimeDefault",
     "docker/default": "RuntimeDefault",
 }
-"""Types of profiles of seccomp by how annotations write them."""
+"""Types of seccomp profiles by their names in annotations."""
 _APP_ARMOR: Final = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
 
 
 def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> None:
-    """Check the annotations of a pod or template; `path` is that of the annotations."""
+    """Check the annotations of a pod or template; `path`: of the annotations."""
     if not annotations:
         return
     errors = scope.errors
@@ -62,7 +62,7 @@ def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> 
 
 
 def check_annotation_changes(errors: Errors, new: Annotations, old: Annotations, path: str) -> None:
-    """Check that what may not change did not."""
+    """Check that immutable annotations did not change."""
     for name, value in old.items():
         if new.get(name) != value:
             if name.startswith(APP_ARMOR_PREFIX):
@@ -81,7 +81,7 @@ def check_annotation_changes(errors: Errors, new: Annotations, old: Annotations,
 
 
 def check_matching_profiles(scope: SpecScope, annotations: Annotations) -> None:
-    """Check that annotations about profiles say what the fields say, where both are given."""
+    """Check that profiles in annotations match those in fields, if both are given."""
     if not any(each.startswith((SECCOMP_POD, SECCOMP_PREFIX, APP_ARMOR_PREFIX))
                for each in annotations):  # fmt: skip
         return
@@ -102,7 +102,7 @@ def app_armor_profile(annotation: str) -> Obj | None:
 
 
 def is_deletion_cost(text: str) -> bool:
-    """Return whether the text is an integer of 32 bits, as the cost of a deletion is written."""
+    """Return whether the text is a 32-bit integer, as a deletion cost must be."""
     if text.startswith("+") or (text.startswith("0") and text != "0"):
         return False
     try:
@@ -159,13 +159,13 @@ def _check_app_armor_matches(scope: SpecScope, annotations: Annotations) -> None
 def _check_match(
     errors: Errors, profile: Obj, annotation: str, kind: str, path: str, what: str
 ) -> None:
-    wanted = profile.get("type")
+    field_type = profile.get("type")
     message = f"{what} type in annotation and field must match"
-    if wanted == "Localhost":
+    if field_type == "Localhost":
         if not annotation.startswith(_LOCALHOST):
             errors.append(forbidden(child(path, "type"), message))
         elif annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
             message = f"{what} profile in annotation and field must match"
             errors.append(forbidden(child(path, "localhostProfile"), message))
-    elif wanted in {"Unconfined", "RuntimeDefault"} and kind != wanted:
+    elif field_type in {"Unconfined", "RuntimeDefault"} and kind != field_type:
         errors.append(forbidden(child(path, "type"), message))

@@ -1,4 +1,4 @@
-"""The row of a pod in a Table: NAME READY STATUS RESTARTS AGE and what wide tables show."""
+"""Table rows of pods: NAME READY STATUS RESTARTS AGE and the wide columns."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -18,11 +18,11 @@ _FINISHED: Final = {
 
 
 class _ContainerCounts(NamedTuple):
-    """What the statuses of some containers say together."""
+    """Counts over container statuses."""
 
     restarts: int
     last_restart: float
-    """When the latest of them ended before it was restarted, seconds; 0: none was."""
+    """When the last of them ended before its restart, seconds; 0: no restarts."""
 
     def plus(self, status: Obj) -> "_ContainerCounts":
         ended = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
@@ -60,7 +60,7 @@ def cells(pod: Obj, now: float) -> list[Any]:
 
 
 def row_conditions(pod: Obj) -> list[Obj]:
-    """Return the conditions of the row: that a pod has ended."""
+    """Return the conditions of the row: whether the pod has ended."""
     phase = (pod.get("status") or {}).get("phase", "")
     message = _FINISHED.get(phase)
     if message is None:
@@ -69,7 +69,7 @@ def row_conditions(pod: Obj) -> list[Obj]:
 
 
 def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
-    """Return how many containers are ready, the status in a word, and the restarts."""
+    """Return the number of ready containers, the status as one word, and the restarts."""
     status = pod.get("status") or {}
     reason = status.get("reason") or status.get("phase", "")
     scheduled = condition_of(pod, "PodScheduled")
@@ -94,7 +94,7 @@ def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
 def _init_summary(
     pod: Obj, statuses: Sequence[Obj], sidecars: set[str]
 ) -> tuple[int, str | None, _ContainerCounts, _ContainerCounts]:
-    """Return ready sidecars, what initialization waits for, all restarts, those of sidecars."""
+    """Return ready sidecars, the reason of waiting, all restarts, and those of sidecars."""
     ready = 0
     counted = of_sidecars = _NOTHING
     for position, status in enumerate(statuses):
@@ -110,12 +110,12 @@ def _init_summary(
             ready += bool(status.get("ready"))
             continue
         if ended is not None:
-            told = ended.get("reason") or _ended(ended)
+            reason = ended.get("reason") or _ended(ended)
         elif waiting is not None and waiting.get("reason") not in {None, "", "PodInitializing"}:
-            told = waiting["reason"]
+            reason = waiting["reason"]
         else:
-            told = f"{position}/{len((pod.get('spec') or {}).get('initContainers') or ())}"
-        return ready, f"Init:{told}", counted, of_sidecars
+            reason = f"{position}/{len((pod.get('spec') or {}).get('initContainers') or ())}"
+        return ready, f"Init:{reason}", counted, of_sidecars
     return ready, None, counted, of_sidecars
 
 

@@ -1,4 +1,4 @@
-"""Conditions that the API server sets of pods."""
+"""Pod conditions that the API server sets."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Obj = dict[str, Any]
 def set_condition(
     status: Obj, type_: str, value: str, now: str, reason: str = "", message: str = ""
 ) -> None:
-    """Set a condition in a new list; its time stays if the value does. now: RFC 3339, UTC."""
+    """Set a condition in a new list; its time stays if its status does. now: RFC 3339, UTC."""
     new = {"type": type_, "status": value, "lastProbeTime": None, "lastTransitionTime": now}
     if reason:
         new["reason"] = reason

@@ -1,11 +1,10 @@
-"""The defaults of pods and of the specs of pods that workloads carry.
+"""Defaults of pods and of the pod specs of workloads.
 
     default_spec(spec)     pods and templates
-    default_pod(pod)       pods: requests from limits, ports of the node, links of services
+    default_pod(pod)       pods: requests from limits, host ports, service links
 
-Fields with a fixed default stand in tables; the functions fill in what depends on something else.
-Templates do not get what only pods get, so that a new default does not change every template that
-is stored.
+Constant defaults are in tables; functions set those that depend on other fields. Templates do not
+get the defaults of pods alone, so that a new default does not change stored templates.
 """
 
 from collections.abc import Mapping
@@ -38,11 +37,11 @@ _SOURCES: Final[Mapping[str, Mapping[str, object]]] = {
     },
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
-"""Defaults of the sources of volumes, the same in persistent volumes."""
+"""Defaults of volume sources, shared with persistent volumes."""
 
 
 def default_pod(pod: Obj) -> None:
-    """Fill in the defaults of a pod."""
+    """Set the defaults of a pod."""
     spec = pod.get("spec")
     if spec is not None:
         _default_pod_spec(spec)
@@ -53,14 +52,14 @@ def default_pod(pod: Obj) -> None:
 
 
 def default_template(template: Obj) -> None:
-    """Fill in the defaults of a template of pods."""
+    """Set the defaults of a pod template."""
     spec = template.get("spec")
     if spec is not None:
         default_spec(spec)
 
 
 def default_spec(spec: Obj) -> None:
-    """Fill in the defaults of a pod's spec that templates get too."""
+    """Set the defaults of a pod's spec that templates get too."""
     _default_service_account(spec)
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("restartPolicy", "Always")
@@ -76,7 +75,7 @@ def default_spec(spec: Obj) -> None:
 
 
 def default_volume_source(source_holder: Obj) -> None:
-    """Fill in the fixed defaults of the source of a volume, of a pod or a persistent one."""
+    """Set the constant defaults of a volume source, of a pod or a persistent volume."""
     for name in source_holder.keys() & _SOURCES.keys():
         source = source_holder[name]
         if source is not None:

@@ -1,4 +1,4 @@
-"""How long a pod may take to end after a delete."""
+"""The grace period of a pod's deletion."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Obj = dict[str, Any]
 
 
 def grace_period(pod: Obj, asked: int | None) -> int:
-    """Return the seconds until the pod is removed, 0: at once. asked: by the request, if at all."""
+    """Return the grace period in seconds, 0: immediate. asked: by the request, if given."""
     spec = pod.get("spec") or {}
     if not spec.get("nodeName") or is_ended(pod):
         return 0

@@ -1,10 +1,10 @@
-"""Fields of features that are off: dropped, unless the stored object has the feature in use.
+"""Fields of disabled features: dropped, unless the stored object uses the feature.
 
     drop_disabled_fields(spec, None)            a new pod or template
     drop_disabled_fields(spec, old_spec)        an update of one
 
-A feature is one or more paths of fields. `[]` stands for the items of a list, `*` for the
-containers of all three lists.
+A feature has one or more field paths. `[]` matches the items of a list, `*` the containers of all
+three lists.
 """
 
 from typing import Any, Final
@@ -13,13 +13,13 @@ from kvstack.apimachinery.objects.core.containers import all_containers
 
 Obj = dict[str, Any]
 _Tree = dict[str, Any]
-"""By the next step of the paths: what is below, or the number of the feature whose field it is."""
+"""The subtree of the next step, or the number of the feature whose field it is."""
 _Use = tuple[int, Obj, str]
 """A feature, and the struct and the name of a field of it that is set."""
 
 
 def _tree(*features: tuple[str, ...]) -> _Tree:
-    """Return the paths of features as one tree, so that an object is walked once for all."""
+    """Return the feature paths as one tree, so that an object is traversed once."""
     root: _Tree = {}
     for number, paths in enumerate(features):
         for path in paths:
@@ -75,7 +75,7 @@ _OLD_ANNOTATIONS: Final = (
 
 
 def drop_disabled_fields(spec: Obj, old_spec: Obj | None) -> None:
-    """Drop the fields of a pod's spec whose features are off and not in use."""
+    """Drop unused fields of disabled features from a pod's spec."""
     stop_signals = [
         each for each in all_containers(spec) if (each.get("lifecycle") or {}).get("stopSignal")
     ]
@@ -86,12 +86,12 @@ def drop_disabled_fields(spec: Obj, old_spec: Obj | None) -> None:
 
 
 def drop_disabled_status_fields(status: Obj, old_status: Obj | None) -> None:
-    """Drop the fields of a pod's status whose features are off and not in use."""
+    """Drop unused fields of disabled features from a pod's status."""
     _drop(_STATUS_FEATURES, status, old_status)
 
 
 def drop_disabled_template_fields(template: Obj | None, old_template: Obj | None) -> None:
-    """Drop the fields of a template of pods whose features are off and not in use."""
+    """Drop unused fields of disabled features from a pod template."""
     if template is None:
         return
     old_spec = (old_template or {}).get("spec")
@@ -101,7 +101,7 @@ def drop_disabled_template_fields(template: Obj | None, old_template: Obj | None
 
 
 def drop_old_annotations(metadata: Obj | None) -> None:
-    """Drop annotations that held init containers before they were fields."""
+    """Drop annotations that held init containers before these were fields."""
     annotations: dict[str, str] | None = (metadata or {}).get("annotations")
     if metadata is None or not annotations:
         return
@@ -114,33 +114,33 @@ def drop_old_annotations(metadata: Obj | None) -> None:
 
 
 def _drop(features: _Tree, obj: Obj, old: Obj | None) -> None:
-    found: list[_Use] = []
-    _find(obj, features, found)
-    if not found:
+    uses: list[_Use] = []
+    _find(obj, features, uses)
+    if not uses:
         return
     in_use: list[_Use] = []
     if old:
         _find(old, features, in_use)
     kept = {number for number, _, _ in in_use}
-    for number, holder, name in found:
+    for number, holder, name in uses:
         if number not in kept:
             del holder[name]
 
 
-def _find(obj: Obj, tree: _Tree, found: list[_Use]) -> None:
-    """Add the fields of an object that a tree leads to."""
+def _find(obj: Obj, tree: _Tree, uses: list[_Use]) -> None:
+    """Collect the fields of an object that a tree matches."""
     for name, below in tree.items():
         if name == "*":
             for each in all_containers(obj):
-                _find(each, below, found)
+                _find(each, below, uses)
             continue
         value = obj.get(name)
         if value is None:
             continue
         if isinstance(below, int):
-            found.append((below, obj, name))
+            uses.append((below, obj, name))
         elif "[]" in below:
             for item in value:
-                _find(item, below["[]"], found)
+                _find(item, below["[]"], uses)
         else:
-            _find(value, below, found)
+            _find(value, below, uses)

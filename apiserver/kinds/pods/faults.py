@@ -1,4 +1,4 @@
-"""What a stored pod has wrong by the rules of today, and may keep (see `tolerances`)."""
+"""Faults of stored pods that updates may keep (see `tolerances`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ Obj = dict[str, Any]
 
 
 def tolerances_of(spec: Obj, annotations: Mapping[str, str] | None) -> Tolerances:
-    """Return what the stored spec, of a pod or template, and its annotations have wrong."""
+    """Return the faults of a stored pod or template."""
     found = {name: has(spec) for name, has in _FAULTS.items()}
     cost = (annotations or {}).get(DELETION_COST)
     return Tolerances(deletion_cost=cost is not None and not is_deletion_cost(cost), **found)
@@ -157,4 +157,4 @@ _FAULTS: Final[Mapping[str, Callable[[Obj], bool]]] = {
     "restarting_init_resize": _has_restarting_init_resize,
     "comparing_tolerations": _has_comparing_toleration,
 }
-"""How each fault shows in a spec."""
+"""How each fault is recognized in a spec."""

@@ -1,4 +1,4 @@
-"""References to fields of the pod and to resources of its containers, as env and files take them.
+"""References to fields of the pod and to resources of its containers, in env and files.
 
 fieldRef: {"apiVersion": "v1", "fieldPath": "metadata.labels['app']"}
 resourceFieldRef: {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}
@@ -17,12 +17,12 @@ ENV_FIELDS: Final = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
     "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 )  # fmt: skip
-"""The fields that an environment variable may take, sorted."""
+"""Fields that an environment variable may refer to, sorted."""
 FILE_FIELDS: Final = (
     "metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace",
     "metadata.uid",
 )  # fmt: skip
-"""The fields that a file may hold, sorted."""
+"""Fields that a file may hold, sorted."""
 
 _KNOWN_FIELDS: Final = frozenset((
     *ENV_FIELDS, *FILE_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase",

@@ -1,4 +1,4 @@
-"""The rules of node selectors: which nodes a pod, or a volume, may be used on.
+"""Validation of node selectors of pods and volumes.
 
 {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 """
@@ -29,7 +29,7 @@ _BAD_OPERATOR: Final = "not a valid selector operator"
 def check_node_selector(
     selector: Obj, path: str, errors: Errors, *, allows_bad_values: bool = False
 ) -> None:
-    """Check a node selector, which has at least one term."""
+    """Check a node selector, which needs at least one term."""
     terms = selector.get("nodeSelectorTerms")
     terms_path = child(path, "nodeSelectorTerms")
     if not terms:
@@ -43,7 +43,7 @@ def check_node_selector(
 def check_node_selector_term(
     term: Obj, path: str, errors: Errors, *, allows_bad_values: bool = False
 ) -> None:
-    """Check a term: requirements on labels, and on the name of the node."""
+    """Check a term: requirements on labels, and on the node's name."""
     expressions_path = child(path, "matchExpressions")
     for position, requirement in enumerate(term.get("matchExpressions") or ()):
         _check_requirement(

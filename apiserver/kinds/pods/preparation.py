@@ -1,9 +1,9 @@
-"""What the server does to a pod before it is validated.
+"""Preparation of pods before validation.
 
-On creation: an empty status with the class of service, conditions of what is gated, values of label
-keys added to selectors, profiles of AppArmor taken over from annotations, and the resources of the
-whole pod completed from those of its containers. On an update: what this endpoint may not change is
-taken from the stored pod.
+On creation: an empty status with the QoS class, conditions of scheduling gates, values of
+matchLabelKeys in selectors, AppArmor profiles from annotations, and pod-level resources completed
+from those of containers. On an update: fields that the endpoint cannot change are copied from the
+stored pod.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ SPEC_TYPE: Final = "io.k8s.api.core.v1.PodSpec"
 
 
 def prepare_create(pod: Obj, context: Context) -> None:
-    """Make a new pod what the server wants it to be."""
+    """Prepare a new pod."""
     metadata, spec = pod.setdefault("metadata", {}), pod.setdefault("spec", {})
     metadata["generation"] = 1
     status: Obj = {"phase": "Pending"}
@@ -54,7 +54,7 @@ def prepare_create(pod: Obj, context: Context) -> None:
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over what an update of a pod may not change."""
+    """Keep what an update of a pod cannot change."""
     new["status"] = old.get("status", {})
     keep_pod_resources(new, old)
     drop_disabled(new, old)
@@ -62,7 +62,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def drop_disabled(new: Obj, old: Obj) -> None:
-    """Drop what the stored pod does not use already of features that are off."""
+    """Drop fields of disabled features that the stored pod does not use."""
     drop_disabled_fields(new.setdefault("spec", {}), old.get("spec"))
     status = new.get("status")
     if status:
@@ -71,14 +71,14 @@ def drop_disabled(new: Obj, old: Obj) -> None:
 
 
 def raise_generation(new: Obj, old: Obj) -> None:
-    """Raise the generation if the spec has changed."""
+    """Increment the generation if the spec has changed."""
     if not same(new.get("spec"), old.get("spec"), SPEC_TYPE):
         metadata = new["metadata"]
         metadata["generation"] = metadata.get("generation", 0) + 1
 
 
 def keep_metadata(new: Obj, old: Obj) -> None:
-    """Take over the metadata that endpoints of parts of a pod may not change."""
+    """Keep the metadata that subresources of a pod cannot change."""
     kept, stored = new["metadata"], old["metadata"]
     for name in _KEPT_METADATA:
         if name in stored:
@@ -88,7 +88,7 @@ def keep_metadata(new: Obj, old: Obj) -> None:
 
 
 def default_pod_resources(spec: Obj) -> None:
-    """Complete the resources of the whole pod, if it has any, from those of its containers."""
+    """Complete pod-level resources, if present, from those of the containers."""
     resources = spec.get("resources")
     if not resources or not (resources.get("requests") or resources.get("limits")):
         return
@@ -115,7 +115,7 @@ def default_pod_resources(spec: Obj) -> None:
 
 
 def keep_pod_resources(new: Obj, old: Obj) -> None:
-    """Keep the resources of the whole pod if a client that does not know them left them out."""
+    """Keep pod-level resources if a client that does not know them left them out."""
     stored = (old.get("spec") or {}).get("resources")
     if stored is not None:
         new.setdefault("spec", {}).setdefault("resources", stored)

@@ -1,8 +1,8 @@
-"""The rules of projected volumes: files from several sources in one directory.
+"""Validation of projected volumes: files from several sources in one directory.
 
     {"sources": [{"secret": …}, {"serviceAccountToken": …}, {"podCertificate": …}]}
 
-No two files may get the same path; that error is told at the volume, with what is at hand there.
+No two files may have the same path; that error is reported at the volume, with the available names.
 """
 
 from collections.abc import Callable
@@ -69,24 +69,24 @@ def check_projected(scope: SpecScope, volume: Obj, path: str, errors: Errors) ->
 
 
 def check_user_annotations(annotations: Obj, path: str, errors: Errors) -> None:
-    """Check annotations that a certificate request carries for its signer."""
+    """Check annotations of a certificate request for its signer."""
     for name in annotations:
-        wanted = name.lower()
-        if not wanted:
+        lower_name = name.lower()
+        if not lower_name:
             errors.append(required(path))
             continue
-        wrong = check_label_key(wanted)
-        add_invalid(errors, path, wanted, wrong)
-        if not wrong and wanted.count("/") != 1:
+        wrong = check_label_key(lower_name)
+        add_invalid(errors, path, lower_name, wrong)
+        if not wrong and lower_name.count("/") != 1:
             message = 'must be a domain-prefixed key (such as "acme.io/foo")'
-            errors.append(invalid(path, wanted, message))
+            errors.append(invalid(path, lower_name, message))
     size = sum(length(name) + length(value) for name, value in annotations.items())
     if size > ANNOTATIONS_BYTES_MAX:
         errors.append(too_long(path, ANNOTATIONS_BYTES_MAX))
 
 
 class _Files:
-    """The paths of the files of one volume."""
+    """The file paths of one volume."""
 
     __slots__ = ("_errors", "_path", "_paths")
 
@@ -100,10 +100,10 @@ class _Files:
         """Return the path of the volume."""
         return self._path
 
-    def add(self, path: str, told: str) -> None:
-        """Note a file; `told` is printed if its path is taken."""
+    def add(self, path: str, description: str) -> None:
+        """Add a file; description: printed if its path is taken."""
         if path in self._paths:
-            self._errors.append(invalid(self._path, told, _SAME_PATH))
+            self._errors.append(invalid(self._path, description, _SAME_PATH))
         self._paths.add(path)
 
 
@@ -136,7 +136,7 @@ def _check_token(source: Obj, path: str, errors: Errors, files: _Files, scope: S
         message = "may not specify a duration larger than 2^32 seconds"
         errors.append(invalid(child(path, "expirationSeconds"), seconds, message))
     token_path = source.get("path", "")
-    # Upstream tells the path of the token as one of the volume.
+    # Upstream reports the path of the token as one of the volume.
     if not token_path:
         errors.append(required(child(files.path, "path")))
     elif not scope.tolerances.remote_token_path:
@@ -235,4 +235,4 @@ _CHECKS: Final[dict[str, Callable[[Obj, str, Errors, _Files, SpecScope], None]]]
     "clusterTrustBundle": _check_trust_bundle,
     "podCertificate": _check_certificate,
 }
-"""The sources of a projected volume, in the order in which they are looked at."""
+"""The sources of a projected volume, in order of evaluation."""

@@ -1,4 +1,4 @@
-"""Checks requests and limits of containers and of whole pods.
+"""Validation of requests and limits of containers and pods.
 
 {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
 """
@@ -41,7 +41,7 @@ Obj = dict[str, Any]
 CheckName = Callable[[Errors, str, str], None]
 
 POD_RESOURCES: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
-"""What a whole pod may ask for, sorted."""
+"""Resources allowed at pod level, sorted."""
 
 
 def check_requirements(
@@ -74,7 +74,7 @@ def check_container_requirements(scope: SpecScope, requirements: Obj, path: str)
 
 
 def check_overhead(scope: SpecScope) -> None:
-    """Check what running the pod costs beside its containers."""
+    """Check the overhead."""
     overhead = scope.spec.get("overhead")
     if overhead is not None:
         path = child(scope.path, "overhead")
@@ -82,7 +82,7 @@ def check_overhead(scope: SpecScope) -> None:
 
 
 def check_pod_resources(scope: SpecScope) -> None:
-    """Check the resources of the whole pod, against those of its containers too."""
+    """Check pod-level resources, also against those of the containers."""
     resources = scope.spec.get("resources")
     if resources is None:
         return
@@ -98,7 +98,7 @@ def check_pod_resources(scope: SpecScope) -> None:
 
 
 def is_multiple_of_page(name: str, amount: str) -> bool:
-    """Return whether an amount of huge pages is a number of whole pages."""
+    """Return whether an amount of huge pages is a multiple of the page size."""
     try:
         page = parse(name.removeprefix(HUGE_PAGES_PREFIX))
     except QuantityError:
@@ -147,7 +147,7 @@ def _check_claims(errors: Errors, claims: Sequence[Obj], pod_claims: set[str], p
             errors.append(required(item_path))
             continue
         if name in seen:
-            # Every request of the claim was named before.
+            # The whole claim was already listed.
             errors.append(duplicate(item_path, name))
         else:
             _check_claim_request(errors, item_path, name, claim.get("request", ""), seen)
@@ -189,16 +189,16 @@ def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
     errors = scope.errors
     requests: dict[str, str] = resources.get("requests") or {}
     for name, needed in aggregate(scope.spec, "requests").items():
-        given = requests.get(name)
-        if given is not None and needed > parse(given):
+        request = requests.get(name)
+        if request is not None and needed > parse(request):
             message = f"must be greater than or equal to aggregate container requests of {needed}"
-            errors.append(invalid(key(child(path, "requests"), name), given, message))
+            errors.append(invalid(key(child(path, "requests"), name), request, message))
     limits: dict[str, str] = resources.get("limits") or {}
     for name, needed in aggregate(scope.spec, "limits").items():
-        given = limits.get(name)
-        if given is not None and is_huge_pages(name) and needed > parse(given):
+        request = limits.get(name)
+        if request is not None and is_huge_pages(name) and needed > parse(request):
             message = f"must be greater than or equal to aggregate container limits of {needed}"
-            errors.append(invalid(key(child(path, "limits"), name), given, message))
+            errors.append(invalid(key(child(path, "limits"), name), request, message))
     containers_path = child(path, "containers")
     for position, container in enumerate(scope.spec.get("containers") or ()):
         for name, limit in _limits(container).items():

@@ -1,10 +1,10 @@
-"""The rules of where a pod may run: affinity, spread, tolerations, gates, claims of devices.
+"""Validation of scheduling constraints: affinity, spread, tolerations, gates, resource claims.
 
     affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0] =
         {"labelSelector": …, "topologyKey": "kubernetes.io/hostname", "matchLabelKeys": ["version"]}
 
-When a pod is created, the server adds the values of `matchLabelKeys` to the selector beside them,
-so a key may stand in both once.
+On creation the server adds the values of `matchLabelKeys` to the selector, so a key may be in both
+once.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ _IN_SELECTOR: Final = "exists in both matchLabelKeys and labelSelector"
 
 
 def check_affinity(scope: SpecScope) -> None:
-    """Check to which nodes and pods a pod is drawn, and from which it is kept away."""
+    """Check node affinity, pod affinity and anti-affinity."""
     affinity = scope.spec.get("affinity")
     if affinity is None:
         return
@@ -77,7 +77,7 @@ def check_affinity(scope: SpecScope) -> None:
 
 
 def check_tolerations(scope: SpecScope) -> None:
-    """Check which taints of nodes the pod tolerates."""
+    """Check the tolerations."""
     tolerations = scope.spec.get("tolerations")
     if tolerations:
         path = child(scope.path, "tolerations")
@@ -92,7 +92,7 @@ def check_tolerations(scope: SpecScope) -> None:
 def check_toleration_list(
     errors: Errors, tolerations: Sequence[Obj], path: str, *, allows_comparing: bool = False
 ) -> None:
-    """Check tolerations, of a pod or of a class of runtimes."""
+    """Check tolerations of a pod or a RuntimeClass."""
     for position, toleration in enumerate(tolerations):
         item_path = index(path, position)
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
@@ -116,7 +116,7 @@ def check_toleration_list(
 
 
 def check_spread(scope: SpecScope) -> None:
-    """Check over what the pods of a group are spread."""
+    """Check the topology spread constraints."""
     constraints = scope.spec.get("topologySpreadConstraints")
     if not constraints:
         return
@@ -127,7 +127,7 @@ def check_spread(scope: SpecScope) -> None:
 
 
 def check_gates(scope: SpecScope) -> None:
-    """Check what keeps the pod from being scheduled, and what makes it ready."""
+    """Check scheduling gates and readiness gates."""
     errors = scope.errors
     path = child(scope.path, "readinessGates")
     for position, gate in enumerate(scope.spec.get("readinessGates") or ()):
@@ -145,7 +145,7 @@ def check_gates(scope: SpecScope) -> None:
 
 
 def check_resource_claims(scope: SpecScope) -> None:
-    """Check the claims of devices that containers may name; note their names in the scope."""
+    """Check the resource claims; record their names in the scope."""
     claims = scope.spec.get("resourceClaims")
     if not claims:
         return
@@ -161,7 +161,7 @@ def check_resource_claims(scope: SpecScope) -> None:
 
 
 def check_scheduling_group(scope: SpecScope) -> None:
-    """Check the group of pods that is scheduled together, if the pod is in one."""
+    """Check the scheduling group, if the pod is in one."""
     group = scope.spec.get("schedulingGroup")
     if group is None:
         return
@@ -178,7 +178,7 @@ def check_scheduling_group(scope: SpecScope) -> None:
 def label_key_errors(
     path: str, match: Sequence[str], mismatch: Sequence[str], selector: Obj | None
 ) -> list[FieldError]:
-    """Return the errors of label keys whose values the pod gives; `path` is the owner's."""
+    """Return the errors of label keys whose values come from the pod; `path`: of their owner."""
     match_path = child(path, "matchLabelKeys")
     errors = _own_key_errors(match_path, match, selector)
     errors += _own_key_errors(child(path, "mismatchLabelKeys"), mismatch, selector)
@@ -202,19 +202,19 @@ def label_key_errors(
 def older_label_key_errors(
     path: str, keys: Sequence[str], selector: Obj | None
 ) -> list[FieldError]:
-    """Return the errors of label keys by the rule before their values were merged in."""
+    """Return the errors of label keys by the rule before their values were merged."""
     if not keys:
         return []
     errors: list[FieldError] = []
-    known: set[str] = set()
+    seen_keys: set[str] = set()
     if selector is None:
         errors.append(forbidden(path, _NO_SELECTOR))
     else:
-        known.update(selector.get("matchLabels") or ())
-        known.update(each.get("key", "") for each in selector.get("matchExpressions") or ())
+        seen_keys.update(selector.get("matchLabels") or ())
+        seen_keys.update(each.get("key", "") for each in selector.get("matchExpressions") or ())
     for position, key in enumerate(keys):
         add_invalid(errors, index(path, position), key, check_label_key(key))
-        if key in known:
+        if key in seen_keys:
             errors.append(invalid(index(path, position), key, _IN_SELECTOR))
     return errors
 
@@ -243,7 +243,7 @@ def _check_node_affinity(scope: SpecScope, affinity: Obj, path: str) -> None:
         _check_weight(errors, term, term_path)
         preference = term.get("preference") or {}
         preference_path = child(term_path, "preference")
-        # A preference that no node can satisfy does no harm.
+        # A preference that no node satisfies is harmless.
         check_node_selector_term(preference, preference_path, errors, allows_bad_values=True)
 
 
@@ -363,16 +363,16 @@ def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None
         add_invalid(errors, name_path, name, check_dns_label(name))
         names.add(name)
     sources = ("resourceClaimName", "resourceClaimTemplateName")
-    given = [each for each in sources if claim.get(each) is not None]
-    if len(given) != 1:
-        shown = internal_value(claim, "io.k8s.api.core.v1.PodResourceClaim")
-        told = (
+    set_sources = [each for each in sources if claim.get(each) is not None]
+    if len(set_sources) != 1:
+        printed = internal_value(claim, "io.k8s.api.core.v1.PodResourceClaim")
+        message = (
             "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            if given
+            if set_sources
             else "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
         )
-        errors.append(invalid(path, shown, told))
-    for field in given:
+        errors.append(invalid(path, printed, message))
+    for field in set_sources:
         value = claim[field]
         add_invalid(errors, child(path, field), value, name_is_dns_subdomain(value, False))
 

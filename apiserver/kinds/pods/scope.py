@@ -1,10 +1,10 @@
-"""What the checks of one pod's spec share.
+"""Shared state of the checks of one pod spec.
 
     scope = SpecScope(spec, "spec", errors=errors, tolerances=Tolerances(), is_pod=True)
 
-The checks of volumes, containers and the rest are functions that get the scope, look at a part of
-the spec and add to `scope.errors`. `volumes` grows while volumes are checked and holds the good
-ones, which is what mounts may name.
+The checks of volumes, containers and the rest take the scope, check a part of the spec and add to
+`scope.errors`. `volumes` is filled while volumes are checked and holds the valid ones, which mounts
+may name.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ Obj = dict[str, Any]
 
 @dataclass(slots=True)
 class SpecScope:
-    """One spec of a pod and what is known of it."""
+    """One pod spec and its context."""
 
     spec: Obj
     path: str
-    """Of the spec: `spec`, or `spec.template.spec` and the like."""
+    """Path of the spec: `spec`, or `spec.template.spec` and the like."""
     errors: Errors
     tolerances: Tolerances
     is_pod: bool
-    """Whether the spec is a pod's own; a template allows what is defaulted in the pod later."""
+    """Whether the spec is a pod's own; a template may lack what is defaulted in pods later."""
     allow_privileged: bool = True
     pod_name: str = ""
-    """Of the pod, if it is known; claims of ephemeral volumes are named after it."""
+    """Name of the pod, if known; claims of ephemeral volumes are named after it."""
     is_mirror: bool = False
-    """Whether the pod mirrors one that a kubelet runs from a file."""
+    """Whether it is a mirror pod."""
     volumes: dict[str, Obj] = field(default_factory=dict)
     claims: set[str] = field(default_factory=set)
     """The names of `resourceClaims`."""
@@ -42,13 +42,13 @@ class SpecScope:
 
     @property
     def os(self) -> str:
-        """Return the operating system that the spec names, or ""."""
+        """Return the operating system in the spec, or ""."""
         os = self.spec.get("os")
         return os.get("name", "") if os else ""
 
     @property
     def uses_host_users(self) -> bool:
-        """Return whether containers run in the user namespace of the host."""
+        """Return whether containers run in the host's user namespace."""
         return self.spec.get("hostUsers") is not False
 
     def containers(self) -> list[tuple[Obj, str]]:
@@ -59,7 +59,7 @@ class SpecScope:
 
 
 def containers_with_paths(spec: Obj, path: str) -> Iterator[tuple[Obj, str]]:
-    """Yield every container of a spec with its path: init, regular, ephemeral ones."""
+    """Yield every container of a spec with its path: init, regular, ephemeral."""
     for name in CONTAINER_LISTS:
         items = spec.get(name)
         if items:

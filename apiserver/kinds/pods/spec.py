@@ -1,9 +1,9 @@
-"""The rules of a pod's spec, in the order in which errors are told.
+"""Validation of pod specs, in the order of errors.
 
     check_spec(SpecScope(spec, "spec.template.spec", errors, …))
 
-The parts have modules of their own; here stands their order, and what concerns the spec as a whole:
-names of hosts, DNS, namespaces shared with the node.
+The parts have modules of their own; this one has their order, and the checks of the whole spec:
+hostnames, DNS, host namespaces.
 """
 
 from typing import Any, Final
@@ -118,7 +118,7 @@ def _check_host_ports(scope: SpecScope) -> None:
         ports_path = child(index(list_path, position), "ports")
         for number, port in enumerate(container.get("ports") or ()):
             host_port, container_port = port.get("hostPort", 0), port.get("containerPort", 0)
-            # Templates may leave the port open; pods get it by default.
+            # Templates may omit the port; pods get it by default.
             if (scope.is_pod or host_port) and host_port != container_port:
                 port_path = child(index(ports_path, number), "hostPort")
                 scope.errors.append(invalid(port_path, host_port, message))
@@ -245,14 +245,14 @@ def _check_host_aliases(scope: SpecScope) -> None:
             add_invalid(scope.errors, index(names_path, number), name, wrong)
 
 
-def _named(name: str) -> list[str]:
+def _check_name(name: str) -> list[str]:
     return name_is_dns_subdomain(name, False)
 
 
 def _check_runtime_class(spec: Obj, path: str, errors: Errors) -> None:
     name = spec.get("runtimeClassName")
     if name is not None:
-        add_invalid(errors, child(path, "runtimeClassName"), name, _named(name))
+        add_invalid(errors, child(path, "runtimeClassName"), name, _check_name(name))
 
 
 def _check_preemption(spec: Obj, path: str, errors: Errors) -> None:
@@ -268,11 +268,11 @@ _policies: Final[Rule] = all_of(
     needs_one_of("restartPolicy", RESTART_POLICIES), needs_one_of("dnsPolicy", DNS_POLICIES)
 )
 _identities: Final[Rule] = all_of(
-    formatted("nodeName", _named),
+    formatted("nodeName", _check_name),
     in_range("activeDeadlineSeconds", 1, INT32_MAX),
     formatted("hostname", check_dns_label),
     formatted("subdomain", check_dns_label),
 )
 _classes: Final[Rule] = all_of(
-    formatted("priorityClassName", _named), _check_runtime_class, _check_preemption
+    formatted("priorityClassName", _check_name), _check_runtime_class, _check_preemption
 )

@@ -5,7 +5,7 @@
     pods/ephemeralcontainers   added to running pods
     pods/resize                cpu and memory of running pods
 
-Binding and eviction are acts, not writes of a pod: see `binding` and `eviction`.
+Binding and eviction are operations, not writes of a pod: see `binding` and `eviction`.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ Obj = dict[str, Any]
 
 
 def selectable(pod: Obj) -> dict[str, str]:
-    """Return the fields of a pod that a field selector may name."""
+    """Return the selectable fields of a pod."""
     spec, pod_status = pod.get("spec") or {}, pod.get("status") or {}
     addresses = pod_status.get("podIPs")
     return {

@@ -1,8 +1,8 @@
-"""The rules of templates of pods, which workloads carry.
+"""Validation of pod templates.
 
     check_template(errors, {"metadata": …, "spec": …}, "spec.template", context)
 
-A template is checked as a pod is, but for what only a pod has: its name, its own defaults.
+A template is checked like a pod, except for what only a pod has: its name, its own defaults.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def check_template(
     context: Context,
     tolerances: Tolerances = NO_TOLERANCES,
 ) -> None:
-    """Check a template of pods."""
+    """Check a pod template."""
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
     spec_path = child(path, "spec")
@@ -58,9 +58,10 @@ def check_template(
 def check_with_tolerances(
     check: Callable[[Tolerances], list[FieldError]], old_template: Obj | None
 ) -> list[FieldError]:
-    """Return the errors of a check, without those that the old template is to be forgiven.
+    """Return the errors of a check, without those that the old template already had.
 
-    Most updates have no errors, so what the old one has wrong is only asked when there are some.
+    Most updates have no errors, so the faults of the old template are only computed if there are
+    some.
     """
     errors = check(NO_TOLERANCES)
     if errors and old_template is not None:

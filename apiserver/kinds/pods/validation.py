@@ -1,8 +1,8 @@
-"""The rules of a whole pod: when it is created, and what an update may change.
+"""Validation of pods: on creation, and changes by an update.
 
-An update may change the images of containers, shorten the deadline, add tolerations and open
-scheduling gates; while the pod is gated it may also narrow the nodes it can run on. Whatever else
-differs is told in one error with the differences of the specs.
+An update may change images, shorten the deadline, add tolerations and remove scheduling gates;
+while the pod is gated it may also narrow its node selection. All other differences are reported in
+one error with a diff of the specs.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,23 +95,24 @@ def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
 def checked_update(
     new: Obj, old: Obj, context: Context, tolerances: Tolerances
 ) -> list[FieldError]:
-    """Return the errors of the new pod and of the change of its annotations."""
+    """Return the errors of the new pod and of changes of its annotations."""
     scope = checked(new, context, tolerances)
     check_changed_annotations(scope, new, old)
     return scope.errors
 
 
 def check_changed_annotations(scope: SpecScope, new: Obj, old: Obj) -> None:
-    """Check the annotations of a pod after an update, and what of them may not change."""
+    """Check the annotations of a pod after an update, and that immutable ones did not change."""
     annotations = annotations_of(new)
     check_annotation_changes(scope.errors, annotations, annotations_of(old), _ANNOTATIONS)
     check_annotations(scope, annotations, _ANNOTATIONS)
 
 
 def check_forgiving(check: Callable[[Tolerances], list[FieldError]], old: Obj) -> list[FieldError]:
-    """Return the errors of a check, without those that the stored pod is to be forgiven.
+    """Return the errors of a check, without those that the stored pod already had.
 
-    Most updates have no errors, so what the stored pod has wrong is only asked when there are some.
+    Most updates have no errors, so the faults of the stored pod are only computed if there are
+    some.
     """
     errors = check(NO_TOLERANCES)
     if errors:
@@ -137,7 +138,7 @@ def scope_of(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
 
 
 def annotations_of(pod: Obj) -> Mapping[str, str]:
-    """Return the annotations of an object, none if it has none."""
+    """Return the annotations of an object, empty if it has none."""
     return pod["metadata"].get("annotations") or {}
 
 
@@ -228,7 +229,7 @@ def _check_gates(errors: Errors, new: Obj, old: Obj) -> None:
 
 
 def _without_changeable(new: Obj, old: Obj) -> Obj:
-    """Return the new spec with what may change as it was."""
+    """Return the new spec with the old values of mutable fields."""
     rest = dict(new)
     for name in ("containers", "initContainers"):
         if new.get(name):
@@ -261,7 +262,7 @@ def _check_node_selector(errors: Errors, rest: Obj, old: Obj) -> None:
 
 
 def _check_node_affinity(errors: Errors, rest: Obj, old: Obj) -> None:
-    """Check that node affinity was only narrowed, and put the old one into the rest."""
+    """Check that node affinity was only narrowed, and set the old one in the rest."""
     affinity, before = rest.get("affinity"), old.get("affinity")
     mine = (affinity or {}).get("nodeAffinity")
     stored = (before or {}).get("nodeAffinity")
@@ -285,14 +286,14 @@ def _check_narrowing(errors: Errors, new: Obj, old: Obj) -> None:
         return
     if len(before) != len(terms or ()):
         message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        shown = None if terms is None else internal_value(terms, _TERM_TYPE)
-        errors.append(invalid(path, shown, message))
+        value = None if terms is None else internal_value(terms, _TERM_TYPE)
+        errors.append(invalid(path, value, message))
         return
     for position, (term, stored) in enumerate(zip(terms or (), before, strict=True)):
         if not _has_only_additions(term, stored):
             message = "only additions are allowed (no mutations or deletions)"
-            shown = internal_value(term, _TERM_TYPE)
-            errors.append(invalid(index(path, position), shown, message))
+            value = internal_value(term, _TERM_TYPE)
+            errors.append(invalid(index(path, position), value, message))
 
 
 def _has_only_additions(term: Obj, stored: Obj) -> bool:

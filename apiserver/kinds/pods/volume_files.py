@@ -1,4 +1,4 @@
-"""The rules of the files that volumes are made of.
+"""Validation of files in volumes.
 
 {"key": "config.yaml", "path": "conf/config.yaml", "mode": 256}
 {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
@@ -19,7 +19,7 @@ Obj = dict[str, Any]
 
 
 def check_downward_file(item: Obj, path: str, errors: Errors) -> None:
-    """Check a file that holds a field or a resource; `path` is that of the list's owner."""
+    """Check a file that holds a field or a resource; `path`: of the list's owner."""
     _file_path(item, path, errors)
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
@@ -39,6 +39,6 @@ _file_path: Final = all_of(needs("path"), local_path("path"))
 _file_mode_and_user: Final = all_of(file_mode("mode"), numeric_id("user"))
 
 default_mode_and_user: Final = all_of(file_mode("defaultMode"), numeric_id("defaultUser"))
-"""Check what the files of a volume get unless they say otherwise."""
+"""Check the defaults of a volume's files."""
 check_key_to_path: Final = all_of(needs("key"), _file_path, _file_mode_and_user)
-"""Check a file that gets the value of a key of a Secret or ConfigMap."""
+"""Check a file with the value of a key of a Secret or ConfigMap."""

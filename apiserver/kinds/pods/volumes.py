@@ -1,10 +1,10 @@
-"""The rules of a pod's volumes.
+"""Validation of a pod's volumes.
 
     volumes[3] = {"name": "data", "nfs": {"server": "s", "path": "/p"}}
 
-A volume has exactly one source. `SOURCES` lists all of them in the order in which they are looked
-at: the first that is given counts and is checked, every later one is one too many. A few sources
-are told by other names in errors than in the object; those names are upstream's and stay.
+A volume has exactly one source. `SOURCES` lists all of them in order of evaluation: the first that
+is given is checked, every further one is an error. A few sources have other names in errors than in
+the object; those names are upstream's.
 """
 
 import re
@@ -81,30 +81,30 @@ _DISK_URIS: Final = {
         "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd",
     ),
 }
-"""How URIs of disks begin, and the form that errors tell: of managed disks and of others."""
+"""Prefixes of disk URIs, and their form in errors: of managed disks and of others."""
 _INITIATORS: Final = {
     "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([A-Za-z0-9.-]+)(:[^,;*&$|\t\n\f\r ]+)\Z", re.ASCII),
     "eui": re.compile(r"\Aeui.[A-Za-z0-9]{16}\Z"),
     "naa": re.compile(r"\Anaa.[A-Za-z0-9]{32}\Z"),
 }
-"""The forms of the names of iSCSI initiators and targets, by what they begin with."""
+"""Forms of the names of iSCSI initiators and targets, by prefix."""
 
 
 class Source(NamedTuple):
-    """One kind of volume."""
+    """One kind of volume source."""
 
     name: str
-    """The field of the volume that holds it."""
+    """Its field in the volume."""
     rule: Rule | None
-    """What its fields must hold; None: see `check_volume`."""
+    """The check of its fields; None: see `check_volume`."""
     error_name: str = ""
-    """How the paths of its errors name it, where that differs."""
+    """Its name in the paths of errors, if different."""
     spare_name: str = ""
-    """How the error names it when there is another source already, where that differs."""
+    """Its name in the error about a second source, if different."""
 
 
 def check_host_path(source: Obj, path: str, errors: Errors) -> None:
-    """Check a path of the node."""
+    """Check a hostPath."""
     host_path = source.get("path")
     if not host_path:
         errors.append(required(child(path, "path")))
@@ -114,7 +114,7 @@ def check_host_path(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_iscsi(source: Obj, path: str, errors: Errors) -> None:
-    """Check a target of iSCSI, the same in pods and persistent volumes."""
+    """Check an iSCSI target, in pods and persistent volumes."""
     _iscsi_target(source, path, errors)
     check_initiator(errors, child(path, "iqn"), source.get("iqn", ""))
     _iscsi_lun(source, path, errors)
@@ -127,7 +127,7 @@ def check_iscsi(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_initiator(errors: Errors, path: str, name: str) -> None:
-    """Check the name of a target of iSCSI."""
+    """Check the name of an iSCSI target."""
     if not name:
         errors.append(required(path))
     else:
@@ -135,7 +135,7 @@ def check_initiator(errors: Errors, path: str, name: str) -> None:
 
 
 def check_fc(source: Obj, path: str, errors: Errors) -> None:
-    """Check a volume of fibre channel: names of targets and a unit, or identifiers."""
+    """Check a Fibre Channel volume: target WWNs and LUN, or WWIDs."""
     targets, identifiers = source.get("targetWWNs"), source.get("wwids")
     if not targets and not identifiers:
         message = "must specify either targetWWNs or wwids, but not both"
@@ -152,7 +152,7 @@ def check_fc(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_quobyte(source: Obj, path: str, errors: Errors) -> None:
-    """Check a volume of Quobyte."""
+    """Check a Quobyte volume."""
     registry = source.get("registry", "")
     if not registry:
         errors.append(required(child(path, "registry"), _QUOBYTE_REGISTRY))
@@ -181,7 +181,7 @@ def check_flocker(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_flex(source: Obj, path: str, errors: Errors) -> None:
-    """Check a volume of a driver that the node has, whose options are its own."""
+    """Check a FlexVolume, whose options belong to its driver."""
     needs("driver")(source, path, errors)
     for name in source.get("options") or ():
         domain = f".{name.partition('/')[0].lower()}"
@@ -191,7 +191,7 @@ def check_flex(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_azure_disk(source: Obj, path: str, errors: Errors) -> None:
-    """Check a disk of Azure, whose URI goes with its kind."""
+    """Check an Azure disk, whose URI must match its kind."""
     _azure_disk(source, path, errors)
     kind = source.get("kind")
     if kind is not None:
@@ -202,7 +202,7 @@ def check_azure_disk(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_csi_driver_name(errors: Errors, path: str, name: str) -> None:
-    """Check the name of a driver of CSI."""
+    """Check the name of a CSI driver."""
     if not name:
         errors.append(required(path))
         return
@@ -212,7 +212,7 @@ def check_csi_driver_name(errors: Errors, path: str, name: str) -> None:
 
 
 def check_csi(source: Obj, path: str, errors: Errors) -> None:
-    """Check a volume of a driver of CSI."""
+    """Check a CSI volume."""
     check_csi_driver_name(errors, child(path, "driver"), source.get("driver", ""))
     secret = source.get("nodePublishSecretRef")
     if secret is not None:
@@ -224,7 +224,7 @@ def check_csi(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_empty_dir(source: Obj, path: str, errors: Errors) -> None:
-    """Check a directory that lives as long as the pod."""
+    """Check an emptyDir."""
     limit = source.get("sizeLimit")
     if limit is not None and parse(limit).sign < 0:
         message = "SizeLimit field must be a valid resource quantity"
@@ -233,14 +233,14 @@ def check_empty_dir(source: Obj, path: str, errors: Errors) -> None:
 
 
 def check_downward_api(source: Obj, path: str, errors: Errors) -> None:
-    """Check a volume of files about the pod; its files are told by the path of the volume."""
+    """Check a downwardAPI volume; errors of its files have the path of the volume."""
     default_mode_and_user(source, path, errors)
     for item in source.get("items") or ():
         check_downward_file(item, path, errors)
 
 
 def check_volumes(scope: SpecScope) -> None:
-    """Check all volumes and note the good ones in `scope.volumes`."""
+    """Check all volumes and record the valid ones in `scope.volumes`."""
     volumes: Sequence[Obj] = scope.spec.get("volumes") or ()
     created = _claims_to_create(scope.pod_name, volumes)
     list_path = child(scope.path, "volumes")
@@ -415,5 +415,5 @@ SOURCES: Final = (
     Source("ephemeral", None),
     Source("image", None),
 )
-"""All sources of volumes, in the order in which they are looked at."""
+"""All volume sources, in order of evaluation."""
 _BY_NAME: Final = {each.name: each for each in SOURCES}

@@ -1,4 +1,4 @@
-"""Warnings about pods and templates of pods: what is taken, but is likely not meant.
+"""Warnings about pods and pod templates: valid, but probably not intended.
 
 spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply
 """
@@ -63,7 +63,7 @@ def warnings(pod: Obj, _context: Context) -> list[str]:
 
 
 def template_warnings(template: Obj | None, path: str) -> list[str]:
-    """Return the warnings about a template of pods; `path` is that of the template."""
+    """Return the warnings about a pod template; `path`: of the template."""
     found: list[str] = []
     if template is not None:
         _add_warnings(found, template.get("spec") or {}, template.get("metadata") or {}, path)
@@ -71,7 +71,7 @@ def template_warnings(template: Obj | None, path: str) -> list[str]:
 
 
 def name_warnings(obj: Obj, what: str = "Pod names and hostnames") -> list[str]:
-    """Return the warning about a name that hosts cannot have, if it is one."""
+    """Return the warning about a name that is not a valid hostname."""
     wrong = check_dns_label(obj["metadata"].get("name", ""))
     return [_DNS_LABEL.format(what=what, wrong=" ".join(wrong))] if wrong else []
 
@@ -166,16 +166,16 @@ def _volume_warnings(volumes: Sequence[Obj], path: str) -> Iterable[str]:
 
 
 class _File(NamedTuple):
-    """A file of a volume and where its content comes from."""
+    """A file of a volume and the source of its content."""
 
     path: str
-    """Without slashes at its end."""
+    """Without trailing slashes."""
     source: str = ""
     name: str | None = None
-    """Of the source, if it has one."""
+    """Name of the source, if it has one."""
 
     def shown(self) -> str:
-        """Return the file as warnings tell it."""
+        """Return the file as in warnings."""
         if not self.source:
             return quote(self.path)
         source = self.source if self.name is None else f"{self.source} {quote(self.name)}"
@@ -192,14 +192,14 @@ def _overlap_warnings(volume: Obj) -> Iterable[str]:
         source = volume.get(field)
         if source and source.get("items"):
             shown = f"{what} {quote(source.get(name, ''))}" if name else what
-            for told in _overlaps([_file(each) for each in source["items"]], []):
-                yield f"volume {_name(volume)} ({shown}): overlapping paths: {told}"
+            for pair in _overlaps([_file(each) for each in source["items"]], []):
+                yield f"volume {_name(volume)} ({shown}): overlapping paths: {pair}"
     known: list[_File] = []
     for source in (volume.get("projected") or {}).get("sources") or ():
         if not source:
             yield f"volume {_name(volume)} (Projected) has no sources provided"
-        for told in _overlaps(_projected_files(source), known):
-            yield f"volume {_name(volume)} (Projected): overlapping paths: {told}"
+        for pair in _overlaps(_projected_files(source), known):
+            yield f"volume {_name(volume)} (Projected): overlapping paths: {pair}"
 
 
 def _name(volume: Obj) -> str:
@@ -233,7 +233,7 @@ def _projected_files(source: Obj) -> list[_File]:
 
 
 def _overlaps(files: Sequence[_File], known: list[_File]) -> Iterable[str]:
-    """Yield the pairs of files of which one is, or lies below, the other; add the files."""
+    """Yield pairs of overlapping files (equal paths, or one below the other); add the files."""
     for file in files:
         for other in known:
             if file.path and other.path and _is_below(file.path, other.path):
@@ -273,7 +273,7 @@ def _profile_warnings(
     name = SECCOMP_PREFIX + container.get("name", "")
     if name in annotations and context.get("seccompProfile") is None:
         yield f"{key(path, name)}: {_NO_SECCOMP_FIELD}"
-    # Annotations of pods were told when their profiles were taken over.
+    # Annotations of pods were warned of when their profiles were copied.
     name = APP_ARMOR_PREFIX + container.get("name", "")
     if not is_template or name not in annotations or context.get("appArmorProfile") is not None:
         return
@@ -306,7 +306,7 @@ def _container_warnings(container: Obj, path: str) -> Iterable[str]:
 
 
 class _Port(NamedTuple):
-    """A port and where it stands."""
+    """A port and its path."""
 
     port: Obj
     container: str
@@ -323,14 +323,14 @@ def _ports(containers: Sequence[tuple[Obj, str]]) -> Iterable[_Port]:
 
 
 def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
-    known: dict[tuple[int, str], list[_Port]] = {}
+    ports_by_key: dict[tuple[int, str], list[_Port]] = {}
     for declared in _ports(containers):
         port = declared.port
         host_ip, host_port = port.get("hostIP", ""), port.get("hostPort", 0)
         if host_ip and not host_port:
             shown = go_struct_text(port, "io.k8s.api.core.v1.ContainerPort")
             yield f"{declared.path()}: hostIP set without hostPort: {shown}"
-        same = known.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
+        same = ports_by_key.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
         for other in same:
             other_ip, other_port = other.port.get("hostIP", ""), other.port.get("hostPort", 0)
             problem = ""

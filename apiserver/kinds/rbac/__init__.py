@@ -1,1 +1,1 @@
-"""Roles and what gives them to users, groups and ServiceAccounts."""
+"""RBAC: roles and bindings."""

@@ -1,4 +1,4 @@
-"""RoleBindings and ClusterRoleBindings: who has a role. The role is chosen once and for all."""
+"""RoleBindings and ClusterRoleBindings, whose roleRef is immutable."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -30,7 +30,7 @@ GROUP_OF_USERS: Final = "Group"
 _TYPES: Final = "io.k8s.api.rbac.v1"
 _SUBJECT_KINDS: Final = (SERVICE_ACCOUNT, USER, GROUP_OF_USERS)
 _ROLE_KINDS: Final = {True: ("Role", "ClusterRole"), False: ("ClusterRole",)}
-"""What may be bound, by whether the binding has a namespace."""
+"""Kinds that can be bound, by whether the binding is namespaced."""
 
 
 def _default(obj: Obj) -> None:
@@ -55,7 +55,7 @@ def _check_reference(reference: Obj, errors: Errors, *, is_namespaced: bool) -> 
 
 
 def _subject(*, is_namespaced: bool) -> Rule:
-    """Return the rule about one of those who get the role."""
+    """Return the check of a subject."""
 
     def check(subject: dict[str, Any], path: str, errors: Errors) -> None:
         kind, name, group = (subject.get(each, "") for each in ("kind", "name", "apiGroup"))

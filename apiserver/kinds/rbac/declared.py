@@ -1,4 +1,4 @@
-"""What the types of rbac.authorization.k8s.io/v1 declare."""
+"""Declared rules of rbac.authorization.k8s.io/v1."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Roles and ClusterRoles: what may be done with which resources."""
+"""Roles and ClusterRoles."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,7 +18,7 @@ _NOT_BOTH: Final = "rules cannot apply to both regular resources and non-resourc
 
 
 def _rule(*, is_namespaced: bool) -> Rule:
-    """Return the rule about one rule of a role."""
+    """Return the check of a rule of a role."""
 
     def check(rule: dict[str, Any], path: str, errors: Errors) -> None:
         if not rule.get("verbs"):
@@ -80,7 +80,7 @@ def _cluster_role_errors(
         path = index(_SELECTORS, position)
         errors += validate_object(path, selector, allow_invalid_values=allow_invalid_values)
         if validate_object(path, selector):
-            # The value is what came of the selector, which is nothing.
+            # The value is the converted selector, which is nil.
             errors.append(invalid(path, None, "invalid label selector."))
     return DECLARED.merge(errors, obj, old, _CLUSTER_ROLE)
 

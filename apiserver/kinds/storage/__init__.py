@@ -1,1 +1,1 @@
-"""Volumes, claims, classes and drivers of storage."""
+"""Volumes, claims, storage classes and drivers."""

@@ -1,4 +1,4 @@
-"""Access modes of volumes as tables show them."""
+"""Access modes in tables."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,6 +12,6 @@ _SHORT: Final = {
 
 
 def modes_text(modes: Iterable[str] | None) -> str:
-    """Return the modes in short, always in the same order."""
+    """Return the abbreviated modes, in a fixed order."""
     given = set(modes or ())
     return ",".join(short for mode, short in _SHORT.items() if mode in given)

@@ -1,4 +1,4 @@
-"""VolumeAttachments: a volume that is to be, or is, attached to a node."""
+"""VolumeAttachments: attachments of volumes to nodes, desired and actual."""
 
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _errors(obj: Obj) -> tuple[list[FieldError], list[FieldError]]:
-    """Return the errors, and those that the schema itself declares, which are told last."""
+    """Return the errors, followed by those that the schema declares."""
     errors: list[FieldError] = []
     spec, status = obj["spec"], obj.get("status") or {}
     source: Obj = spec.get("source") or {}

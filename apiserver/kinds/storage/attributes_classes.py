@@ -1,4 +1,4 @@
-"""VolumeAttributesClasses: settings of volumes that may change while they are used."""
+"""VolumeAttributesClasses: mutable parameters of volumes."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""CSIStorageCapacities: how much storage of a class there is in a part of the cluster."""
+"""CSIStorageCapacities: available capacity of a storage class in a topology segment."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""PersistentVolumeClaims: what a namespace asks of storage.
+"""PersistentVolumeClaims.
 
-A claim is immutable but for a few things: the name of its volume may be set once; a class may be
-given where there was none; and, once it is bound, the size it asks for and the class of its
-attributes may change. `dataSource` and `dataSourceRef` say the same in an old and a new way.
+A claim is immutable with few exceptions: the name of its volume may be set once; a class may be set
+where there was none; and, once it is bound, the requested size and the attributes class may change.
+`dataSource` and `dataSourceRef` are the old and the new form of one field.
 """
 
 from typing import Any, Final
@@ -80,7 +80,7 @@ def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def _join_sources(spec: Obj, old: Obj | None) -> None:
-    """Drop sources that cannot be, and fill in the old and the new field from each other."""
+    """Drop unsupported sources, and fill the old and the new field from each other."""
     old = old or {}
     reference = spec.get("dataSourceRef")
     if reference is not None and reference.get("namespace") and old.get("dataSourceRef") is None:
@@ -88,7 +88,7 @@ def _join_sources(spec: Obj, old: Obj | None) -> None:
     source = spec.get("dataSource")
     is_new = old.get("dataSource") is None and old.get("dataSourceRef") is None
     if source is not None and is_new and spec.get("dataSourceRef") is None:
-        # Others were ignored once, and clients may still send them.
+        # Others were once ignored, and clients may still send them.
         kind = (source.get("kind", ""), source.get("apiGroup") or "")
         if kind not in {_CLAIM, _SNAPSHOT}:
             del spec["dataSource"]
@@ -138,7 +138,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _check_fixed(errors: Errors, new: Obj, old: Obj, before: Obj) -> None:
-    """Check that all else is as it was."""
+    """Check that all else is unchanged."""
     spec, before = dict(new["spec"]), dict(before)
     annotation, old_annotation = (
         (each["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION) for each in (new, old)
@@ -172,7 +172,7 @@ def _check_fixed(errors: Errors, new: Obj, old: Obj, before: Obj) -> None:
 
 
 def _level(spec: Obj, before: Obj) -> None:
-    """Make equal what may differ in a bound claim: the size and the class of attributes."""
+    """Equalize what may differ in a bound claim: the size and the attributes class."""
     requests = (spec.get("resources") or {}).get("requests")
     if requests:
         old_requests = (before.get("resources") or {}).get("requests") or {}

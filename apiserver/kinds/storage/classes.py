@@ -1,4 +1,4 @@
-"""StorageClasses: how volumes for claims are made. What makes a class what it is never changes."""
+"""StorageClasses: how volumes are provisioned. Most fields are immutable."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -50,7 +50,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
         errors.append(not_supported("volumeBindingMode", JsonText(mode), _BINDING_MODES))
     _check_topologies(errors, obj.get("allowedTopologies") or [])
     if not provisioner:
-        # What the schema itself declares is told last.
+        # Errors of the schema come last.
         errors.append(required("provisioner"))
     return errors
 

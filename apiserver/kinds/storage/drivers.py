@@ -1,4 +1,4 @@
-"""CSIDrivers: what Kubernetes needs to know of a driver of storage."""
+"""CSIDrivers: properties of CSI drivers."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""StorageVersionMigrations: stored objects of a resource are to be written anew."""
+"""StorageVersionMigrations: requests to rewrite the stored objects of a resource."""
 
 from typing import Any, Final
 
@@ -61,19 +61,19 @@ def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     errors += field_checks.conditions(_CONDITIONS, conditions)
     if before and before != version:
         errors.append(invalid(_VERSION, version, IMMUTABLE))
-    shown = status.get("conditions")
+    stored_conditions = status.get("conditions")
     if _is_true(new, SUCCEEDED) and _is_true(new, FAILED):
         detail = "Both success and failed conditions cannot be true at the same time"
-        errors.append(invalid(_CONDITIONS, shown, detail))
-    for kind, told in ((SUCCEEDED, "Success"), (FAILED, "Failed")):
+        errors.append(invalid(_CONDITIONS, stored_conditions, detail))
+    for kind, word in ((SUCCEEDED, "Success"), (FAILED, "Failed")):
         if _is_true(old, kind) and not _is_true(new, kind):
-            detail = f"{told} condition cannot be set to false once it is true"
-            errors.append(invalid(_CONDITIONS, shown, detail))
+            detail = f"{word} condition cannot be set to false once it is true"
+            errors.append(invalid(_CONDITIONS, stored_conditions, detail))
     return errors
 
 
 def _version_problem(version: str) -> str:
-    """Return why a text is no resource version, empty if it is one or if there is none."""
+    """Return the error of a resource version, empty if it is valid or absent."""
     if not version or (version.isascii() and version.isdigit() and version[0] != "0"):
         return ""
     return f"resource version is not well formed: {version}"

@@ -1,6 +1,6 @@
-"""CSINodes: which drivers of storage a node runs, and how many volumes each takes there.
+"""CSINodes: the CSI drivers of a node, and their volume limits.
 
-What drivers say of the health of storage (`status.storageHealth`) is off by default and dropped.
+Storage health of drivers (`status.storageHealth`) is off by default and dropped.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The parameters and drivers that classes of storage name."""
+"""Parameters and drivers of storage classes."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ PARAMETERS_BYTES_MAX: Final = 256 * 1024
 
 
 def check_driver(errors: Errors, path: str, name: str) -> None:
-    """Check the form of the name of a provisioner or driver, which is given."""
+    """Check the form of a provisioner's or driver's name, if present."""
     lowered = name.lower()
     add_invalid(errors, path, lowered, check_label_key(lowered))
 

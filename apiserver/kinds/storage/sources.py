@@ -1,9 +1,9 @@
-"""The sources of persistent volumes and their rules.
+"""Sources of persistent volumes.
 
-A volume has exactly one source. Most are those of pods' volumes; the ones with credentials name the
-namespace of the Secret too, as a volume has none. The first source that is given counts and is
-checked, every later one is one too many. A few are told by other names in errors than in objects;
-those names are upstream's and stay.
+A volume has exactly one source. Most are those of pods' volumes; those with credentials also have
+the namespace of the Secret, as a volume has none. The first source that is given is checked, every
+further one is an error. A few have other names in errors than in objects; those names are
+upstream's.
 """
 
 from typing import Final
@@ -109,7 +109,7 @@ def _check_iscsi(source: Obj, path: str, errors: Errors, volume_name: str) -> No
 def _check_initiator(errors: Errors, path: str, name: str) -> None:
     found: Errors = []
     check_initiator(found, path, name)
-    # Here nothing is told of what a name begins with.
+    # Errors do not mention prefixes of names here.
     errors.extend(
         each if each.reason == REQUIRED else invalid(path, name, "must be valid format")
         for each in found
@@ -184,6 +184,6 @@ SOURCES: Final = (
     ),
     Source("csi", _check_csi),
 )
-"""All sources of persistent volumes, in the order in which they are looked at."""
+"""All sources of persistent volumes, in order of evaluation."""
 
 SOURCE_NAMES: Final = frozenset(each.name for each in SOURCES)

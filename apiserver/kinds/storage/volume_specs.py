@@ -1,6 +1,6 @@
-"""The rules of the spec of a volume, as PersistentVolumes have it and, inline, VolumeAttachments.
+"""Validation of volume specs, in PersistentVolumes and, inline, in VolumeAttachments.
 
-An inline spec is a volume of CSI that nobody claims: it has no capacity, class or affinity.
+An inline spec is a CSI volume without claim: it has no capacity, class or affinity.
 """
 
 import posixpath
@@ -65,7 +65,7 @@ def check_volume_spec(
 
 
 def check_inline_spec(spec: Obj, path: str, errors: Errors) -> None:
-    """Check the inline spec of a volume that is attached."""
+    """Check the inline spec of an attached volume."""
     detail = f"may not be specified {_INLINE}"
     if spec.get("claimRef") is not None:
         errors.append(forbidden(child(path, "claimRef"), detail))

@@ -1,4 +1,4 @@
-"""PersistentVolumes: pieces of storage of the cluster."""
+"""PersistentVolumes."""
 
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ _MOUNTED: Final = SOURCE_NAMES - {
     "csi", "fc", "flexVolume", "flocker", "hostPath", "local", "portworxVolume", "scaleIO",
     "storageos",
 }  # fmt: skip
-"""Sources that take options of mounts from an annotation."""
+"""Sources that take mount options from an annotation."""
 
 _DEPRECATED_ANNOTATIONS: Final = {
     CLASS_ANNOTATION: 'deprecated since v1.8; use "storageClassName" attribute instead',
@@ -122,7 +122,7 @@ def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
 
 
 def _has_bad_values(spec: Obj) -> bool:
-    """Return whether a stored volume has values in its affinity that no label can have."""
+    """Return whether a stored volume has invalid label values in its affinity."""
     selector = (spec.get("nodeAffinity") or {}).get("required") or {}
     return any(
         check_label_value(value)
@@ -169,7 +169,7 @@ def _affinity_errors(affinity: Obj | None, before: Obj | None) -> list[FieldErro
 
 
 def _with_stable_labels(affinity: Obj, before: Obj) -> Obj:
-    """Return the old affinity with the labels renamed that the new one names anew."""
+    """Return the old affinity with deprecated labels renamed where the new one renames them."""
     terms = (affinity.get("required") or {}).get("nodeSelectorTerms") or []
     old_terms = (before.get("required") or {}).get("nodeSelectorTerms") or []
     renamed: list[Obj] = []

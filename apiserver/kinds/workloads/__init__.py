@@ -1,1 +1,1 @@
-"""Workloads: what makes pods, scales them and guards them."""
+"""Workloads, autoscalers and disruption budgets."""

@@ -1,4 +1,4 @@
-"""The rows of workloads in Tables; ages and durations are told for people.
+"""Table rows of workloads.
 
 NAME   READY   UP-TO-DATE   AVAILABLE   AGE   CONTAINERS   IMAGES   SELECTOR
 """
@@ -268,7 +268,7 @@ def _resource_metric(target: Mapping[str, Any], current: Mapping[str, Any] | Non
 
 
 def _amount(current: Mapping[str, Any] | None, name: str) -> str:
-    """Return an amount of a status; a status without that amount shows Go's nil."""
+    """Return a quantity of a status; a missing one shows Go's nil."""
     return _UNKNOWN if current is None else str(current.get(name, _NIL))
 
 

@@ -1,4 +1,4 @@
-"""ControllerRevisions: old states of StatefulSets and DaemonSets; their data never changes."""
+"""ControllerRevisions: previous states of StatefulSets and DaemonSets; their data is immutable."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_revision(errors, new)
     data = new.get("data")
-    # Upstream compares the bytes, so other members' order is a change.
+    # Upstream compares the bytes, so another order of members is a change.
     if go_json(data) != go_json(old.get("data")):
         errors.append(invalid("data", data, IMMUTABLE))
     return errors

@@ -1,4 +1,4 @@
-"""The rules of counts that may be percentages, such as `maxUnavailable: 25%`."""
+"""Counts that may be percentages, such as `maxUnavailable: 25%`."""
 
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.int_or_string import IntOrString, int_value
@@ -8,7 +8,7 @@ from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negativ
 
 
 def check_count(errors: Errors, path: str, value: IntOrString) -> None:
-    """Check that a value is a number that is not negative, or a percentage."""
+    """Check that a value is a non-negative number, or a percentage."""
     if isinstance(value, int):
         check_not_negative(errors, path, value)
     else:
@@ -16,7 +16,7 @@ def check_count(errors: Errors, path: str, value: IntOrString) -> None:
 
 
 def check_share(errors: Errors, path: str, value: IntOrString) -> None:
-    """Check that a percentage is not above all."""
+    """Check that a percentage is at most 100."""
     if not isinstance(value, str) or check_percent(value):
         return
     digits = value[:-1].lstrip("0")
@@ -25,7 +25,7 @@ def check_share(errors: Errors, path: str, value: IntOrString) -> None:
 
 
 def is_zero(value: IntOrString) -> bool:
-    """Return whether a number or percentage is zero; what is neither counts as zero."""
+    """Return whether a number or percentage is zero; an invalid value counts as zero."""
     if isinstance(value, str) and not check_percent(value):
         return not value[:-1].strip("0")
     return int_value(value) == 0

@@ -1,7 +1,7 @@
-"""DaemonSets: one pod on every node that suits.
+"""DaemonSets: one pod on every matching node.
 
-The annotation TEMPLATE_GENERATION was a field once; the server sets it, starting with 1, and raises
-it whenever the template changes.
+The annotation TEMPLATE_GENERATION was once a field; the server sets it, starting with 1, and
+increments it whenever the template changes.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ _STATUS: Final = StatusCounts(
 
 
 def template_generation(obj: Obj) -> int:
-    """Return how often the template has changed, and 1."""
+    """Return the template generation."""
     text = (obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
     return 0 if text is None else parse_int(text, 64)
 
@@ -92,7 +92,7 @@ def _default(obj: Obj) -> None:
 
 
 def _read_template_generation(obj: Obj) -> None:
-    """Bring the annotation into the form of a number; 0 where there is none."""
+    """Normalize the annotation to a number; 0 if it is missing."""
     metadata = obj.setdefault("metadata", {})
     text = (metadata.get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
     try:

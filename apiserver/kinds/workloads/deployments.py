@@ -1,7 +1,7 @@
-"""Deployments: ReplicaSets that follow each other.
+"""Deployments.
 
-Changed annotations raise the generation too, since ReplicaSets get copies of them. The annotation
-ROLLBACK_TO was a field once, and still must be a number.
+Changed annotations increment the generation too, since ReplicaSets get copies of them. The
+annotation ROLLBACK_TO was once a field, and still must be a number.
 """
 
 from typing import Final
@@ -83,7 +83,7 @@ def _default(obj: Obj) -> None:
 
 
 def _read_rollback(obj: Obj) -> None:
-    """Bring the annotation into the form of a number, drop it if it is empty."""
+    """Normalize the annotation to a number, drop it if it is empty."""
     annotations: dict[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
     text = annotations.get(ROLLBACK_TO)
     if text is None:

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: how many pods of a set may go at once by people's will.
+"""PodDisruptionBudgets: limits of voluntary disruptions.
 
-The rules of metadata are only asked when nothing else is wrong, and an update must say of which
-version it is. In a removed version an empty selector selected nothing; a label that no pod has
-stands for that, and is dropped wherever it stands beside others.
+Metadata is only validated if nothing else is wrong, and an update requires a resourceVersion. In a
+removed version an empty selector selected nothing; it is represented by a label that no pod has,
+which is dropped if there are other requirements.
 """
 
 from typing import Any, Final

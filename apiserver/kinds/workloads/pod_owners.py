@@ -1,10 +1,10 @@
-"""What the kinds that own pods have in common.
+"""Common parts of the kinds that own pods.
 
     {"spec": {"selector": …, "template": …}, "status": …}
 
-Their template must have labels that the selector matches, and pods that run for ever. Writes of the
-object keep the status and raise the generation when the spec changes; writes of the status keep the
-spec.
+Their template must have labels that the selector matches, and the restart policy Always. Writes of
+the object keep the status and increment the generation when the spec changes; writes of the status
+keep the spec.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def template_of(obj: Obj) -> Obj:
 
 
 def check_selector(errors: Errors, selector: Obj | None, path: str, what: str) -> None:
-    """Check a selector that must select something; `what` names the kind in texts."""
+    """Check a selector, which must not be empty; `what`: the kind in errors."""
     if selector is None:
         errors.append(required(path))
         return
@@ -49,7 +49,7 @@ def check_selector(errors: Errors, selector: Obj | None, path: str, what: str) -
 
 
 def selector_of(selector: Obj | None) -> Selector | None:
-    """Return the selector that selects pods; None: it has errors."""
+    """Return the parsed selector; None: it has errors."""
     try:
         return labels.from_object(selector)
     except labels.SelectorError:
@@ -76,7 +76,7 @@ def check_labels(errors: Errors, selector: Selector, template: Obj, path: str) -
 
 
 def check_runs_forever(errors: Errors, template: Obj, path: str, kind: str) -> None:
-    """Check that the pods of a template are restarted whenever they end."""
+    """Check that the template has the restart policy Always."""
     spec = template.get("spec") or {}
     spec_path = child(path, "spec")
     policy = spec.get("restartPolicy", "")
@@ -89,21 +89,21 @@ def check_runs_forever(errors: Errors, template: Obj, path: str, kind: str) -> N
 
 
 def check_same_selector(errors: Errors, new: Obj, old: Obj) -> None:
-    """Check that the selector is the stored one."""
+    """Check that the selector is unchanged."""
     selector, before = new["spec"].get("selector"), old["spec"].get("selector")
     if not same(selector, before, SELECTOR_TYPE):
         errors.append(invalid("spec.selector", selector_shown(selector), IMMUTABLE))
 
 
 def prepare_create(obj: Obj, _context: Context) -> None:
-    """Make a new object's status empty, and drop fields of features that are off."""
+    """Clear a new object's status, and drop fields of disabled features."""
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
     drop_disabled_template_fields(obj["spec"].get("template"), None)
 
 
 def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
-    """Return the hook of updates that raises the generation when the spec changes."""
+    """Return the update hook that increments the generation when the spec changes."""
 
     def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         keep_status(new, old)
@@ -125,12 +125,12 @@ def keep_status(new: Obj, old: Obj) -> None:
 
 
 def raise_generation(new: Obj, old: Obj) -> None:
-    """Raise the generation by one."""
+    """Increment the generation."""
     new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def changed_template_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
-    """Return the warnings about the template of an object whose generation is raised."""
+    """Return the warnings about the template of an object whose generation was incremented."""
     if new["metadata"].get("generation") == old["metadata"].get("generation"):
         return []
     return template_warnings(template_of(new), TEMPLATE_PATH)

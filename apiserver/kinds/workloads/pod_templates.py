@@ -1,4 +1,4 @@
-"""PodTemplates: templates of pods that stand by themselves."""
+"""PodTemplates: standalone pod templates."""
 
 from typing import Final
 

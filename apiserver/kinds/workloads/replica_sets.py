@@ -1,4 +1,4 @@
-"""ReplicaSets: so many pods of one template."""
+"""ReplicaSets: replicas of one pod template."""
 
 from typing import Final
 
@@ -43,13 +43,13 @@ REPLICA_COUNTS: Final = StatusCounts(
         ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
     ),
 )
-"""Of ReplicaSets and of ReplicationControllers, which have no `terminatingReplicas`."""
+"""Counters of ReplicaSets and of ReplicationControllers, which have no `terminatingReplicas`."""
 
 
 def check_replicated_template(
     errors: Errors, spec: Obj, context: Context, tolerances: Tolerances
 ) -> None:
-    """Check selector and template of a ReplicaSet or Deployment; both are told as the one."""
+    """Check selector and template of a ReplicaSet or Deployment."""
     selector = spec.get("selector")
     check_selector(errors, selector, "spec.selector", "deployment")
     parsed = selector_of(selector)
@@ -65,7 +65,7 @@ def check_replicated_template(
 
 
 def replicas_selectable(obj: Obj) -> dict[str, str]:
-    """Return the fields of an object with replicas that a field selector may name."""
+    """Return the selectable fields of an object with replicas."""
     return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
 
 

@@ -1,6 +1,6 @@
-"""ReplicationControllers: what ReplicaSets were before; the selector is a map, and may change.
+"""ReplicationControllers, the predecessors of ReplicaSets; the selector is a map, and may change.
 
-Some rules are told after all others, as upstream's declarative validation does.
+Some errors come last, as in upstream's declarative validation.
 """
 
 from typing import Final
@@ -69,7 +69,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _check_lost_fields(errors: Errors, new: Obj, old: Obj) -> None:
-    """Check what a removed version said that this one cannot say."""
+    """Check fields of a removed version that this one cannot represent."""
     annotations = old["metadata"].get("annotations") or {}
     for name in sorted(annotations):
         prefix, _, field = name.partition("/")
@@ -120,7 +120,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
 def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
     if new["metadata"].get("generation") == old["metadata"].get("generation"):
         return []
-    # Upstream looks at the stored template here.
+    # Upstream checks the stored template here.
     return template_warnings(template_of(old), TEMPLATE_PATH)
 
 

@@ -1,10 +1,10 @@
-"""The subresource `scale` of workloads with replicas: one number that is read and written.
+"""The subresource `scale` of workloads: the replicas.
 
     GET   scale_of(deployment)                     → {"kind": "Scale", "spec": {"replicas": 3}, …}
-    PUT   set_replicas(deployment, scale)          then an update of the deployment as any other
+    PUT   set_replicas(deployment, scale)          then an ordinary update of the deployment
 
-Of a Scale that is written only the replicas count, and UID and resourceVersion as preconditions,
-which the store checks.
+Only the replicas of a written Scale are used, and UID and resourceVersion as preconditions, which
+the store checks.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _SCALE: Final = GroupKind("autoscaling", SCALE)
 
 
 def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
-    """Return the Scale of an object with so many replicas wanted and there."""
+    """Return the Scale of an object with desired and current replicas."""
     metadata = owner["metadata"]
     scale_status: Obj = {"replicas": current}
     if selector:
@@ -37,7 +37,7 @@ def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
 
 
 def requested_replicas(owner: Obj, scale: Obj) -> int:
-    """Return the replicas of a Scale that was written; raises ApiError."""
+    """Return the replicas of a written Scale; raises ApiError."""
     replicas: int = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
         error = invalid("spec.replicas", replicas, NEGATIVE)
@@ -63,9 +63,9 @@ def _selector_of(kind: str, selector: Obj | None) -> Selector:
 
 
 def set_replicas(owner: Obj, scale: Obj) -> None:
-    """Give a workload the replicas of a Scale that was written; raises ApiError."""
+    """Set the replicas of a workload from a written Scale; raises ApiError."""
     owner["spec"]["replicas"] = requested_replicas(owner, scale)
 
 
 WORKLOADS: Final = Scaling(path=("spec", "replicas"), scale_of=scale_of, set_replicas=set_replicas)
-"""Of the built-in kinds."""
+"""The scaling of built-in kinds."""

@@ -1,8 +1,9 @@
-"""StatefulSets: pods with names and volumes that stay.
+"""StatefulSets: pods with stable names and volumes.
 
 The controller names the pods and gives each a volume of every claim template, so hostname and
-subdomain of the pod template are not checked, and the claims count as volumes of it. What cannot
-change is only checked on creation, and if a stored spec has errors, so may the template.
+subdomain of the pod template are not checked, and the claims count as volumes of it. Immutable
+fields are only checked on creation, and if a stored spec has errors, the template may have some
+too.
 """
 
 from collections.abc import Iterable
@@ -206,10 +207,10 @@ def _check_pods(
 
 
 def _with_claims(spec: Obj, template: Obj) -> Obj:
-    """Return the template as the controller completes it."""
+    """Return the template with the volumes that the controller adds."""
     pod_spec = template.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
-    kept: Obj = {
+    completed_spec: Obj = {
         name: value for name, value in pod_spec.items() if name not in {"hostname", "subdomain"}
     }
     if claims:
@@ -217,9 +218,13 @@ def _with_claims(spec: Obj, template: Obj) -> Obj:
         for each in claims:
             name = (each.get("metadata") or {}).get("name", "")
             volumes[name] = {"name": name, "persistentVolumeClaim": {"claimName": name}}
-        own = [each for each in kept.get("volumes") or () if each.get("name", "") not in volumes]
-        kept["volumes"] = [*volumes.values(), *own]
-    return {**template, "spec": kept}
+        own = [
+            each
+            for each in completed_spec.get("volumes") or ()
+            if each.get("name", "") not in volumes
+        ]
+        completed_spec["volumes"] = [*volumes.values(), *own]
+    return {**template, "spec": completed_spec}
 
 
 def _check_metadata(errors: Errors, template: Obj, tolerances: Tolerances) -> None:

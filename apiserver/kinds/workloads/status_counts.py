@@ -1,4 +1,4 @@
-"""The rules of counters in the status of workloads.
+"""Validation of counters in workload statuses.
 
 RULES = StatusCounts(
     not_negative=("replicas", "readyReplicas"),
@@ -17,12 +17,12 @@ Obj = dict[str, Any]
 
 
 class StatusCounts(NamedTuple):
-    """The rules of one kind."""
+    """The checks of one kind."""
 
     not_negative: tuple[str, ...]
-    """In the order in which they are told."""
+    """Counters in the order of errors."""
     limits: tuple[tuple[str, str, str], ...] = ()
-    """Counter, the one it may not be above, and what is said then."""
+    """Counter, its upper bound (another counter), and the error text."""
 
     def check(self, errors: Errors, status: Obj) -> None:
         """Check the counters of a status."""
@@ -35,7 +35,7 @@ class StatusCounts(NamedTuple):
 
 
 def check_collisions(errors: Errors, new: Obj, old: Obj) -> None:
-    """Check that the number of collisions of names has not shrunk."""
+    """Check that collisionCount has not decreased."""
     count = (new.get("status") or {}).get("collisionCount")
     before = (old.get("status") or {}).get("collisionCount")
     if before is not None and (count is None or count < before):

@@ -1,1 +1,1 @@
-"""Admission: plugins that complete or refuse an object before it is stored."""
+"""Admission: plugins that mutate or validate an object before it is stored."""

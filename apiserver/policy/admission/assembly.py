@@ -1,9 +1,9 @@
-"""Which plugins there are, in which order they are called, and which are on.
+"""The admission plugins, their order, and which are enabled.
 
     admission_chain(parts, enabled=["NodeRestriction"], disabled=["LimitRanger"])
 
-The order is upstream's and cannot be changed. Plugins that are in the order and not built here are
-unknown to `admission_chain` when they are asked for by name.
+The order is upstream's and fixed. Plugins in the order that are not implemented here are unknown to
+`admission_chain`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -81,24 +81,24 @@ from kvstack.apiserver.policy.interfaces import Authorizer, Clock, LiveObjects, 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What plugins are made of."""
+    """What plugins need."""
 
     view: ObjectView
     live: LiveObjects
     clock: Clock
     authorizer: Authorizer
     new_name: Callable[[str], str]
-    """Returns a prefix with a random end, as generated names have it."""
+    """Returns a prefix with a random suffix, as for generated names."""
     make_namespace: MakeNamespace
     resources_of: KindMapping
     """Returns the served resources of a kind."""
     webhooks: WebhookParts
     find_kind: FindKind
-    """Returns where the objects of a kind are, for parameters of policies."""
+    """Returns the resource of a kind, for parameters of policies."""
     metrics: AdmissionMetrics
     settings: AdmissionSettings = field(default_factory=AdmissionSettings)
     image_reviewer: Reviewer | None = None
-    """Where ImagePolicyWebhook asks; None: nowhere, and it cannot be turned on."""
+    """The reviewer of ImagePolicyWebhook; None: the plugin cannot be enabled."""
 
 
 ORDER: Final = (
@@ -235,9 +235,9 @@ _OPTIONAL: Final[Mapping[str, Callable[[Parts], Plugin]]] = {
 }
 _MAKERS: Final = {**_DEFAULT, **_OPTIONAL}
 BUILT: Final = frozenset(_MAKERS)
-"""The plugins that are there."""
+"""The implemented plugins."""
 ON_BY_DEFAULT: Final = frozenset(_DEFAULT)
-"""The plugins that are on unless they are turned off."""
+"""Plugins that are enabled by default."""
 
 
 def admission_chain(
@@ -246,9 +246,9 @@ def admission_chain(
     disabled: Collection[str] = (),
     after_mutation: Collection[Plugin] = (),
 ) -> AdmissionChain:
-    """Return the plugins that are on; ValueError: one is unknown, or both on and off.
+    """Return the enabled plugins; ValueError: one is unknown, or both enabled and disabled.
 
-    after_mutation: what is to look at objects after all plugins that change them.
+    after_mutation: called after all mutating plugins.
     """
     for name in (*enabled, *disabled):
         if name not in _MAKERS:

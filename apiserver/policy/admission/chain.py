@@ -1,10 +1,10 @@
-"""All plugins of admission, called in their order.
+"""The chain of admission plugins.
 
     every mutating plugin ──► validation by the kind ──► every validating plugin
 
-Which plugins a write concerns is found out once for its operation, resource and subresource, so
-that others cost nothing. The first refusal ends it. If a webhook or policy changed the object, all
-mutating plugins are called once more; they are made so that this does no harm.
+Which plugins handle a write is computed once for its operation, resource and subresource, so that
+others cost nothing. The first refusal ends the chain. If a webhook or policy changed the object,
+all mutating plugins are called once more; they are idempotent.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,15 +23,14 @@ class _Hooks(NamedTuple):
 
 
 class AdmissionChain:
-    """The plugins; see `policy.ports.Admission`."""
+    """The plugins in order; see `policy.interfaces.Admission`."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
-        """Take the plugins in the order in which they are called."""
         self.plugins: Final = tuple(plugins)
         self._hooks: dict[Call, _Hooks] = {}
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether any plugin wants to be called."""
+        """Return whether any plugin handles such requests."""
         hooks = self._find((operation, resource, subresource))
         return bool(hooks.mutate or hooks.validate)
 

@@ -1,4 +1,4 @@
-"""`--admission-control-config-file`: what plugins of admission are configured with.
+"""`--admission-control-config-file`: the configuration of admission plugins.
 
     kind: AdmissionConfiguration
     plugins:
@@ -7,8 +7,8 @@
 
     read_configuration(data, read_file) → AdmissionSettings with the parts that were given
 
-Files that are named are read by who calls; nothing is read here. A file that is the configuration
-of PodNodeSelector itself, as it was before there were versions, is understood too.
+The caller reads files that the configuration names; nothing is read here. The unversioned
+configuration file of PodNodeSelector is accepted too.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ from kvstack.apiserver.policy.quota.limited import LimitedResource
 from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 
 ReadFile: TypeAlias = Callable[[str], bytes]
-"""Returns what is in a file that the configuration names; raises DocumentError."""
+"""Returns the contents of a file that the configuration names; raises DocumentError."""
 
 _CONFIGURATION: Final = {
     (f"apiserver.config.k8s.io/{version}", "AdmissionConfiguration") for version in ("v1",)
@@ -52,7 +52,7 @@ _SELECTORS: Final = "podNodeSelectorPluginConfig"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """What flags and configuration files say about plugins."""
+    """Admission settings of flags and configuration files."""
 
     not_ready_seconds: int = SECONDS
     unreachable_seconds: int = SECONDS
@@ -60,7 +60,7 @@ class AdmissionSettings:
     pod_security: Policy = DEFAULT_POLICY
     pod_security_exemptions: Exemptions = NO_EXEMPTIONS
     node_selectors: Mapping[str, str] = field(default_factory=dict)
-    """By namespace; see PodNodeSelector."""
+    """Node selectors by namespace; see PodNodeSelector."""
     default_tolerations: tuple[dict[str, Any], ...] = ()
     allowed_tolerations: tuple[dict[str, Any], ...] = ()
     event_limits: tuple[EventLimit, ...] = ()
@@ -68,7 +68,7 @@ class AdmissionSettings:
     image_policy: ImagePolicySettings | None = None
     """None: the plugin ImagePolicyWebhook cannot be used."""
     manifest_folders: Mapping[str, str] = field(default_factory=dict)
-    """Where webhooks and policies stand in files, by plugin."""
+    """Manifest directories of webhooks and policies, by plugin."""
 
 
 def read_configuration(
@@ -82,17 +82,17 @@ def read_configuration(
     seen: set[str] = set()
     for entry in document.items("plugins"):
         name = entry.text("name")
-        own = _own(entry, read_file)
+        configuration = _own(entry, read_file)
         entry.close()
-        if own is None or name in seen:  # the first counts
+        if configuration is None or name in seen:  # the first one counts
             continue
         seen.add(name)
         reader = _READERS.get(name)
         if reader is None:
-            continue  # nobody reads what other plugins are given, upstream as well
+            continue  # configurations of other plugins are ignored, as upstream
         try:
-            settings = reader(settings, own)
-            own.close()
+            settings = reader(settings, configuration)
+            configuration.close()
         except DocumentError as error:
             raise DocumentError(f"configuration of {name}: {error}") from None
     document.close()
@@ -170,9 +170,10 @@ def _event_limit(item: Document) -> EventLimit:
     )
     item.close()
     if limit.type not in LIMIT_TYPES:
-        told = ", ".join(quote(each) for each in sorted(LIMIT_TYPES))
+        supported = ", ".join(quote(each) for each in sorted(LIMIT_TYPES))
         raise DocumentError(
-            f"{item.at('type')}: Unsupported value: {quote(limit.type)}: supported values: {told}"
+            f"{item.at('type')}: Unsupported value: {quote(limit.type)}: supported values:"
+            f" {supported}"
         )
     for name, value in (("burst", limit.burst), ("qps", limit.qps)):
         if value <= 0:
@@ -194,14 +195,14 @@ def _with_tolerations(settings: AdmissionSettings, document: Document) -> Admiss
 
 
 def _toleration(item: Document) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    toleration: dict[str, Any] = {}
     for name in ("key", "operator", "value", "effect"):
         if name in item:
-            found[name] = item.text(name)
+            toleration[name] = item.text(name)
     if "tolerationSeconds" in item:
-        found["tolerationSeconds"] = item.whole("tolerationSeconds")
+        toleration["tolerationSeconds"] = item.whole("tolerationSeconds")
     item.close()
-    return found
+    return toleration
 
 
 def _with_limited_resources(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
@@ -217,44 +218,44 @@ def _with_limited_resources(settings: AdmissionSettings, document: Document) -> 
 def _limited_resource(item: Document) -> LimitedResource:
     if not item.text("resource"):
         raise DocumentError(f"{item.at('resource')}: Required value")
-    found = LimitedResource(
+    limited_resource = LimitedResource(
         GroupResource(item.text("apiGroup"), item.text("resource")),
         item.texts("matchContains"),
         tuple(map(_scope, item.items("matchScopes"))),
     )
     item.close()
-    return found
+    return limited_resource
 
 
 def _scope(item: Document) -> dict[str, Any]:
-    found = {
+    scope = {
         "scopeName": item.text("scopeName"),
         "operator": item.text("operator"),
         "values": list(item.texts("values")),
     }
     item.close()
-    return found
+    return scope
 
 
 def _with_image_policy(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
-    own = document.item("imagePolicy") or Document({}, "imagePolicy")
-    found = ImagePolicySettings(
-        own.text("kubeConfigFile"),
-        _span_ns(own, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
-        _span_ns(own, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
-        _span_ns(own, "retryBackoff", MILLISECOND_NS, 1, SECOND_NS // 2) / SECOND_NS,
-        own.flag("defaultAllow"),
+    policy_document = document.item("imagePolicy") or Document({}, "imagePolicy")
+    policy = ImagePolicySettings(
+        policy_document.text("kubeConfigFile"),
+        _span_ns(policy_document, "allowTTL", SECOND_NS, SECOND_NS, 300 * SECOND_NS),
+        _span_ns(policy_document, "denyTTL", SECOND_NS, SECOND_NS, 30 * SECOND_NS),
+        _span_ns(policy_document, "retryBackoff", MILLISECOND_NS, 1, SECOND_NS // 2) / SECOND_NS,
+        policy_document.flag("defaultAllow"),
     )
-    own.close()
-    if not found.kubeconfig:
-        raise DocumentError(f"{own.at('kubeConfigFile')}: Required value")
-    return replace(settings, image_policy=found)
+    policy_document.close()
+    if not policy.kubeconfig:
+        raise DocumentError(f"{policy_document.at('kubeConfigFile')}: Required value")
+    return replace(settings, image_policy=policy)
 
 
 def _with_folder(
     plugin: str, kinds: frozenset[tuple[str, str]]
 ) -> Callable[[AdmissionSettings, Document], AdmissionSettings]:
-    """Return what reads where the webhooks or policies of a plugin stand in files."""
+    """Return a reader of a plugin's manifest directory."""
 
     def read(settings: AdmissionSettings, document: Document) -> AdmissionSettings:
         config_document.checked(document, kinds)
@@ -282,16 +283,17 @@ _WEBHOOKS: Final = frozenset(
 
 
 def _span_ns(item: Document, name: str, unit_ns: int, least_ns: int, default_ns: int) -> int:
-    """Return a span of time in nanoseconds; -1 is none, and 0 the default."""
-    given = item.whole(name)
-    if given in (0, -1):
-        return 0 if given else default_ns
+    """Return a duration in nanoseconds; -1 is none, and 0 the default."""
+    number = item.whole(name)
+    if number in (0, -1):
+        return 0 if number else default_ns
     most_ns = (1800 if unit_ns == SECOND_NS else 300) * SECOND_NS
-    if not least_ns <= given * unit_ns <= most_ns:
+    if not least_ns <= number * unit_ns <= most_ns:
         raise DocumentError(
-            f"{item.at(name)}: Invalid value: {given}: must be -1, 0, or up to {most_ns // unit_ns}"
+            f"{item.at(name)}: Invalid value: {number}: must be -1, 0,"
+            f" or up to {most_ns // unit_ns}"
         )
-    return given * unit_ns
+    return number * unit_ns
 
 
 _READERS: Final[Mapping[str, Callable[[AdmissionSettings, Document], AdmissionSettings]]] = {

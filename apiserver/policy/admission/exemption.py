@@ -1,4 +1,4 @@
-"""What webhooks and policies never look at, so that a cluster can always be repaired."""
+"""Resources exempt from webhooks and policies, so that a cluster can always be repaired."""
 
 from typing import Final
 
@@ -15,21 +15,21 @@ POLICIES: Final = frozenset(
         "validatingadmissionpolicybindings",
     )
 )
-"""What policies do not look at."""
+"""Exempt from policies."""
 CONFIGURATIONS: Final = POLICIES | frozenset(
     GroupResource(GROUP, each)
     for each in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 )
-"""What webhooks are not asked about."""
+"""Exempt from webhooks."""
 
 
 def is_exempt(
-    resource: GroupResource, own: frozenset[GroupResource], *, has_static: bool = False
+    resource: GroupResource, exempt: frozenset[GroupResource], *, has_static: bool = False
 ) -> bool:
-    """Tell whether no webhook or policy looks at a resource.
+    """Return whether a resource is exempt.
 
-    own: POLICIES or CONFIGURATIONS; has_static: whether some may come from files, which look at
-    these, too.
+    exempt: POLICIES or CONFIGURATIONS; has_static: whether there may be manifest files, which
+    apply to these, too.
     """
-    is_own = resource in own and not has_static
+    is_own = resource in exempt and not has_static
     return is_own or (resource.group, resource.resource) in EXCLUDED

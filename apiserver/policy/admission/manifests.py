@@ -1,11 +1,11 @@
-"""Webhooks and policies that stand in files: nobody can take them away by the API.
+"""Webhooks and policies from manifest files, which cannot be removed through the API.
 
     found = read_manifests(plugin, files, decode)     by their resource; raises DocumentError
-    manifests.replace(plugin, found)                  they count from now on
+    manifests.replace(plugin, found)                  they apply from now on
 
-Their names end with `.static.k8s.io`, which the API refuses. They come before those of the API, and
-they alone look at webhooks and policies themselves. Webhooks are named by URLs and policies have no
-parameters, so that they rest on nothing in the cluster.
+Their names end with `.static.k8s.io`, which the API refuses. They precede those of the API, and
+only they apply to webhooks and policies themselves. Webhooks use URLs and policies have no
+parameters, so that they do not depend on objects of the cluster.
 """
 
 import re
@@ -26,11 +26,12 @@ _SEPARATOR: Final = re.compile(rb"^---[ \t\r]*$", re.MULTILINE)
 
 Objects: TypeAlias = dict[GroupResource, list[Obj]]
 Decode: TypeAlias = Callable[[str, bytes], Obj]
-"""Returns the object of a kind in a text with its defaults; raises DocumentError if it is bad."""
+"""Returns the object of a kind in a text with its defaults; raises DocumentError if it is
+invalid."""
 
 
 class Kinds(NamedTuple):
-    """What the files of a plugin may hold: kinds and their resources."""
+    """The kinds that the manifest files of a plugin may hold, and their resources."""
 
     main: tuple[str, str]
     binding: tuple[str, str] | None = None
@@ -52,20 +53,20 @@ KINDS: Final[Mapping[str, Kinds]] = {
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     ),
 }
-"""By plugin."""
+"""Kinds by plugin."""
 
 
 class Manifests:
     """The objects of all plugins."""
 
     def __init__(self, plugins: Iterable[str] = ()) -> None:
-        """Begin without objects; plugins: those that have files."""
+        """plugins: those with manifest files."""
         self.plugins: Final = frozenset(plugins)
         self._objects: Objects = {}
         self._listeners: dict[GroupResource, list[Callable[[], None]]] = {}
 
     def list(self, resource: GroupResource) -> list[Obj]:
-        """Return the objects of a resource, in the order of their names."""
+        """Return the objects of a resource, ordered by name."""
         return self._objects.get(resource, [])
 
     def subscribe(self, resource: GroupResource, changed: Callable[[], None]) -> None:
@@ -73,7 +74,7 @@ class Manifests:
         self._listeners.setdefault(resource, []).append(changed)
 
     def replace(self, objects: Objects) -> None:
-        """Put other objects of the given resources in the place of those there are."""
+        """Replace the objects of the given resources."""
         self._objects |= objects
         for resource in objects:
             for changed in self._listeners.get(resource, ()):
@@ -81,7 +82,7 @@ class Manifests:
 
 
 def read_manifests(plugin: str, files: Iterable[tuple[str, bytes]], decode: Decode) -> Objects:
-    """Return what files hold for a plugin; raises DocumentError, which names the file."""
+    """Return the objects of a plugin's files; raises DocumentError, which names the file."""
     kinds = KINDS[plugin]
     resources = dict(each for each in kinds if each is not None)
     by_resource: Objects = {GroupResource(GROUP, name): [] for name in resources.values()}
@@ -105,7 +106,7 @@ def read_manifests(plugin: str, files: Iterable[tuple[str, bytes]], decode: Deco
 
 
 def _documents(data: bytes) -> Iterable[tuple[str, bytes]]:
-    """Yield the kind and the text of each object; those of a List one by one."""
+    """Yield the kind and the text of each object; those of a List individually."""
     for text in _SEPARATOR.split(data):
         if not text.strip():
             continue
@@ -155,15 +156,15 @@ def _check_name(obj: Obj, kind: str, path: str, names: dict[tuple[str, str], str
 def _check(obj: Obj, kind: str, path: str) -> None:
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     for each in obj.get("webhooks") or ():
-        told = f"webhook {quote(each.get('name', ''))} in {quote(name)} (file {quote(path)})"
+        prefix = f"webhook {quote(each.get('name', ''))} in {quote(name)} (file {quote(path)})"
         client = each.get("clientConfig") or {}
         if client.get("service") is not None:
             raise DocumentError(
-                f"{told}: clientConfig.service is not supported for static manifests; use"
+                f"{prefix}: clientConfig.service is not supported for static manifests; use"
                 " clientConfig.url instead"
             )
         if not client.get("url"):
-            raise DocumentError(f"{told}: clientConfig.url is required for static manifests")
+            raise DocumentError(f"{prefix}: clientConfig.url is required for static manifests")
     if spec.get("paramKind") is not None:
         raise DocumentError(
             f"{kind} {quote(name)}: spec.paramKind is not supported for static manifests"

@@ -1,11 +1,11 @@
-"""Whether a request of admission is one that rules and selectors are about.
+"""Matching of admission requests by rules and selectors.
 
     hit = rules.resource_for("CREATE", served, "")     the version of the resource that a rule names
     is_of_namespace(selector, request, labels)
     is_of_object(selector, request)
 
-Webhooks and policies with expressions share this. A rule is first compared with the resource as the
-request names it; with the match policy Equivalent the other versions of the resource count, too.
+Shared by webhooks and policies with expressions. A rule is first compared with the resource of the
+request; with the match policy Equivalent the other versions of the resource count, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Rules:
     __slots__ = ("_is_equivalent", "_rules")
 
     def __init__(self, rules: Iterable[dict[str, Any]], match_policy: str) -> None:
-        """Take `rules` as they stand in the object."""
+        """rules: as in the object."""
         self._rules: Final = [_Rule(each) for each in rules]
         self._is_equivalent: Final = match_policy == EQUIVALENT
 
@@ -44,7 +44,7 @@ class Rules:
         *,
         is_namespaced: bool,
     ) -> VersionedResource | None:
-        """Return the version in which the object is to be shown; None: no rule matches.
+        """Return the version in which the object is shown; None: no rule matches.
 
         served: the versions of the resource, that of the request first.
         """
@@ -88,19 +88,19 @@ class _Rule:
 
 
 def is_namespaced(request: AdmissionRequest) -> bool:
-    """Tell whether rules of the scope Namespaced are about a request; Namespaces have none."""
+    """Return whether the scope Namespaced covers a request; it does not cover Namespaces."""
     return bool(request.namespace) and request.resource != NAMESPACES
 
 
 def needs_namespace(selector: Selector, request: AdmissionRequest) -> bool:
-    """Tell whether a namespace selector has to be asked; other objects without one always match."""
+    """Return whether a namespace selector applies; cluster-scoped objects always match."""
     if selector.is_everything:
         return False
     return bool(request.namespace) or request.resource == NAMESPACES
 
 
 def own_labels(request: AdmissionRequest) -> Mapping[str, str] | None:
-    """Return the labels of a Namespace that is being written; None: it is another request."""
+    """Return the labels of a Namespace that is being written; None: another kind of request."""
     is_own = request.resource == NAMESPACES and not request.subresource
     if not is_own or request.operation not in (CREATE, UPDATE):
         return None
@@ -108,7 +108,7 @@ def own_labels(request: AdmissionRequest) -> Mapping[str, str] | None:
 
 
 def is_of_object(selector: Selector, request: AdmissionRequest) -> bool:
-    """Tell whether the new or the old object has the labels."""
+    """Return whether the selector matches the new or the old object."""
     if selector.is_everything:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""What plugins of admission count, of all of them together."""
+"""Metrics of all admission plugins."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,6 @@ class AdmissionMetrics:
     """The counts."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with none."""
         self.webhooks: Final = WebhookMetrics()
         self.validating: Final = PolicyChecks("validating", clock)
         self.mutating: Final = PolicyChecks("mutating", clock)

@@ -1,4 +1,4 @@
-"""The namespace of a write, for plugins that go by its annotations."""
+"""The namespace of a write, for plugins that use its annotations."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -12,15 +12,14 @@ Hook: TypeAlias = Callable[[AdmissionRequest, Obj], None]
 
 
 class NamespaceReader:
-    """Finds namespaces, in the store where the watch cache does not have them yet."""
+    """Finds namespaces, in the store if the watch cache does not have them yet."""
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
-        """Look into the view first."""
         self._view: Final = view
         self._live: Final = live
 
     def use(self, request: AdmissionRequest, hook: Hook) -> Awaitable[None] | None:
-        """Call a hook with the namespace of the request; raises ApiError 404 if there is none."""
+        """Call a hook with the request's namespace; raises ApiError 404 if it does not exist."""
         found = self._view.get(NAMESPACES, "", request.namespace)
         if found is None:
             return self._look_again(request, hook)

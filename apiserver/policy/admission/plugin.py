@@ -1,7 +1,7 @@
-"""What a plugin of admission is.
+"""The interface of admission plugins.
 
-A plugin has a name, tells what it wants to be called for, and has `mutate`, `validate` or both. It
-may answer with an awaitable if it has to wait for something.
+A plugin has a name, says which requests it handles, and has `mutate`, `validate` or both. It may
+return an awaitable if it has to wait.
 """
 
 from collections.abc import Awaitable, Collection
@@ -19,11 +19,11 @@ class Plugin(Protocol):
 
     @property
     def name(self) -> str:
-        """As flags have it."""
+        """The name, as in flags."""
         ...
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it wants to be called."""
+        """Return whether it handles such requests."""
         ...
 
 
@@ -32,32 +32,32 @@ class Mutating(Plugin, Protocol):
     """A plugin that may change objects."""
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Change `request.object`, or raise ApiError; the same if it is called again."""
+        """Change `request.object`, or raise ApiError; must be idempotent."""
         ...
 
 
 @runtime_checkable
 class Validating(Plugin, Protocol):
-    """A plugin that looks at objects as they are to be stored."""
+    """A plugin that validates objects in their final form."""
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Raise ApiError if the object is not to be stored."""
+        """Raise ApiError if the object must not be stored."""
         ...
 
 
 def calls(
     operations: Collection[str], resource: GroupResource, *subresources: str
 ) -> frozenset[Call]:
-    """Return the calls for some operations on a resource, or on these subresources of it."""
+    """Return the calls for some operations on a resource, or on subresources of it."""
     below = subresources or ("",)
     return frozenset((each, resource, name) for each in operations for name in below)
 
 
 class Listed:
-    """A plugin whose calls are a list."""
+    """A plugin that lists the calls it handles."""
 
     calls: frozenset[Call] = frozenset()
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it wants to be called."""
+        """Return whether it handles such requests."""
         return (operation, resource, subresource) in self.calls

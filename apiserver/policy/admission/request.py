@@ -1,12 +1,12 @@
-"""What a plugin of admission is asked about.
+"""Admission requests.
 
 Objects share parts with what is stored, so a plugin changes in place only the top level of
-`request.object`; what is below it copies first:
+`request.object`; it copies deeper parts first:
 
     spec = request.own("spec")
     spec["tolerations"] = [*(spec.get("tolerations") or ()), added]
 
-Members may end up in any order; who stores the object puts them in that of its type.
+Members may be in any order; they are sorted by type before the object is stored.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ CONNECT: Final = "CONNECT"
 
 
 class VersionedResource(NamedTuple):
-    """A resource at one of the versions that are served, and the kind of the objects there."""
+    """A resource in one served version, and the kind of its objects."""
 
     group: str
     version: str
@@ -37,7 +37,7 @@ class VersionedResource(NamedTuple):
 
 
 class Versions(Protocol):
-    """The versions of the resource that is written, for those who see objects in another."""
+    """The versions of the written resource, for plugins that see objects in another."""
 
     @property
     def served(self) -> Sequence[VersionedResource]:
@@ -49,11 +49,11 @@ class Versions(Protocol):
         ...
 
     async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
-        """Return an object in a version; the given one stays as it is. Raises ApiError."""
+        """Return an object in a version; the argument is not changed. Raises ApiError."""
         ...
 
     async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
-        """Return a plain object of a version as plugins see it: decoded, with its defaults.
+        """Return a plain object of a version as plugins see it: decoded, with defaults.
 
         Raises ApiError.
         """
@@ -69,52 +69,52 @@ class AdmissionRequest:
     user: User
     resource: GroupResource
     kind: Kind
-    """Of `object`."""
+    """Kind of `object`."""
     version: str = "v1"
-    """Of the resource, as the request names it."""
+    """Version of the resource in the request."""
     subresource: str = ""
     namespace: str = ""
-    """Of the URL; that of a Namespace is its own name."""
+    """Namespace of the URL; that of a Namespace is its own name."""
     name: str = ""
-    """Of the URL, or of the object; empty if it is still to be generated."""
+    """Name of the URL, or of the object; empty if it is still to be generated."""
     object: Obj | None = None
-    """As it is to be stored, in the stored version with all defaults, its top level the request's
-    own. Options of a connection, the body of a subresource that has one; None: a delete."""
+    """The object in the storage version with all defaults, its top level owned by the request; or
+    options of a connection, or the body of a subresource. None: a delete."""
     old: Obj | None = None
-    """As it is stored; never changed. None: a create."""
+    """The stored object; never changed. None: a create."""
     options: Obj = field(default_factory=dict)
     """CreateOptions, UpdateOptions, PatchOptions or DeleteOptions."""
     is_dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
-    """What the client is to be told."""
+    """Warnings for the client."""
     annotations: dict[str, str] = field(default_factory=dict)
-    """For the audit log."""
+    """Audit annotations."""
     is_detailed: bool = False
-    """Whether the audit log records objects, and so annotations that hold parts of them."""
+    """Whether the audit records objects, and so annotations that contain parts of them."""
     versions: Versions | None = None
-    """Of the resource; None: plugins are asked outside of a request."""
+    """Versions of the resource; None: outside of a request."""
     is_second_round: bool = False
-    """Whether plugins are asked again, because others changed the object after them."""
+    """Whether plugins are called again, because others changed the object after them."""
     wants_second_round: bool = False
-    """Set by who changed the object and wants others to look at it again."""
+    """Set by plugins that changed the object and require a second round."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """What plugins remember for the second round, by their names."""
+    """State that plugins keep for the second round, by plugin name."""
 
     @property
     def new(self) -> Obj:
-        """The object, where there must be one."""
+        """The object, which must exist."""
         assert self.object is not None
         return self.object
 
     def own(self, member: str) -> Obj:
-        """Return a member of the object, made if it is absent, whose top level may be changed."""
+        """Return a copy of a member, made if it is absent, whose top level may be changed."""
         owned: Obj = dict(self.new.get(member) or {})
         self.new[member] = owned
         return owned
 
     @property
     def shown_name(self) -> str:
-        """The name that refusals give."""
+        """The name in refusals."""
         if self.name:
             return self.name
         metadata = (self.object or {}).get("metadata") or {}

@@ -1,1 +1,1 @@
-"""Audit: what was asked of the server, by whom, and what came of it."""
+"""Audit: requests, their users and their outcomes."""

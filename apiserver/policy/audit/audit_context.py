@@ -1,10 +1,10 @@
-"""What is known of one request for the audit: it grows while the request is handled.
+"""The audit context of a request, filled in while the request is processed.
 
     audit = AuditContext(recording, facts)
     audit.annotate("authorization.k8s.io/decision", "allow")
     audit.event(COMPLETE, stage_us) → the Event of a stage, as JSON has it
 
-An event is never changed after it was made.
+An event is immutable.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Facts(NamedTuple):
-    """What is known of a request when it comes."""
+    """The facts of a request on arrival."""
 
     audit_id: str
     uri: str
@@ -29,13 +29,13 @@ class Facts(NamedTuple):
     source_ips: tuple[str, ...]
     user_agent: str
     received_us: int
-    """Since 1970."""
+    """Microseconds since 1970."""
     began_ns: int = 0
-    """By the clock that never goes back."""
+    """Time of arrival by the monotonic clock."""
 
 
 class AuditContext:
-    """One request."""
+    """The audit context of one request."""
 
     __slots__ = (
         "acts_as", "annotations", "constraint", "facts", "object_ref", "recording",
@@ -43,36 +43,35 @@ class AuditContext:
     )  # fmt: skip
 
     def __init__(self, recording: Recording, facts: Facts) -> None:
-        """Begin with what is known of any request."""
         self.recording: Final = recording
         self.facts: Final = facts
         self.annotations: Final[dict[str, str]] = {}
         self.acts_as: User | None = None
-        """Whom the user acts as."""
+        """The impersonated user."""
         self.constraint = ""
         """The verb of constrained impersonation."""
         self.object_ref: Final = _reference(facts.attributes)
         self.request_object: object = None
         self.response_object: object = None
         self.status: Obj | None = None
-        """Of the answer."""
+        """Status of the answer."""
 
     @property
     def wants_request(self) -> bool:
-        """Whether the object of the request is recorded."""
+        """Whether the request object is recorded."""
         return self.recording.level >= REQUEST
 
     @property
     def wants_response(self) -> bool:
-        """Whether the object of the answer is recorded."""
+        """Whether the response object is recorded."""
         return self.recording.level >= REQUEST_RESPONSE
 
     def annotate(self, name: str, value: str) -> None:
         """Add an annotation; the first value of a name stays."""
         self.annotations.setdefault(name, value)
 
-    def asked(self, obj: Obj) -> None:
-        """Take note of the object of a request: its identity, and itself if that is wanted."""
+    def record_request(self, obj: Obj) -> None:
+        """Record the request object's identity, and the object itself if the level includes it."""
         reference = self.object_ref
         metadata = obj.get("metadata")
         if reference is not None and isinstance(metadata, dict):
@@ -82,15 +81,15 @@ class AuditContext:
         if self.wants_request:
             self.request_object = self._recorded(obj)
 
-    def answered(self, obj: object) -> None:
-        """Take note of the object of an answer."""
+    def record_response(self, obj: object) -> None:
+        """Record the response object."""
         self.response_object = self._recorded(obj)
 
     def _recorded(self, obj: object) -> object:
         return _without_managers(obj) if self.recording.omit_managed_fields else obj
 
     def event(self, stage: str, stage_us: int) -> Obj:
-        """Return the event of a stage; stage_us: when it was, since 1970."""
+        """Return the event of a stage; stage_us: its time since 1970."""
         facts, attributes = self.facts, self.facts.attributes
         event: Obj = {
             "kind": "Event",
@@ -128,7 +127,7 @@ class AuditContext:
 
 
 def micro_time(us: int) -> str:
-    """Return microseconds since 1970 as RFC 3339 has them, with six places."""
+    """Return microseconds since 1970 in RFC 3339, with six decimals."""
     return f"{_EPOCH + timedelta(microseconds=us):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 

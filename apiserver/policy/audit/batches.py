@@ -1,8 +1,8 @@
-"""Events that are passed on in batches, later: whoever is audited does not wait for it.
+"""Batching of events: requests do not wait for the sink.
 
     up to `size` events, or what has come within `wait_s` ──► throttled ──► sink
 
-What finds the buffer full is lost, and counted.
+Events that find the buffer full are lost, and counted.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from kvstack.apiserver.policy.audit.sinks import Errors, Obj, Sink
 
 STOP_S: Final = 30.0
-"""How long a stop waits for what is buffered."""
+"""How long `stop` waits for buffered events."""
 
 
 class Batching(NamedTuple):
-    """Numbers of a buffer."""
+    """Settings of a buffer."""
 
     buffer: int = 10_000
     size: int = 400
@@ -28,14 +28,14 @@ class Batching(NamedTuple):
 
 
 class Buffered:
-    """A sink that takes events at once."""
+    """A sink that buffers events."""
 
     name = "buffered"
 
     def __init__(
         self, to: Sink, errors: Errors, batching: Batching, *, is_parallel: bool = False
     ) -> None:
-        """Pass on to a sink; is_parallel: without waiting until the last batch was taken."""
+        """is_parallel: without waiting for the previous batch."""
         self._to: Final = to
         self._errors: Final = errors
         self._batching: Final = batching
@@ -50,7 +50,7 @@ class Buffered:
         self._sending: set[asyncio.Task[None]] = set()
 
     def process(self, events: Sequence[Obj]) -> bool:
-        """Take events."""
+        """Buffer events."""
         room = self._batching.buffer - len(self._events)
         if len(events) > room:
             self._errors.add(self.name, "audit buffer queue blocked", len(events) - room)
@@ -63,7 +63,7 @@ class Buffered:
         return True
 
     async def stop(self) -> None:
-        """Pass on what is left, for a while."""
+        """Flush the buffer, up to a time limit."""
         self._is_stopping = True
         self._arrived.set()
         self._full.set()
@@ -73,7 +73,7 @@ class Buffered:
                     await self._task
                     await asyncio.gather(*self._sending)
             except TimeoutError:
-                self._errors.add(self.name, "the time to stop is over", len(self._events))
+                self._errors.add(self.name, "timed out on stop", len(self._events))
         await self._to.stop()
 
     async def _run(self) -> None:
@@ -101,7 +101,7 @@ class Buffered:
             async with asyncio.timeout(wait_s):
                 await self._full.wait()
         except TimeoutError:
-            pass  # then those that are there go
+            pass  # then the batch is complete
 
     async def _throttle(self) -> None:
         batching = self._batching

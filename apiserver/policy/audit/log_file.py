@@ -1,7 +1,7 @@
-"""A log file that is put aside when it is large: audit.log → audit-2026-11-22T10-00-00.000.log.
+"""A rotated log file: audit.log → audit-2026-11-22T10-00-00.000.log.
 
-Files that were put aside are compressed if that is wanted, and removed when there are too many of
-them or they are too old. Lines are written at once, unbuffered.
+Rotated files are optionally compressed, and removed when there are too many of them or they are too
+old. Lines are written at once, unbuffered.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _MODE: Final = 0o600
 
 
 class Rotation(NamedTuple):
-    """When files are put aside and removed; 0: never."""
+    """When files are rotated and removed; 0: never."""
 
     megabytes: int = 100
     backups: int = 100
@@ -32,7 +32,7 @@ class LogFile:
     """The file."""
 
     def __init__(self, path: Path, rotation: Rotation, unix_ms: Callable[[], int]) -> None:
-        """Write to a path, made with its folders if it is not there; raises OSError."""
+        """Open a file for appending, creating it with its directories; raises OSError."""
         self._path: Final = path
         self._rotation: Final = rotation
         self._unix_ms: Final = unix_ms
@@ -75,15 +75,15 @@ class LogFile:
         self._tidying.start()
 
     def _tidy(self, now: datetime) -> None:
-        """Compress and remove; what cannot be is left for the next time."""
-        kept: list[tuple[datetime, Path]] = []
+        """Compress and remove rotated files; failures are retried the next time."""
+        rotated: list[tuple[datetime, Path]] = []
         for each in self._path.parent.iterdir():
             moment = self._moment_of(each)
             if moment is not None:
-                kept.append((moment, each))
-        kept.sort(reverse=True)
+                rotated.append((moment, each))
+        rotated.sort(reverse=True)
         rotation = self._rotation
-        for position, (moment, each) in enumerate(kept):
+        for position, (moment, each) in enumerate(rotated):
             is_surplus = rotation.backups and position >= rotation.backups
             is_old = rotation.days and moment < now - timedelta(days=rotation.days)
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`--audit-policy-file`: how much is recorded of which requests.
+"""`--audit-policy-file`: the audit level of requests.
 
     omitStages: [RequestReceived]
     rules:
@@ -9,7 +9,7 @@
     policy = read_policy(data)
     policy.of(attributes) → Recording(level, omit_stages, omit_managed_fields)
 
-The first rule that matches counts; what no rule matches is not recorded.
+The first rule that matches counts; a request that no rule matches is not recorded.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ METADATA: Final = 1
 REQUEST: Final = 2
 REQUEST_RESPONSE: Final = 3
 LEVELS: Final = ("None", "Metadata", "Request", "RequestResponse")
-"""The names of the levels, which are numbers here."""
+"""The names of the levels, by number."""
 
 RECEIVED: Final = "RequestReceived"
 STARTED: Final = "ResponseStarted"
@@ -53,7 +53,7 @@ class Resources(NamedTuple):
     names: tuple[str, ...]
 
     def matches(self, attributes: Attributes) -> bool:
-        """Tell whether a request is about one of them."""
+        """Return whether a request concerns one of them."""
         if self.group not in (_ALL, attributes.group):
             return False
         if not self.resources:
@@ -69,7 +69,7 @@ class Resources(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One rule; what is empty matches everything."""
+    """One rule; an empty member matches everything."""
 
     recording: Recording
     users: frozenset[str]
@@ -80,7 +80,7 @@ class Rule(NamedTuple):
     paths: tuple[str, ...]
 
     def matches(self, attributes: Attributes) -> bool:
-        """Tell whether the rule is about a request."""
+        """Return whether the rule matches a request."""
         user = attributes.user
         if self.users and (not user.name or user.name not in self.users):
             return False
@@ -103,10 +103,9 @@ class Rule(NamedTuple):
 
 
 class Policy:
-    """The rules in their order."""
+    """The rules in order."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """Take the rules."""
         self.rules: Final = tuple(rules)
 
     def of(self, attributes: Attributes) -> Recording:
@@ -142,8 +141,8 @@ def read_policy(data: bytes) -> Policy:
 def _rule(item: Document, omitted: frozenset[str], *, omits_fields: bool) -> Rule:
     level = item.text("level")
     if level not in LEVELS:
-        told = ", ".join(quote(each) for each in LEVELS)
-        wrong = f"Unsupported value: {quote(level)}: supported values: {told}"
+        levels = ", ".join(quote(each) for each in LEVELS)
+        wrong = f"Unsupported value: {quote(level)}: supported values: {levels}"
         raise DocumentError(f"{item.at('level')}: {wrong if level else 'Required value'}")
     recording = Recording(
         LEVELS.index(level),
@@ -180,14 +179,14 @@ def _stages(item: Document) -> frozenset[str]:
 
 
 def _resources(item: Document) -> Resources:
-    found = Resources(item.text("group"), item.texts("resources"), item.texts("resourceNames"))
+    resources = Resources(item.text("group"), item.texts("resources"), item.texts("resourceNames"))
     item.close()
-    if found.names and not found.resources:
+    if resources.names and not resources.resources:
         raise DocumentError(
             f"{item.at('resourceNames')}: Invalid value: using resourceNames requires at least one"
             " resource"
         )
-    return found
+    return resources
 
 
 def _paths(item: Document) -> tuple[str, ...]:

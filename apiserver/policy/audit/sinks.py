@@ -1,4 +1,4 @@
-"""Where events go, and what is done to them on the way.
+"""Sinks of events, and their wrappers.
 
 Sink.process(events) → whether they were taken, or an awaitable of it
 
@@ -26,31 +26,30 @@ class Sink(Protocol):
     """Takes events."""
 
     def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
-        """Take events; False: they are lost. It does not fail."""
+        """Take events; return False if they are lost. Must not fail."""
         ...
 
     async def stop(self) -> None:
-        """Let go of what is held, when all was taken."""
+        """Flush and close."""
         ...
 
 
 class Errors:
-    """Counts and tells of events that are lost."""
+    """Counts and logs lost events."""
 
     def __init__(self, logger: Logger) -> None:
-        """Tell a log."""
         self._logger: Final = logger
         self.counts: Final[dict[str, int]] = {}
-        """By back end."""
+        """Lost events by back end."""
 
     def add(self, plugin: str, error: object, count: int) -> None:
         """Count lost events."""
         self.counts[plugin] = self.counts.get(plugin, 0) + count
-        self._logger.error("audit events are lost", plugin=plugin, count=count, error=str(error))
+        self._logger.error("lost audit events", plugin=plugin, count=count, error=str(error))
 
 
 class LineSink:
-    """Writes lines."""
+    """Writes events as lines."""
 
     name = "log"
 
@@ -61,7 +60,7 @@ class LineSink:
         format_: str = JSON,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write with a function that raises OSError."""
+        """write: raises OSError on failure."""
         self._write: Final = write
         self._errors: Final = errors
         self._line: Final = legacy_line if format_ == LEGACY else json_line
@@ -77,17 +76,16 @@ class LineSink:
         return True
 
     async def stop(self) -> None:
-        """Close what is written to."""
+        """Close the output."""
         self._close()
 
 
 class Truncating:
-    """Keeps events and batches below sizes in bytes."""
+    """Limits the size in bytes of events and batches."""
 
     name = "truncate"
 
     def __init__(self, to: Sink, errors: Errors, event_max: int, batch_max: int) -> None:
-        """Pass on what is small enough."""
         self._to: Final = to
         self._errors: Final = errors
         self._event_max: Final = event_max
@@ -113,15 +111,14 @@ class Truncating:
         return _all([self._to.process(each) for each in batches])
 
     async def stop(self) -> None:
-        """Stop what it passes on to."""
+        """Stop the wrapped sink."""
         await self._to.stop()
 
 
 class Several:
-    """Passes events on to some sinks."""
+    """Passes events on to several sinks."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        """Pass on to all of them."""
         self._sinks: Final = tuple(sinks)
 
     def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:

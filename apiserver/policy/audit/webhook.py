@@ -1,4 +1,4 @@
-"""Events to a server: POST of an EventList to where a kubeconfig leads, tried several times."""
+"""The webhook back end: POSTs an EventList to the server of a kubeconfig, with retries."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ class Webhook:
     def __init__(
         self, target: Target, errors: Errors, first_pause_s: float, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Send to a server; first_pause_s: before the second try."""
+        """first_pause_s: delay before the second attempt."""
         self._connection: Final = Connection(target)
         self._errors: Final = errors
         self._first_pause_s: Final = first_pause_s
         self._timeout_s: Final = timeout_s
 
     async def process(self, events: Sequence[Obj]) -> bool:
-        """Send events; False: it failed in the end."""
+        """Send events; return False if all attempts failed."""
         body = json_text.write(
             {
                 "kind": "EventList",
@@ -54,7 +54,7 @@ class Webhook:
         await self._connection.close()
 
     async def _send(self, body: bytes) -> str:
-        """Send once; return what went wrong."""
+        """Send once; return the error."""
         try:
             answer = await self._connection.ask("POST", body, timeout_s=self._timeout_s)
         except RemoteError as error:

@@ -1,1 +1,1 @@
-"""Authentication: whose a request is."""
+"""Authentication of requests."""

@@ -1,10 +1,10 @@
-"""Tokens of nodes that are just joining: `abcdef.0123456789abcdef`, kept in Secrets of kube-system.
+"""Bootstrap tokens of joining nodes: `abcdef.0123456789abcdef`, in Secrets of kube-system.
 
     Secret bootstrap-token-abcdef, type bootstrap.kubernetes.io/token
         token-id, token-secret, usage-bootstrap-authentication: "true"
         expiration, auth-extra-groups
 
-A token that does not fit its Secret is nobody's; nothing tells which part was wrong.
+A token that does not match its Secret is refused without saying which part was wrong.
 """
 
 import base64
@@ -33,13 +33,13 @@ class BootstrapTokens:
     """Authenticates bootstrap tokens."""
 
     def __init__(self, view: ObjectView, api_audiences: Sequence[str], clock: Clock) -> None:
-        """Judge by the Secrets of a view; the tokens are for the audiences of the API only."""
+        """view: has the Secrets. The tokens are only valid for the API's audiences."""
         self._view: Final = view
         self._audiences: Final = tuple(api_audiences)
         self._clock: Final = clock
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found:
-        """Return whose the token is; None: it is of another kind, or no good."""
+        """Return the token's user; None: it is of another kind, or invalid."""
         accepted = shared(self._audiences, audiences)
         parts = _TOKEN.fullmatch(token)
         if parts is None or (self._audiences and not accepted):
@@ -73,7 +73,7 @@ class BootstrapTokens:
 
 
 def _text(secret: Obj, member: str) -> str:
-    """Return a text of a Secret; empty: it is not there, or no text."""
+    """Return a text of a Secret; empty: it is missing or not a text."""
     try:
         return base64.b64decode((secret.get("data") or {}).get(member) or "").decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -81,7 +81,7 @@ def _text(secret: Obj, member: str) -> str:
 
 
 def _groups(listed: str) -> tuple[str, ...] | None:
-    """Return the groups of a token, sorted; None: one may not be given."""
+    """Return the groups of a token, sorted; None: one is not allowed."""
     extra = {each for each in listed.split(",") if each}
     if not all(_GROUP.fullmatch(each) for each in extra):
         return None

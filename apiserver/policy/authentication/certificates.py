@@ -1,13 +1,13 @@
-"""Whose a client certificate is: its subject, if an authority of the cluster signed it.
+"""Client certificates: the user is the subject, if a client CA signed it.
 
     CN=bob, O=devs, O=ops   → User("bob", groups=("devs", "ops"))
 
-The chain is judged here and not by TLS alone, so that authorities can be replaced and certificates
-end while a connection goes on. A chain that was found good is remembered until its first
-certificate ends, or the authorities change; one that was refused, by its digest, until another of
-its certificates begins: a user's is not a proxy's, and that is asked first at each request.
-Certificates without a purpose are good for any. Those of version 1, which `openssl x509 -req`
-makes, are good if a trusted authority itself signed them: they have no extensions to be minded.
+The chain is verified here and not by TLS alone, so that CAs can be replaced and certificates expire
+while a connection lives. A valid chain is cached until its first certificate expires, or the CAs
+change; a refused one, by digest, until another of its certificates becomes valid: users'
+certificates are first checked against the front proxy CA on each request. Certificates without a
+purpose are valid for any. Those of version 1, which `openssl x509 -req` makes, are valid if a
+trusted CA signed them directly: they have no extensions to check.
 """
 
 import hashlib
@@ -45,8 +45,8 @@ _UNREADABLE: Final = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-# What a cluster's own certificates carry is not what the web demands of its: mostly no alternative
-# names and often no key identifiers. That an authority says that it is one is always required.
+# A cluster's own certificates lack what web certificates must have: mostly alternative names and
+# often key identifiers. That a CA certificate says that it is one is always required.
 _OF_AUTHORITIES: Final = verification.ExtensionPolicy.permit_all().require_present(
     x509.BasicConstraints, verification.Criticality.AGNOSTIC, None
 )
@@ -55,21 +55,21 @@ _WEAK: Final = frozenset(("md5", "sha1"))
 
 
 class ClientCertificate(NamedTuple):
-    """A certificate that an authority vouches for."""
+    """A verified client certificate."""
 
     certificate: x509.Certificate
     expires: float
-    """When the first certificate of its chain ends, seconds since 1970."""
+    """When the first certificate of its chain expires, seconds since 1970."""
 
     @property
     def common_name(self) -> str:
-        """The CN of its subject; empty if there is none."""
+        """The CN of its subject; empty if absent."""
         names = _values(self.certificate.subject, NameOID.COMMON_NAME)
         return names[-1] if names else ""
 
 
 class _Refusal(NamedTuple):
-    """That a chain is not vouched for, and when that holds: seconds since 1970."""
+    """The refusal of a chain, and its validity in seconds since 1970."""
 
     text: str
     since: float
@@ -77,10 +77,10 @@ class _Refusal(NamedTuple):
 
 
 class Authorities:
-    """The certificates of authorities that vouch for clients."""
+    """CA certificates for client certificates."""
 
     def __init__(self, pem: bytes, clock: Clock) -> None:
-        """Read them; ValueError if there is none."""
+        """pem: the certificates; ValueError if there is none."""
         self._clock: Final = clock
         self._known, self._pem = x509.load_pem_x509_certificates(pem), pem
         self._store = verification.Store(self._known)
@@ -88,7 +88,7 @@ class Authorities:
         self._refused: dict[bytes, _Refusal] = {}
 
     def replace(self, pem: bytes) -> None:
-        """Put others in their place; ValueError, and no change, if there is none."""
+        """Replace the certificates; ValueError, and no change, if there is none."""
         if pem != self._pem:
             known = x509.load_pem_x509_certificates(pem)
             self._store = verification.Store(known)
@@ -102,24 +102,24 @@ class Authorities:
         return self._pem
 
     def now_s(self) -> float:
-        """Return the time by which they are judged, in seconds since 1970."""
+        """Return the current time for verification, in seconds since 1970."""
         return self._clock.unix_ms() / 1000
 
     def verify(self, chain: tuple[bytes, ...]) -> ClientCertificate:
-        """Return the first certificate of a chain in DER; raises AuthenticationError."""
+        """Return the first certificate of a DER chain, verified; raises AuthenticationError."""
         now = self.now_s()
-        known = self._remembered.get(chain)
-        if known is None or now > known.expires:
+        remembered = self._remembered.get(chain)
+        if remembered is None or now > remembered.expires:
             self._remembered.pop(chain, None)
-            known = self._judged(chain, now)
+            remembered = self._judged(chain, now)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            self._remembered[chain] = known
-        return known
+            self._remembered[chain] = remembered
+        return remembered
 
     def _judged(self, chain: tuple[bytes, ...], now: float) -> ClientCertificate:
-        """Return what a chain is found to be; it is not looked at again if it was refused."""
-        digest = _digest(chain)  # whoever can connect can be refused: little is kept
+        """Return the verification result of a chain; a refused one is cached."""
+        digest = _digest(chain)  # any client can have one refused: little is cached
         refusal = self._refused.get(digest)
         if refusal is not None and refusal.since <= now < refusal.until:
             raise AuthenticationError(refusal.text)
@@ -132,7 +132,7 @@ class Authorities:
             raise
 
     def _next_begin(self, chain: tuple[bytes, ...], now: float) -> float:
-        """Return when the next certificate begins that may have to do with a chain."""
+        """Return when the next relevant certificate becomes valid."""
         try:
             given = [x509.load_der_x509_certificate(each) for each in chain[:CHAIN_LENGTH_MAX]]
             begins = [each.not_valid_before_utc.timestamp() for each in (*given, *self._known)]
@@ -144,9 +144,9 @@ class Authorities:
         if len(chain) > CHAIN_LENGTH_MAX:
             raise AuthenticationError("x509: the client's chain is too long")
         try:
-            own, *others = [x509.load_der_x509_certificate(each) for each in chain]
-            if own.version is x509.Version.v1:
-                return _signed_directly(own, self._known, now)
+            leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
+            if leaf.version is x509.Version.v1:
+                return _signed_directly(leaf, self._known, now)
             verifier = (
                 verification.PolicyBuilder()
                 .store(self._store)
@@ -154,24 +154,23 @@ class Authorities:
                 .extension_policies(ca_policy=_OF_AUTHORITIES, ee_policy=_OF_CLIENTS)
                 .build_client_verifier()
             )
-            found = verifier.verify(own, others).chain
+            found = verifier.verify(leaf, others).chain
             for each in found:
                 _check_purpose(each)
         except _UNREADABLE as error:
             raise AuthenticationError(f"x509: {error}") from None
         ends = min(each.not_valid_after_utc.timestamp() for each in found)
-        return ClientCertificate(own, ends)
+        return ClientCertificate(leaf, ends)
 
 
 class CertificateUsers:
-    """Tells the users that subjects of certificates stand for."""
+    """Maps certificate subjects to users."""
 
     def __init__(self, authorities: Authorities) -> None:
-        """Take certificates that these authorities vouch for."""
         self.authorities: Final = authorities
         self._users: dict[bytes, User | None] = {}
         self.left: Final = Histogram(_LEFT_BOUNDS)
-        """For how many seconds certificates of requests were still good."""
+        """Histogram of the remaining validity of certificates, in seconds."""
 
     def authenticate(self, chain: tuple[bytes, ...]) -> User | None:
         """Return the user; None: the subject has no name. Raises AuthenticationError."""
@@ -208,28 +207,28 @@ def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
 
 
 def _signed_directly(
-    own: x509.Certificate, trusted: list[x509.Certificate], now: float
+    leaf: x509.Certificate, trusted: list[x509.Certificate], now: float
 ) -> ClientCertificate:
-    """Judge a certificate of version 1; raises AuthenticationError."""
+    """Verify a certificate of version 1; raises AuthenticationError."""
     for authority in trusted:
-        if not _has_signed(authority, own):
+        if not _has_signed(authority, leaf):
             continue
         _check_purpose(authority)
-        ends = min(each.not_valid_after_utc.timestamp() for each in (own, authority))
-        begins = max(each.not_valid_before_utc.timestamp() for each in (own, authority))
+        ends = min(each.not_valid_after_utc.timestamp() for each in (leaf, authority))
+        begins = max(each.not_valid_before_utc.timestamp() for each in (leaf, authority))
         if begins <= now <= ends:
-            return ClientCertificate(own, ends)
+            return ClientCertificate(leaf, ends)
         raise AuthenticationError("x509: certificate has expired or is not yet valid")
     raise AuthenticationError("x509: certificate signed by unknown authority")
 
 
-def _has_signed(authority: x509.Certificate, own: x509.Certificate) -> bool:
-    algorithm = own.signature_hash_algorithm
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    algorithm = certificate.signature_hash_algorithm
     if algorithm is not None and algorithm.name in _WEAK:
         return False
     try:
         limits = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
-        own.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, TypeError, ValueError, x509.ExtensionNotFound):
         return False
     return limits.ca

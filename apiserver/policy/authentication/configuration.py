@@ -1,4 +1,4 @@
-"""Issuers of tokens and who may be anonymous: AuthenticationConfiguration.
+"""AuthenticationConfiguration: token issuers and anonymous requests.
 
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
@@ -53,39 +53,39 @@ _EMAIL: Final = (
 )
 
 CaProblem = Callable[[str], str]
-"""Returns why a text is no list of certificates in PEM; empty: it is one."""
+"""Returns why a text is not a list of PEM certificates; empty: it is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnonymousSettings:
-    """Who may be anonymous."""
+    """Which requests may be anonymous."""
 
     is_enabled: bool
     paths: tuple[str, ...] = ()
-    """For which paths alone; none: for all."""
+    """The paths for which requests may be anonymous; none: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """What a configuration says."""
+    """Settings of a configuration."""
 
     issuers: tuple[JwtSettings, ...] = ()
     anonymous: AnonymousSettings | None = None
-    """None: the configuration says nothing."""
+    """None: the configuration does not set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a configuration is read with."""
+    """What parsing a configuration needs."""
 
     compile: Compile
     ca_problem: CaProblem
     disallowed_issuers: Collection[str] = ()
-    """Those of service accounts."""
+    """Issuers of service account tokens."""
 
 
 def read_authentication(data: bytes, means: Means) -> AuthenticationSettings:
-    """Return the settings of a configuration; raises DocumentError with all that is wrong."""
+    """Return the settings of a configuration; raises DocumentError with all errors."""
     document = config_document.read(data, _KINDS)
     reader = _Reader(means)
     issuers = reader.issuers(document.items("jwt"))
@@ -97,7 +97,7 @@ def read_authentication(data: bytes, means: Means) -> AuthenticationSettings:
 
 
 def check_issuer(settings: JwtSettings, means: Means) -> None:
-    """Refuse an issuer that flags name; raises DocumentError."""
+    """Check the issuer of the flags; raises DocumentError."""
     reader = _Reader(means)
     reader.check_url(settings.issuer, "issuer.url", disallowed=means.disallowed_issuers)
     reader.check_ca(settings.ca, "issuer")
@@ -106,7 +106,7 @@ def check_issuer(settings: JwtSettings, means: Means) -> None:
 
 
 class _Reader:
-    """Reads a configuration, and notes what is wrong with it."""
+    """Parses a configuration, and collects errors."""
 
     def __init__(self, means: Means) -> None:
         self._means: Final = means
@@ -119,14 +119,14 @@ class _Reader:
         settings: list[JwtSettings] = []
         for position, entry in enumerate(entries):
             path = index("jwt", position)
-            made = self._issuer(entry, path)
+            issuer = self._issuer(entry, path)
             entry.close()
-            if any(each.issuer == made.issuer for each in settings):
-                self.errors.append(duplicate(child(path, "issuer", "url"), made.issuer))
-            discovery = made.discovery_url
+            if any(each.issuer == issuer.issuer for each in settings):
+                self.errors.append(duplicate(child(path, "issuer", "url"), issuer.issuer))
+            discovery = issuer.discovery_url
             if discovery and any(each.discovery_url == discovery for each in settings):
                 self.errors.append(duplicate(child(path, "issuer", "discoveryURL"), discovery))
-            settings.append(made)
+            settings.append(issuer)
         return tuple(settings)
 
     def anonymous(self, entry: Document | None) -> AnonymousSettings | None:
@@ -190,11 +190,11 @@ class _Reader:
         )
 
     def check_url(self, url: str, path: str, *, disallowed: Collection[str] = ()) -> None:
-        """Note what is wrong with the URL of an issuer."""
+        """Check the URL of an issuer."""
         problems = []
         if url in disallowed:
-            told = " ".join(sorted(disallowed))
-            problems.append(f"URL must not overlap with disallowed issuers: [{told}]")
+            issuers_text = " ".join(sorted(disallowed))
+            problems.append(f"URL must not overlap with disallowed issuers: [{issuers_text}]")
         try:
             parts = urlsplit(url)
         except ValueError as error:
@@ -211,7 +211,7 @@ class _Reader:
         self.errors += [invalid(path, url, each) for each in problems]
 
     def check_ca(self, ca: str, path: str) -> None:
-        """Note what is wrong with the authorities of an issuer's certificate."""
+        """Check the CA certificates of an issuer."""
         if ca and (problem := self._means.ca_problem(ca)):
             self.errors.append(invalid(child(path, "certificateAuthority"), "<omitted>", problem))
 
@@ -254,8 +254,8 @@ class _Reader:
                 self.errors.append(invalid(where, claim, _BOTH))
             elif claim:
                 if message:
-                    told = "may not be specified when claim is set"
-                    self.errors.append(invalid(child(where, "message"), message, told))
+                    forbidden = "may not be specified when claim is set"
+                    self.errors.append(invalid(child(where, "message"), message, forbidden))
                 if claim in claims:
                     self.errors.append(duplicate(child(where, "claim"), claim))
                 claims[claim] = value
@@ -263,8 +263,8 @@ class _Reader:
                 self.errors.append(required(where, _NEITHER))
             else:
                 if value:
-                    told = "may not be specified when expression is set"
-                    self.errors.append(invalid(child(where, "requiredValue"), value, told))
+                    forbidden = "may not be specified when expression is set"
+                    self.errors.append(invalid(child(where, "requiredValue"), value, forbidden))
                 self._add(conditions, text, message, "claims", child(where, "expression"))
         return claims, tuple(conditions)
 
@@ -359,7 +359,8 @@ class _Reader:
             self.errors.append(invalid(path, key, message))
 
     def _check_email(self, mappings: Document, path: str, others: list[str]) -> None:
-        # Upstream looks at the expression's tree; a text that names the claim otherwise is as rare.
+        # Upstream checks the expression's syntax tree; a text that names the claim in another way
+        # is as rare.
         text = (mappings.item("username") or Document({})).text("expression")
         uses = text.replace("claims.email_verified", "")
         if "claims.email" in uses and not any(

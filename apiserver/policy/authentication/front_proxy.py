@@ -1,9 +1,9 @@
-"""Users that a proxy in front of the API server authenticated, told in headers.
+"""Users that an authenticating front proxy names in headers.
 
     X-Remote-User: bob    X-Remote-Group: devs    X-Remote-Extra-Acme.com%2Fproject: a
 
-The headers count only if the connection is the proxy's: its certificate is signed by an authority
-for proxies, and its name is among the allowed ones.
+The headers count only if the connection is the proxy's: its certificate is signed by a front proxy
+CA, and its name is among the allowed ones.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ STANDARD_EXTRA_PREFIX: Final = "x-remote-extra-"
 
 @dataclass(frozen=True, slots=True)
 class FrontProxySettings:
-    """Which headers a proxy sends, and which proxies are believed; header names in lower case."""
+    """Headers that a proxy sends, and trusted proxies; header names in lower case."""
 
     allowed_names: tuple[str, ...] = ()
-    """CNs of certificates; none: any that the authorities vouch for."""
+    """CNs of certificates; none: any that the CAs signed."""
     user_headers: tuple[str, ...] = field(default=("x-remote-user",))
     uid_headers: tuple[str, ...] = field(default=("x-remote-uid",))
     group_headers: tuple[str, ...] = field(default=("x-remote-group",))
@@ -34,15 +34,14 @@ class FrontProxySettings:
 
 
 class FrontProxy:
-    """Tells the user that a proxy names."""
+    """Authenticates the user that a proxy names."""
 
     def __init__(self, authorities: Authorities, settings: FrontProxySettings) -> None:
-        """Believe proxies that these authorities vouch for."""
         self.authorities: Final = authorities
         self.settings: Final = settings
 
     def authenticate(self, credentials: Credentials) -> User | None:
-        """Return the user; None: no user is named. Raises AuthenticationError."""
+        """Return the user; None: none is named. Raises AuthenticationError."""
         settings = self.settings
         proxy = self.authorities.verify(credentials.certificates)
         if settings.allowed_names and proxy.common_name not in settings.allowed_names:
@@ -62,12 +61,12 @@ class FrontProxy:
 
 
 def extra_key(rest: str) -> str:
-    """Return the key of extra that the rest of a header's name stands for."""
+    """Return the key of extra for the rest of a header's name."""
     return unescape(rest.lower())
 
 
 def unescape(text: str) -> str:
-    """Return a text with its %-escapes resolved, or as it is if it has any that is none."""
+    """Return a text with its %-escapes decoded, or unchanged if one is invalid."""
     position = text.find("%")
     while position >= 0:
         escape = text[position + 1 : position + 3]

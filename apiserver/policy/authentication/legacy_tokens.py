@@ -1,7 +1,7 @@
-"""Tokens of service accounts that are kept in Secrets, as clusters had them before TokenRequest.
+"""Legacy service account tokens in Secrets, as before TokenRequest.
 
-Such a token has no end. It holds while the Secret that it came in is there with the same token, and
-the account with the same UID. The day of its last use becomes a label of the Secret.
+Such a token does not expire. It is valid while its Secret exists with the same token, and the
+account with the same UID. The day of its last use is a label of the Secret.
 """
 
 import base64
@@ -53,7 +53,7 @@ class LegacyTokens:
         *,
         looks_up: bool = True,
     ) -> None:
-        """Judge by the objects of the view; looks_up: whether these matter at all."""
+        """looks_up: whether the objects must exist."""
         self._verifier: Final = verifier
         self._view: Final = view
         self._live: Final = live
@@ -61,11 +61,11 @@ class LegacyTokens:
         self._looks_up: Final = looks_up
         self._used: dict[tuple[str, str], str] = {}
         self.uses: Final[Counter[str]] = Counter()
-        """How often tokens were used that were made by hand (`manual`), by the controller of tokens
-        (`auto`), or marked invalid since (`invalid_auto`)."""
+        """Uses of tokens that were made by hand (`manual`), by the token controller (`auto`), or
+        since marked invalid (`invalid_auto`)."""
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         verified = self._verifier.verify(token, audiences)
         if verified is None:
             return None
@@ -82,7 +82,7 @@ class LegacyTokens:
             return self._look_again(token, claims, verified.audiences)
 
     async def write_last_uses(self) -> None:
-        """Label the Secrets whose tokens were used; to be called now and again."""
+        """Label the Secrets whose tokens were used; to be called periodically."""
         while self._used:
             (namespace, name), day = self._used.popitem()
             secret = self._view.get(SECRETS, namespace, name)
@@ -92,7 +92,7 @@ class LegacyTokens:
             try:
                 await self._live.replace(SECRETS, {**secret, "metadata": metadata})
             except ApiError as error:
-                # The next use brings it up again if it was a conflict; a Secret may be gone.
+                # On a conflict the next use labels it; the Secret may be gone.
                 if error.code not in {404, 409}:
                     raise
 

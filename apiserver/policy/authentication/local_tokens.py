@@ -1,8 +1,8 @@
-"""Tokens of users within the process, good for as long as it runs.
+"""Tokens of users within the process, valid for its lifetime.
 
     token = tokens.issue(User("system:kube-scheduler"))
 
-Nobody outside of the process is told one.
+They never leave the process.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ class LocalTokens:
     """Authenticates tokens that were issued here."""
 
     def __init__(self, api_audiences: Sequence[str], new_secret: Callable[[], str]) -> None:
-        """Know none yet; new_secret: returns what nobody can guess."""
+        """new_secret: returns an unguessable text."""
         self._users: Final[dict[str, User]] = {}
         self._audiences: Final = tuple(api_audiences)
         self._new_secret: Final = new_secret
@@ -28,7 +28,7 @@ class LocalTokens:
         return token
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found:
-        """Return whose the token is; None: it was not issued here."""
+        """Return the token's user; None: it was not issued here."""
         user = self._users.get(token)
         if user is None:
             return None

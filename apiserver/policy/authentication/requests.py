@@ -1,9 +1,9 @@
-"""Whose a request is: all ways of telling, in Kubernetes' order.
+"""Authentication of a request by all methods, in Kubernetes' order.
 
     front proxy ──► client certificate ──► bearer token ──► token of a WebSocket ──► anonymous
 
-The first success counts. Credentials that are no good are only refused if nothing else is good, but
-then the request is nobody's, and not anonymous: 401.
+The first success counts. Invalid credentials are only refused if no others are valid, but then the
+request is refused (401) and not anonymous.
 """
 
 import base64
@@ -23,10 +23,10 @@ from kvstack.apiserver.policy.authentication.token_chain import (
 from kvstack.apiserver.policy.credentials import Credentials
 
 TokenSource: TypeAlias = Callable[[Credentials], str]
-"""Returns the token that credentials hold in one place; empty: there is none."""
+"""Returns the token at one location of the credentials; empty: there is none."""
 
 PROTOCOL_PREFIX: Final = "base64url.bearer.authorization.k8s.io."
-"""Of a WebSocket subprotocol that holds a token; it is never to be echoed."""
+"""Prefix of a WebSocket subprotocol that holds a token; it must not be echoed."""
 
 _EXTRA_SPACE: Final = (
     "the provided Authorization header contains extra space before the bearer token, and is ignored"
@@ -38,7 +38,7 @@ class Anonymous:
     """Whether requests without credentials are served, and for which paths."""
 
     def __init__(self, *, is_allowed: bool = True, paths: Sequence[str] = ()) -> None:
-        """Allow these paths only; none: all."""
+        """paths: none means all."""
         self._is_allowed: Final = is_allowed
         self._paths: Final = frozenset(paths)
 
@@ -50,7 +50,7 @@ class Anonymous:
 
 
 class RequestAuthenticator:
-    """Tells whose requests are; see `policy.ports.Authenticator`."""
+    """Authenticates requests; see `policy.interfaces.Authenticator`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RequestAuthenticator:
         certificates: CertificateUsers | None = None,
         anonymous: Anonymous,
     ) -> None:
-        """Use these means; tokens have to be meant for one of the audiences."""
+        """Tokens must be meant for one of the audiences."""
         self._tokens: Final = tokens
         self._audiences: Final = tuple(api_audiences)
         self._front_proxy: Final = front_proxy
@@ -69,7 +69,7 @@ class RequestAuthenticator:
         self._anonymous: Final = anonymous
 
     def authenticate(self, credentials: Credentials) -> User | Awaitable[User]:
-        """Return the user, also the anonymous one; raises ApiError 401."""
+        """Return the user, possibly the anonymous one; raises ApiError 401."""
         has_failed = False
         if credentials.certificates:
             try:
@@ -84,19 +84,19 @@ class RequestAuthenticator:
     def _of_tokens(
         self, credentials: Credentials, ways: Sequence[TokenSource], *, has_failed: bool
     ) -> User | Awaitable[User]:
-        """Return the user whose token is found in one of these ways, or the anonymous one."""
+        """Return the user of a token at one of these locations, or the anonymous one."""
         for position, way in enumerate(ways):
             try:
                 token = way(credentials)
                 if not token:
                     continue
-                found = self._tokens.authenticate(token, self._audiences)
+                answer = self._tokens.authenticate(token, self._audiences)
             except AuthenticationError:
                 has_failed = True
                 continue
-            if isinstance(found, Identified):
-                return _accept(credentials, found)
-            return self._wait(credentials, found, ways[position + 1 :])
+            if isinstance(answer, Identified):
+                return _accept(credentials, answer)
+            return self._wait(credentials, answer, ways[position + 1 :])
         anonymous = None if has_failed else self._anonymous.user(credentials.path)
         if anonymous is None:
             raise status.unauthorized()
@@ -150,12 +150,12 @@ def protocol_token(credentials: Credentials) -> str:
     Raises AuthenticationError.
     """
     encodings: list[str] = []
-    others = 0
+    other_count = 0
     for each in _parts(credentials.protocols):
         if each.startswith(PROTOCOL_PREFIX):
             encodings.append(each[len(PROTOCOL_PREFIX) :])
         else:
-            others += 1
+            other_count += 1
     if not encodings:
         return ""
     if len(encodings) > 1:
@@ -165,13 +165,13 @@ def protocol_token(credentials: Credentials) -> str:
         token = base64.b64decode(encoded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise AuthenticationError("invalid base64.bearer.authorization token encoding") from None
-    if token and not others:
+    if token and not other_count:
         raise AuthenticationError("missing additional subprotocol")
     return token
 
 
 def without_token(protocols: Sequence[str]) -> list[str]:
-    """Return the subprotocols of a WebSocket that may be chosen from: all but a token."""
+    """Return the subprotocols of a WebSocket that may be selected: all but a token."""
     return [each for each in protocols_of(protocols) if not each.startswith(PROTOCOL_PREFIX)]
 
 

@@ -1,4 +1,4 @@
-"""What an authenticator finds out, and how it says that credentials are no good."""
+"""Results of authenticators."""
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -8,29 +8,29 @@ from kvstack.apimachinery.objects.text.go_text import aggregate
 
 
 class AuthenticationError(Exception):
-    """Credentials are for this authenticator, and are no good; the text is upstream's."""
+    """Credentials of this authenticator's kind are invalid; the text is upstream's."""
 
 
 class Identified(NamedTuple):
-    """Whose credentials these are."""
+    """The user of credentials."""
 
     user: User
     audiences: tuple[str, ...] = ()
-    """Those asked for that the credentials are meant for."""
+    """Requested audiences that the credentials are meant for."""
     warnings: tuple[str, ...] = ()
     annotations: Mapping[str, str] = {}
-    """For the audit log."""
+    """Audit annotations."""
 
 
 Found: TypeAlias = Identified | None
-"""None: the credentials are another's to judge."""
+"""None: the credentials are for other authenticators."""
 
 
 class TokenAuthenticator(Protocol):
-    """Tells whose a bearer token is."""
+    """Authenticates bearer tokens."""
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is, if it is meant for one of the audiences.
+        """Return the token's user, if it is meant for one of the audiences.
 
         Raises AuthenticationError.
         """

@@ -1,9 +1,9 @@
-"""Whether a token of a service account still holds.
+"""Validation of service account tokens.
 
     issuer known? ──► signature ──► audience ──► times ──► account and bound object are as they were
 
-A token whose issuer is another one is somebody else's to judge. Objects are looked up in the cache;
-only if one of them is not as the token says, the cache is brought up to date first and asked again.
+A token of another issuer is left to other authenticators. Objects are looked up in the cache; if
+one does not match the token, the cache is brought up to date first and checked again.
 """
 
 import base64
@@ -34,7 +34,7 @@ from kvstack.apiserver.policy.service_accounts.claims import (
 from kvstack.component.certs.service_account_keys import KeyRing, SignatureError
 
 LEEWAY_S: Final = 60
-"""How far clocks may be apart, and how long what is being deleted still counts."""
+"""Allowed clock skew, and how long terminating objects still count."""
 
 ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 PODS: Final = GroupResource("", "pods")
@@ -45,27 +45,27 @@ _INVALIDATED: Final = "service account token has been invalidated"
 
 
 class Verified(NamedTuple):
-    """A token whose signature is right and that is meant for whom it was shown to."""
+    """A token whose signature and audience are valid."""
 
     payload: dict[str, Any]
     audiences: tuple[str, ...]
 
 
 class OutdatedError(AuthenticationError):
-    """An object is not as the token says, as far as the watch cache knows."""
+    """An object does not match the token, according to the watch cache."""
 
 
 class TokenVerifier:
-    """Verifies what can be known without looking at objects."""
+    """Verifies what does not depend on objects."""
 
     def __init__(self, issuers: Iterable[str], keys: KeyRing, api_audiences: Sequence[str]) -> None:
-        """Take tokens of these issuers; tokens without an audience are for `api_audiences`."""
+        """Tokens without an audience are for `api_audiences`."""
         self._issuers: Final = frozenset(issuers)
         self._keys: Final = keys
         self._api_audiences: Final = tuple(api_audiences)
 
     def verify(self, token: str, audiences: Sequence[str]) -> Verified | None:
-        """Return what a token says; None: it is of another issuer. Raises AuthenticationError."""
+        """Return a token's contents; None: it is of another issuer. Raises AuthenticationError."""
         parts = token.split(".", 3)
         if len(parts) != 3:
             return None
@@ -95,21 +95,21 @@ class TokenVerifier:
 
 
 class ServiceAccountTokens:
-    """Authenticates tokens that were asked for through the TokenRequest API."""
+    """Authenticates tokens of the TokenRequest API."""
 
     def __init__(
         self, verifier: TokenVerifier, view: ObjectView, live: LiveObjects, clock: Clock
     ) -> None:
-        """Judge by the objects of the view."""
         self._verifier: Final = verifier
         self._view: Final = view
         self._live: Final = live
         self._clock: Final = clock
         self.uses: Final[Counter[str]] = Counter()
-        """How often a token that is to be renewed was used in time (`valid`) or not (`stale`)."""
+        """Uses of tokens with an extended expiry that should have been renewed in time (`valid`) or
+        were not (`stale`)."""
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         verified = self._verifier.verify(token, audiences)
         if verified is None:
             return None
@@ -186,8 +186,8 @@ def _stale(claims: Claims, now: float) -> dict[str, str]:
     if claims.warn_after is None or now <= claims.warn_after:
         return {}
     seconds = int(now) - int(claims.warn_after)
-    told = f"subject: {claims.subject}, seconds after warning threshold: {seconds}"
-    return {"authentication.k8s.io/stale-token": told}
+    warning = f"subject: {claims.subject}, seconds after warning threshold: {seconds}"
+    return {"authentication.k8s.io/stale-token": warning}
 
 
 def _was_deleted(obj: Obj, now: float) -> bool:
@@ -196,7 +196,7 @@ def _was_deleted(obj: Obj, now: float) -> bool:
 
 
 def _decoded(segment: str) -> dict[str, Any] | None:
-    """Return a part of a token that nobody has verified; None: it is no object of JSON."""
+    """Return an unverified part of a token; None: it is not a JSON object."""
     try:
         padded = segment.encode("ascii") + b"=" * (-len(segment) % 4)
         found = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))

@@ -1,9 +1,9 @@
-"""All authenticators of bearer tokens, asked in order, and what they said remembered for a while.
+"""The chain of bearer token authenticators, with a cache.
 
-    token ──► remembered? ──► static ──► legacy ──► service accounts ──► bootstrap ──► …
+    token ──► cached? ──► static ──► legacy ──► service accounts ──► bootstrap ──► …
 
-The first that knows the token decides. Errors of others are told only if none does. Only who was
-identified is remembered, for ten seconds: so long may a token outlive what revokes it.
+The first that knows the token decides. Errors of the others are only reported if none does. Only
+successes are cached, for ten seconds: a token may outlive its revocation by that long.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -23,16 +23,15 @@ from kvstack.apiserver.policy.metrics import TokenMetrics
 REMEMBERED_NS: Final = 10_000_000_000
 REMEMBERED_MAX: Final = 16_384
 TOKEN_LENGTH_MAX: Final = 65_536
-"""Longer texts are no tokens of anybody."""
+"""Longer texts are never tokens."""
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 class TokenChain:
-    """Authenticates bearer tokens of all kinds; the user has the group of all authenticated."""
+    """Authenticates bearer tokens of all kinds; the user gets the group system:authenticated."""
 
     def __init__(self, members: Sequence[TokenAuthenticator], clock: Clock) -> None:
-        """Take the members in the order in which they are asked."""
         self._members: Final = tuple(members)
         self._clock: Final = clock
         self._remembered: dict[_Key, tuple[Identified, int]] = {}
@@ -41,7 +40,7 @@ class TokenChain:
     def authenticate(
         self, token: str, audiences: tuple[str, ...]
     ) -> Identified | Awaitable[Identified]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         known = self._remembered.get((token, audiences))
         began = self._clock.monotonic_ns()
         if known is not None and began < known[1]:
@@ -50,17 +49,17 @@ class TokenChain:
         if len(token) > TOKEN_LENGTH_MAX:
             raise invalid_token()
         try:
-            found = self._ask(token, audiences, 0, [])
+            result = self._ask(token, audiences, 0, [])
         except AuthenticationError:
             self.metrics.missed(self._clock.monotonic_ns() - began, is_known=False)
             raise
-        if not isinstance(found, Identified):
-            return self._timed(found, began)
+        if not isinstance(result, Identified):
+            return self._timed(result, began)
         self.metrics.missed(self._clock.monotonic_ns() - began, is_known=True)
-        return found
+        return result
 
     async def _timed(self, waiting: Awaitable[Identified], began: int) -> Identified:
-        """Wait for an answer, and count how long that took."""
+        """Wait for an answer, and record its duration."""
         is_known = False
         self.metrics.waiting += 1
         try:
@@ -72,7 +71,7 @@ class TokenChain:
         return found
 
     def forget(self) -> None:
-        """Forget who was identified, as other authenticators may decide from now on."""
+        """Clear the cache, since the authenticators have changed."""
         self._remembered.clear()
 
     def _ask(
@@ -82,18 +81,18 @@ class TokenChain:
         position: int,
         errors: list[AuthenticationError],
     ) -> Identified | Awaitable[Identified]:
-        """Ask the members from a position on."""
+        """Call the members from a position on."""
         for member in self._members[position:]:
             position += 1
             try:
-                found = member.authenticate(token, audiences)
+                result = member.authenticate(token, audiences)
             except AuthenticationError as error:
                 errors.append(error)
                 continue
-            if isinstance(found, Identified):
-                return self._remember(token, audiences, found)
-            if found is not None:
-                return self._wait(token, audiences, position, found, errors)
+            if isinstance(result, Identified):
+                return self._remember(token, audiences, result)
+            if result is not None:
+                return self._wait(token, audiences, position, result, errors)
         raise _failure(errors)
 
     async def _wait(
@@ -104,7 +103,7 @@ class TokenChain:
         waiting: Awaitable[Found],
         errors: list[AuthenticationError],
     ) -> Identified:
-        """Wait for one member, and ask those from a position on."""
+        """Wait for one member, and call those from a position on."""
         try:
             found = await waiting
         except AuthenticationError as error:
@@ -129,17 +128,18 @@ class TokenChain:
 
 
 def with_group_of_authenticated(user: User) -> User:
-    """Return a user with the group of all who are authenticated, or of all who are not."""
+    """Return a user with the group of all authenticated users, or of all unauthenticated ones."""
     if user.name == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return user._replace(groups=(*user.groups, AUTHENTICATED))
 
 
 def invalid_token() -> AuthenticationError:
-    """Return what is said of a token that nobody knows."""
+    """Return the error of an unknown token."""
     return AuthenticationError("invalid bearer token")
 
 
 def _failure(errors: list[AuthenticationError]) -> AuthenticationError:
-    # Upstream asks for the token of its own loopback client first, which says this of any other.
+    # Upstream checks the token of its own loopback client first, which fails with this for any
+    # other.
     return combined([invalid_token(), *errors])

@@ -1,4 +1,4 @@
-"""Tokens that a file lists with their users, for as long as the server runs.
+"""Static tokens of a file.
 
     token,user,uid,"group1,group2"
 
@@ -16,15 +16,15 @@ _COLUMNS_MIN: Final = 3
 
 
 class StaticTokens:
-    """Authenticates tokens that are known from the beginning."""
+    """Authenticates static tokens."""
 
     def __init__(self, users: Mapping[str, User], api_audiences: Sequence[str]) -> None:
-        """Take users by token; the tokens are good for the audiences of the API only."""
+        """users: by token. The tokens are only valid for the API's audiences."""
         self._users: Final = dict(users)
         self._audiences: Final = tuple(api_audiences)
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found:
-        """Return whose the token is; None: it is none of these."""
+        """Return the token's user; None: it is none of these."""
         user = self._users.get(token)
         if user is None:
             return None

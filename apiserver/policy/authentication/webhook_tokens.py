@@ -1,7 +1,7 @@
-"""Tokens that a webhook knows: it is sent a TokenReview and answers it.
+"""Authentication by a webhook that answers TokenReviews.
 
-What it answers is remembered for two minutes, unless flags say otherwise: who it identified, and
-that it did not. A token that many requests bring at once is asked about once.
+Answers are cached for two minutes, unless flags say otherwise, also negative ones. Concurrent
+requests with one token share one review.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _Key = tuple[str, tuple[str, ...]]
 
 
 class WebhookTokens:
-    """Asks one webhook."""
+    """Calls one webhook."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class WebhookTokens:
         version: str = "v1",
         lasts_ns: int,
     ) -> None:
-        """Send reviews of a version; lasts_ns: how long answers are remembered, 0: not at all.
+        """lasts_ns: how long answers are cached, 0: not at all.
 
-        api_audiences: of tokens that the webhook names no audience of.
+        api_audiences: of tokens for which the webhook names no audience.
         """
         self._reviewer: Final = reviewer
         self._api_audiences: Final = tuple(api_audiences)
@@ -50,7 +50,7 @@ class WebhookTokens:
         self._asking: Final[dict[_Key, asyncio.Task[Found]]] = {}
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         key = token, tuple(audiences)
         known = self._answers.get(key)
         return self._shared(key) if known is None else known[0]
@@ -59,14 +59,14 @@ class WebhookTokens:
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.create_task(self._ask(key), name="token review")
-            task.add_done_callback(lambda task: self._asked(key, task))
-        # Who goes away leaves the question to the others.
+            task.add_done_callback(lambda task: self._on_answer(key, task))
+        # A cancelled request leaves the review to the others.
         return await asyncio.shield(task)
 
-    def _asked(self, key: _Key, task: "asyncio.Task[Found]") -> None:
+    def _on_answer(self, key: _Key, task: "asyncio.Task[Found]") -> None:
         del self._asking[key]
         if not task.cancelled():
-            task.exception()  # is seen, even if all who asked went away
+            task.exception()  # marks it as retrieved, even if all callers were cancelled
 
     async def _ask(self, key: _Key) -> Found:
         token, audiences = key
@@ -81,13 +81,13 @@ class WebhookTokens:
             status = await self._reviewer.review(review)
         except RemoteError as error:
             raise AuthenticationError(str(error)) from error
-        found = self._found(status, audiences)
+        found = self._user_of(status, audiences)
         self._answers.put(key, (found,), self._lasts_ns)
         return found
 
-    def _found(self, status: Obj, audiences: tuple[str, ...]) -> Found:
-        told = _texts(status.get("audiences"), "audiences") or self._api_audiences
-        accepted = shared(audiences, told)
+    def _user_of(self, status: Obj, audiences: tuple[str, ...]) -> Found:
+        token_audiences = _texts(status.get("audiences"), "audiences") or self._api_audiences
+        accepted = shared(audiences, token_audiences)
         if audiences and not accepted:
             return None
         if status.get("authenticated") is not True:
@@ -118,5 +118,5 @@ def _texts(value: object, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise AuthenticationError(f"{name} in the answer of the webhook is no list of texts")
+        raise AuthenticationError(f"{name} in the webhook's answer is not a list of strings")
     return tuple(value)

@@ -1,11 +1,11 @@
-"""A file of policies, one JSON object a line: mode ABAC.
+"""The mode ABAC: a file of policies, one JSON object per line.
 
     {"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
      "spec": {"user": "bob", "namespace": "a", "resource": "pods", "readonly": true}}
 
-A policy without apiVersion and kind is of the old form: its members are those of the spec, it is
-about all API groups, and without a user or group it is everybody's. Everybody (`*`) is who is
-authenticated. Empty lines and those that begin with `#` do not count. The file is read once.
+A policy without apiVersion and kind is of the old form: its members are those of the spec, it
+covers all API groups, and without a user or group it applies to everybody. `*` means every
+authenticated user. Empty lines and comments (`#`) are ignored. The file is read once.
 """
 
 from collections.abc import Iterable
@@ -35,11 +35,11 @@ _NOT_MATCHED: Final = Decision(allowed=False, reason="No policy matched.")
 
 
 class BadPolicyError(ValueError):
-    """A line is no policy."""
+    """A line is not a policy."""
 
 
 class Policy(NamedTuple):
-    """Who may do what; for resources and paths `*` stands for any, empty for none."""
+    """A policy; for resources and paths `*` means any, empty none."""
 
     user: str = ""
     group: str = ""
@@ -50,7 +50,7 @@ class Policy(NamedTuple):
     is_readonly: bool = False
 
     def is_about(self, user: User) -> bool:
-        """Tell whether it is about a user: both user and group, where it names both."""
+        """Return whether it applies to a user: to both user and group, if it names both."""
         if not self.user and not self.group:
             return False
         return (not self.user or self.user == user.name) and (
@@ -58,7 +58,7 @@ class Policy(NamedTuple):
         )
 
     def covers(self, attributes: Attributes) -> bool:
-        """Tell whether it is about what is requested."""
+        """Return whether it covers the request."""
         if self.is_readonly and attributes.verb not in _READS:
             return False
         if attributes.is_resource:
@@ -74,12 +74,11 @@ class Policy(NamedTuple):
 
 
 class AbacAuthorizer:
-    """Allows what a policy covers; has no opinion on anything else."""
+    """Allows what a policy covers; otherwise it has no opinion."""
 
     name = "abac"
 
     def __init__(self, policies: Iterable[Policy]) -> None:
-        """Decide by these policies."""
         self._policies: Final = tuple(policies)
 
     def authorize(self, attributes: Attributes) -> Decision:
@@ -107,7 +106,7 @@ class AbacAuthorizer:
 
 
 def read_policies(data: bytes, path: str) -> list[Policy]:
-    """Return the policies of a file; ValueError names the file and the line that is no policy."""
+    """Return the policies of a file; ValueError names the file and the invalid line."""
     policies: list[Policy] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         text = line.strip()
@@ -158,7 +157,7 @@ def _of_members(value: dict[str, Any]) -> Policy:
     if not all(isinstance(each, str) for each in texts.values()) or not isinstance(readonly, bool):
         raise BadPolicyError("a member is of the wrong type")
     policy = Policy(**texts, is_readonly=readonly)
-    # Everybody is whoever is authenticated.
+    # `*` means every authenticated user.
     if _ALL in {policy.user, policy.group}:
         return policy._replace(user="", group=AUTHENTICATED)
     return policy

@@ -1,9 +1,9 @@
-"""Several authorizers, asked one after another.
+"""The chain of authorizers.
 
     system:masters? ──no──► node ──no opinion──► rbac ──no opinion──► refused, with all reasons
 
-The first that allows or denies decides. If none does, the request is refused; the reasons of those
-that gave one are told, each after the name of its authorizer.
+The first that allows or denies decides. If none does, the request is refused; the reasons of all
+members are reported, each after the name of its authorizer.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ EVERYTHING: Final = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
-"""The rules of who may do everything."""
+"""The rules of users that may do everything."""
 
 
 class NamedAuthorizer(Authorizer, Protocol):
@@ -27,7 +27,7 @@ class NamedAuthorizer(Authorizer, Protocol):
 
     @property
     def name(self) -> str:
-        """What stands in front of its reasons."""
+        """The prefix of its reasons."""
         ...
 
 
@@ -35,20 +35,19 @@ _Members: TypeAlias = tuple[NamedAuthorizer, ...]
 
 
 class Chain:
-    """Members of system:masters may do everything; anybody else what one of the members allows."""
+    """Allows system:masters everything, and other users what a member allows."""
 
     def __init__(self, members: Sequence[NamedAuthorizer]) -> None:
-        """Take the members in the order in which they are asked."""
         self._members = tuple(members)
         self.decisions: Final[Counter[tuple[str, bool]]] = Counter()
-        """How often which member decided, by its name and whether it allowed."""
+        """Number of decisions by member and whether it allowed."""
 
     def replace(self, members: Sequence[NamedAuthorizer]) -> None:
-        """Ask others from now on; what is being asked goes on with those it began with."""
+        """Replace the members; pending decisions continue with the old ones."""
         self._members = tuple(members)
 
     def authorize(self, attributes: Attributes) -> Decision | Awaitable[Decision]:
-        """Return what the first member with an opinion says."""
+        """Return the decision of the first member with an opinion."""
         if PRIVILEGED in attributes.user.groups:
             return ALLOWED
         return self._ask(attributes, self._members, [], [])
@@ -56,7 +55,7 @@ class Chain:
     def _ask(
         self, attributes: Attributes, members: _Members, reasons: list[str], errors: list[str]
     ) -> Decision | Awaitable[Decision]:
-        """Ask some members."""
+        """Call some members."""
         for position, member in enumerate(members):
             decision = member.authorize(attributes)
             if not isinstance(decision, Decision):
@@ -77,7 +76,7 @@ class Chain:
         reasons: list[str],
         errors: list[str],
     ) -> Decision:
-        """Wait for the first of some members, and ask the others."""
+        """Wait for the first of some members, and call the others."""
         decision = await waiting
         if decision.allowed or decision.denied:
             self.decisions[members[0].name, decision.allowed] += 1
@@ -102,7 +101,7 @@ class AlwaysAllow:
 
 
 class AlwaysDeny:
-    """Allows nothing; members of system:masters are allowed before it is asked."""
+    """Allows nothing; members of system:masters are allowed before it is called."""
 
     name = "alwaysdeny"
 
@@ -116,7 +115,7 @@ class AlwaysDeny:
 
 
 async def decided(authorizer: Authorizer, attributes: Attributes) -> Decision:
-    """Return an authorizer's decision, waiting for it if need be."""
+    """Return an authorizer's decision, waiting for it if necessary."""
     found = authorizer.authorize(attributes)
     return found if isinstance(found, Decision) else await found
 

@@ -1,4 +1,4 @@
-"""Which authorizers there are, in which order: AuthorizationConfiguration, or flags.
+"""The authorizers and their order: from an AuthorizationConfiguration or flags.
 
     apiVersion: apiserver.config.k8s.io/v1
     kind: AuthorizationConfiguration
@@ -10,7 +10,7 @@
 
     read_authorizers(data)      → [AuthorizerChoice("Node", "node"), …]; raises DocumentError
 
-All types but Webhook may stand once, under their own name in lower case.
+All types but Webhook may occur once, with their own name in lower case.
 """
 
 from collections.abc import Callable, Collection
@@ -55,14 +55,14 @@ FileProblem = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class WebhookChoice:
-    """An authorizer behind a URL."""
+    """Settings of a webhook authorizer."""
 
     settings: WebhookSettings
     kubeconfig: str
-    """Path."""
+    """A path."""
     timeout_ns: int = 30 * SECOND_NS
     conditions: tuple[str, ...] = ()
-    """Expressions in CEL that must all be true for it to be asked."""
+    """CEL expressions that must all be true for the webhook to be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AuthorizerChoice:
 
 
 def of_modes(modes: Collection[str], webhook: WebhookChoice | None) -> list[AuthorizerChoice]:
-    """Return the authorizers of --authorization-mode; webhook: what other flags say of it."""
+    """Return the authorizers of --authorization-mode; webhook: settings of other flags."""
     return [
         AuthorizerChoice(each, each.lower(), webhook if each == WEBHOOK else None) for each in modes
     ]
@@ -84,9 +84,9 @@ def of_modes(modes: Collection[str], webhook: WebhookChoice | None) -> list[Auth
 def read_authorizers(
     data: bytes, file_problem: FileProblem, needed: Collection[str] = ()
 ) -> list[AuthorizerChoice]:
-    """Return the authorizers of a configuration; raises DocumentError with all that is wrong.
+    """Return the authorizers of a configuration; raises DocumentError with all errors.
 
-    needed: types that have to be there, since what they rest on was begun with.
+    needed: types that must be present, since they were configured at start.
     """
     document = config_document.read(data, _KINDS)
     errors: list[FieldError] = []
@@ -107,13 +107,13 @@ def read_authorizers(
     return choices
 
 
-def _check_names(found: Collection[AuthorizerChoice], needed: Collection[str]) -> None:
+def _check_names(choices: Collection[AuthorizerChoice], needed: Collection[str]) -> None:
     wrong = [
         f"expected name {each.type.lower()} for authorizer {each.type} instead of {each.name}"
-        for each in found
+        for each in choices
         if each.type != WEBHOOK and each.name != each.type.lower()
     ]
-    missing = sorted(set(needed) - {each.type for each in found})
+    missing = sorted(set(needed) - {each.type for each in choices})
     if missing:
         wrong.append(f"missing required types: [{' '.join(missing)}]")
     if wrong:
@@ -127,7 +127,7 @@ def _choice(
     file_problem: FileProblem,
     errors: list[FieldError],
 ) -> AuthorizerChoice | None:
-    """Return one authorizer; None: `errors` say what is wrong with it."""
+    """Return one authorizer; None: it is invalid, and `errors` say why."""
     type_, name, webhook = entry.text("type"), entry.text("name"), entry.item("webhook")
     if not type_:
         errors.append(required(child(path, "type")))
@@ -199,41 +199,41 @@ def _lasts(entry: Document, path: str, name: str, default: str, errors: list[Fie
 
 
 def _one_of(
-    entry: Document, path: str, name: str, known: Collection[str], errors: list[FieldError]
+    entry: Document, path: str, name: str, names_seen: Collection[str], errors: list[FieldError]
 ) -> str:
     value = entry.text(name)
     if not value:
         errors.append(required(child(path, name)))
-    elif value not in known:
-        errors.append(not_supported(child(path, name), value, known))
+    elif value not in names_seen:
+        errors.append(not_supported(child(path, name), value, names_seen))
     return value
 
 
 def _conditions(entry: Document, path: str, errors: list[FieldError]) -> tuple[str, ...]:
-    given = entry.items("matchConditions")
+    conditions = entry.items("matchConditions")
     name = "matchConditionSubjectAccessReviewVersion"
     version = entry.text(name)
-    if given and not version:
+    if conditions and not version:
         message = "required if match conditions are specified"
         errors.append(required(child(path, name), message))
     elif version not in {"", "v1"}:
         errors.append(not_supported(child(path, name), version, ("v1",)))
     below = child(path, "matchConditions")
-    if len(given) > CONDITIONS_MAX:
-        errors.append(too_many(below, len(given), CONDITIONS_MAX))
+    if len(conditions) > CONDITIONS_MAX:
+        errors.append(too_many(below, len(conditions), CONDITIONS_MAX))
         return ()
-    found: list[str] = []
-    for position, each in enumerate(given):
+    expressions: list[str] = []
+    for position, each in enumerate(conditions):
         text = each.text("expression")
         each.close()
         where = child(index(below, position), "expression")
         if not text.strip():
             errors.append(required(where))
-        elif text in found:
+        elif text in expressions:
             errors.append(duplicate(where, text))
         else:
-            found.append(text)
-    return tuple(found)
+            expressions.append(text)
+    return tuple(expressions)
 
 
 def _kubeconfig(
@@ -247,7 +247,7 @@ def _kubeconfig(
     if not type_:
         errors.append(required(child(below, "type")))
     elif type_ == _IN_CLUSTER:
-        message = "an API server cannot ask itself"
+        message = "an API server cannot be its own authorizer"
         errors.append(invalid(child(below, "type"), type_, message))
     elif type_ != _FILE:
         errors.append(not_supported(child(below, "type"), type_, (_IN_CLUSTER, _FILE)))

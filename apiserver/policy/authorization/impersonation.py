@@ -1,11 +1,12 @@
-"""Acting as somebody else, for whoever is allowed to.
+"""Impersonation.
 
     Impersonate-User: jane    Impersonate-Group: devs    Impersonate-Extra-Scopes: view
 
-There are several modes, each with verbs of its own. A mode that constrains needs the verb
+There are several modes, each with verbs of its own. A constrained mode needs the verb
 `impersonate-on:<mode>:<verb>` on what is requested, and `impersonate:<mode>` on each part of the
-wanted identity; the oldest mode needs only `impersonate` on each part. The first mode that allows
-it counts; the one that last did for a user is tried first, and what it says is told if none does.
+requested identity; the oldest mode needs only `impersonate` on each part. The first mode that
+allows it counts; the one that last succeeded for a user is tried first, and its refusal is reported
+if none allows it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ from kvstack.apiserver.policy.authorization.refusal import refusal
 from kvstack.apiserver.policy.interfaces import Authorizer
 
 HEADER_PREFIX: Final = "impersonate-"
-"""Of all headers that matter here, in lower case; nobody after this may see them."""
+"""Prefix of the headers, in lower case; later stages must not see them."""
 
 _USER: Final = "impersonate-user"
 _UID: Final = "impersonate-uid"
@@ -47,15 +48,15 @@ _MANY: Final = 4
 _REMEMBERED_MAX: Final = 10_000
 
 Applies: TypeAlias = Callable[[User, User], bool]
-"""(wanted, requester): tell whether a mode is for such a wish."""
+"""(wanted, requester): returns whether a mode applies."""
 
 
 class Impersonated(NamedTuple):
-    """The user that a request goes on as."""
+    """The impersonated user."""
 
     user: User
     constraint: str
-    """The verb that allowed it, for the audit log; empty: the oldest mode did."""
+    """The verb that allowed it, for the audit; empty: the oldest mode."""
 
 
 class _Mode(NamedTuple):
@@ -72,9 +73,9 @@ class _Mode(NamedTuple):
 
 
 def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """Return the identity that headers ask for, as they say it; None: nobody's.
+    """Return the identity that headers request, unverified; None: none.
 
-    Names of headers are in lower case. Raises ApiError 400 if it has no user name.
+    Header names are in lower case. Raises ApiError 400 if there is no user name.
     """
     name = uid = ""
     groups: list[str] = []
@@ -103,24 +104,23 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 class Impersonation:
-    """Tells whether requesters may act as the users that they want to be."""
+    """Decides whether requesters may impersonate users."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Ask an authorizer."""
         self._authorizer: Final = authorizer
         self._last: dict[str, _Mode] = {}
 
-    async def impersonate(self, wanted: User, attributes: Attributes) -> Impersonated:
-        """Return the user that a request goes on as; raises ApiError 403."""
+    async def impersonate(self, user: User, attributes: Attributes) -> Impersonated:
+        """Return the impersonated user; raises ApiError 403."""
         requester = attributes.user
         last = self._last.get(requester.name)
         order = _MODES if last is None else (last, *(each for each in _MODES if each != last))
         refused: status.ApiError | None = None
         for mode in order:
-            if not mode.applies(wanted, requester):
+            if not mode.applies(user, requester):
                 continue
             try:
-                found = await self._try(mode, wanted, attributes)
+                found = await self._try(mode, user, attributes)
             except status.ApiError as error:
                 refused = refused or error
                 continue
@@ -128,45 +128,49 @@ class Impersonation:
             return found
         raise refused or status.unknown("all impersonation modes failed")
 
-    async def _try(self, mode: _Mode, wanted: User, attributes: Attributes) -> Impersonated:
+    async def _try(self, mode: _Mode, user: User, attributes: Attributes) -> Impersonated:
         if mode is _ASSOCIATED_NODE:
             attributes = attributes._replace(user=_without_extra(attributes.user))
         if mode.is_constrained:
             verb = f"impersonate-on:{mode.name}:{attributes.verb}"
             await self._check(attributes._replace(verb=verb))
-        asked = Attributes(attributes.user, mode.verb, version="v1", group=_AUTHENTICATION)
-        named = asked if mode.is_constrained else asked._replace(group="")
-        await self._check(_name_attributes(named, mode, wanted.name))
-        if wanted.uid:
-            await self._check(asked._replace(resource="uids", name=wanted.uid))
-        await self._check_groups(named._replace(resource="groups"), mode, wanted.groups)
-        await self._check_extra(asked._replace(resource="userextras"), mode, wanted.extra)
-        return Impersonated(_completed(wanted, mode), mode.verb if mode.is_constrained else "")
+        check_attributes = Attributes(
+            attributes.user, mode.verb, version="v1", group=_AUTHENTICATION
+        )
+        named = check_attributes if mode.is_constrained else check_attributes._replace(group="")
+        await self._check(_name_attributes(named, mode, user.name))
+        if user.uid:
+            await self._check(check_attributes._replace(resource="uids", name=user.uid))
+        await self._check_groups(named._replace(resource="groups"), mode, user.groups)
+        await self._check_extra(check_attributes._replace(resource="userextras"), mode, user.extra)
+        return Impersonated(_completed(user, mode), mode.verb if mode.is_constrained else "")
 
-    async def _check_groups(self, asked: Attributes, mode: _Mode, groups: Sequence[str]) -> None:
+    async def _check_groups(
+        self, attributes: Attributes, mode: _Mode, groups: Sequence[str]
+    ) -> None:
         if mode.is_constrained:
             if "" in groups:
-                raise refusal(asked, "impersonating the empty string group is not allowed")
+                raise refusal(attributes, "impersonating the empty string group is not allowed")
             if PRIVILEGED in groups:
                 message = "impersonating the system:masters group is not allowed"
-                raise refusal(asked._replace(name=PRIVILEGED), message)
-            if len(groups) >= _MANY and await self._allows(asked._replace(name="*")):
+                raise refusal(attributes._replace(name=PRIVILEGED), message)
+            if len(groups) >= _MANY and await self._allows(attributes._replace(name="*")):
                 return
         for group in groups:
-            await self._check(asked._replace(name=group))
+            await self._check(attributes._replace(name=group))
 
     async def _check_extra(
-        self, asked: Attributes, mode: _Mode, extra: Mapping[str, Sequence[str]]
+        self, attributes: Attributes, mode: _Mode, extra: Mapping[str, Sequence[str]]
     ) -> None:
         if mode.is_constrained:
             if message := _wrong_extra(extra):
-                raise refusal(asked, message)
+                raise refusal(attributes, message)
             is_large = sum(map(len, extra.values())) >= _MANY
-            if is_large and await self._allows(asked._replace(subresource="*", name="*")):
+            if is_large and await self._allows(attributes._replace(subresource="*", name="*")):
                 return
         for key, values in extra.items():
             for value in values:
-                await self._check(asked._replace(subresource=key, name=value))
+                await self._check(attributes._replace(subresource=key, name=value))
 
     async def _allows(self, attributes: Attributes) -> bool:
         return (await decided(self._authorizer, attributes)).allowed
@@ -174,8 +178,8 @@ class Impersonation:
     async def _check(self, attributes: Attributes) -> None:
         decision = await decided(self._authorizer, attributes)
         if not decision.allowed:
-            told = (each for each in (decision.error, decision.reason) if each)
-            raise refusal(attributes, ": ".join(told))
+            reasons = (each for each in (decision.error, decision.reason) if each)
+            raise refusal(attributes, ": ".join(reasons))
 
     def _remember(self, name: str, mode: _Mode) -> None:
         if len(self._last) >= _REMEMBERED_MAX:
@@ -188,7 +192,7 @@ def _is_only_name(wanted: User) -> bool:
 
 
 def _node_name(user_name: str) -> str:
-    """Return the node whose user this is; empty: it is no node's."""
+    """Return the node of a node user; empty: it is another user."""
     if not user_name.startswith(NODE_PREFIX):
         return ""
     name = user_name[len(NODE_PREFIX) :]
@@ -232,35 +236,37 @@ _MODES: Final = (
 
 
 def _without_extra(requester: User) -> User:
-    # The node is known to be the requester's own; rules shall not depend on which it is.
+    # The node is known to be the requester's own; rules must not depend on which it is.
     return requester._replace(extra={_ASSOCIATED_KEYS: tuple(sorted(requester.extra))})
 
 
-def _name_attributes(asked: Attributes, mode: _Mode, name: str) -> Attributes:
+def _name_attributes(attributes: Attributes, mode: _Mode, name: str) -> Attributes:
     account = parse_service_account(name)
     if account is not None:
         namespace, account_name = account
-        return asked._replace(resource="serviceaccounts", namespace=namespace, name=account_name)
+        return attributes._replace(
+            resource="serviceaccounts", namespace=namespace, name=account_name
+        )
     node = _node_name(name)
     if mode.is_constrained and node:
-        return asked._replace(resource="nodes", name="*" if mode is _ASSOCIATED_NODE else node)
-    return asked._replace(resource="users", name=name)
+        return attributes._replace(resource="nodes", name="*" if mode is _ASSOCIATED_NODE else node)
+    return attributes._replace(resource="users", name=name)
 
 
-def _completed(wanted: User, mode: _Mode) -> User:
-    groups = wanted.groups
-    account = parse_service_account(wanted.name)
+def _completed(user: User, mode: _Mode) -> User:
+    groups = user.groups
+    account = parse_service_account(user.name)
     if account is not None and not groups:
         groups = service_account_groups(account[0])
-    elif mode.is_constrained and _node_name(wanted.name):
+    elif mode.is_constrained and _node_name(user.name):
         groups = (NODES,)
-    if wanted.name == ANONYMOUS:
+    if user.name == ANONYMOUS:
         added = UNAUTHENTICATED
     elif UNAUTHENTICATED not in groups:
         added = AUTHENTICATED
     else:
-        return wanted._replace(groups=groups)
-    return wanted._replace(groups=groups if added in groups else (*groups, added))
+        return user._replace(groups=groups)
+    return user._replace(groups=groups if added in groups else (*groups, added))
 
 
 def _wrong_extra(extra: Mapping[str, Sequence[str]]) -> str:

@@ -1,11 +1,11 @@
-"""How a request is refused that is not allowed."""
+"""The 403 of requests that are not allowed."""
 
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects import status
 
 
 def refusal(attributes: Attributes, reason: str = "") -> status.ApiError:
-    """Return the 403; reason: what authorizers have to say."""
+    """Return the 403; reason: of the authorizers."""
     user, verb = attributes.user.name, attributes.verb
     if not attributes.is_resource:
         return status.path_denied(user, verb, attributes.path, reason)

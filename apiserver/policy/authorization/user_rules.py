@@ -1,4 +1,4 @@
-"""What an authorizer can list of what a user may do."""
+"""The rules of a user that an authorizer can list."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -10,16 +10,16 @@ class UserRules(NamedTuple):
     """The rules of one user."""
 
     rules: Sequence[dict[str, Any]] = ()
-    """As roles have them."""
+    """Rules as in roles."""
     errors: Sequence[str] = ()
-    """Why these may not be all."""
+    """Why the rules may be incomplete."""
     is_incomplete: bool = False
-    """Whether something else than rules decides, too."""
+    """Whether other things than rules decide, too."""
 
 
 class RuleSource(Protocol):
     """An authorizer that can list rules."""
 
     def user_rules(self, user: User, namespace: str) -> UserRules:
-        """Return what a user may do in a namespace."""
+        """Return the rules of a user in a namespace."""
         ...

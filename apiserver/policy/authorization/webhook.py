@@ -1,10 +1,10 @@
-"""An authorizer behind a URL: it is sent a SubjectAccessReview and answers it.
+"""The webhook authorizer, which sends SubjectAccessReviews.
 
-    attributes ──► conditions ──► answered a while ago? ──► POST ──► allowed, denied or no opinion
+    attributes ──► conditions ──► cached? ──► POST ──► allowed, denied or no opinion
 
-Answers are remembered by the whole question: what is allowed for five minutes, all else for thirty
-seconds, unless the configuration says otherwise. Questions that are very large are not remembered,
-since clients make them. What is decided when there is no answer, the configuration says.
+Answers are cached by the whole review: those that allow for five minutes, others for thirty
+seconds, unless the configuration says otherwise. Very large reviews are not cached, since clients
+control them. The configuration says what happens if the webhook fails.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ Obj = dict[str, Any]
 
 REMEMBERED_MAX: Final = 8192
 QUESTION_MAX: Final = 10_000
-"""Characters that a client may bring into a question that is remembered."""
+"""Limit of client-controlled characters in a cached review."""
 
 _OPERATORS: Final = {True: "In", False: "NotIn"}
 _LABEL_OPERATORS: Final = {
@@ -51,10 +51,10 @@ class Reviewer(Protocol):
 
 
 class Conditions(Protocol):
-    """Whether the authorizer is to be asked at all."""
+    """Whether the webhook is to be called."""
 
     def match(self, spec: Obj) -> bool:
-        """Tell it for the spec of a SubjectAccessReview of v1; raises ConditionError."""
+        """Evaluate the spec of a SubjectAccessReview of v1; raises ConditionError."""
         ...
 
 
@@ -64,19 +64,19 @@ class ConditionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """How one authorizer is asked."""
+    """Settings of one webhook."""
 
     name: str
     version: str = "v1"
-    """Of the review that is sent: v1 or v1beta1."""
+    """Version of the review: v1 or v1beta1."""
     allowed_ns: int = 300 * SECOND_NS
-    """How long an answer that allows is remembered; 0: it is not."""
+    """How long an answer that allows is cached; 0: not at all."""
     other_ns: int = 30 * SECOND_NS
     denies_on_error: bool = False
 
 
 class WebhookAuthorizer:
-    """Asks one authorizer."""
+    """Calls one webhook."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class WebhookAuthorizer:
         conditions: Conditions | None = None,
         failed_open: Callable[[str, str], None] = lambda _name, _result: None,
     ) -> None:
-        """Ask `reviewer`, if the conditions hold; None: always.
+        """conditions: when to call it; None: always.
 
-        failed_open: is told the name and `timeout` or `error` when others decide for want of an
-        answer.
+        failed_open: called with the name and `timeout` or `error` when a failure is left to other
+        authorizers.
         """
         self._failed_open: Final = failed_open
         self.name: Final = settings.name
@@ -99,7 +99,7 @@ class WebhookAuthorizer:
         self._answers: Final[Remembered[bytes, Decision]] = Remembered(REMEMBERED_MAX, clock)
 
     def authorize(self, attributes: Attributes) -> Decision | Awaitable[Decision]:
-        """Return what the authorizer says, or said a while ago."""
+        """Return the webhook's decision, possibly a cached one."""
         spec = review_spec(attributes)
         if self._conditions is not None:
             try:
@@ -112,7 +112,7 @@ class WebhookAuthorizer:
         return self._ask(attributes, spec, key) if known is None else known
 
     def user_rules(self, _user: User, _namespace: str) -> UserRules:
-        """Return that the rules of others are not known."""
+        """Return that its rules are unknown."""
         return UserRules((), ("webhook authorizer does not support user rule resolution",), True)
 
     async def _ask(self, attributes: Attributes, spec: Obj, key: bytes) -> Decision:
@@ -142,7 +142,7 @@ class WebhookAuthorizer:
 
 
 def review_spec(attributes: Attributes) -> Obj:
-    """Return the spec of a SubjectAccessReview of v1; what is empty is left out."""
+    """Return the spec of a SubjectAccessReview of v1; empty members are left out."""
     user = attributes.user
     spec: Obj = {}
     if attributes.is_resource:
@@ -156,7 +156,7 @@ def review_spec(attributes: Attributes) -> Obj:
 
 
 def _resource_attributes(attributes: Attributes) -> Obj:
-    asked: Obj = {
+    resource_attributes: Obj = {
         "namespace": attributes.namespace,
         "verb": attributes.verb,
         "group": attributes.group,
@@ -165,21 +165,21 @@ def _resource_attributes(attributes: Attributes) -> Obj:
         "subresource": attributes.subresource,
         "name": attributes.name,
     }
-    asked = {name: text for name, text in asked.items() if text}
+    resource_attributes = {name: text for name, text in resource_attributes.items() if text}
     by_field, by_label = attributes.field_selector, attributes.label_selector
     if by_field is not None and by_field.requirements:
         wanted = [
             {"key": each.field, "operator": _OPERATORS[each.is_equal], "values": [each.value]}
             for each in by_field.requirements
         ]
-        asked["fieldSelector"] = {"requirements": wanted}
+        resource_attributes["fieldSelector"] = {"requirements": wanted}
     if by_label is not None and (requirements := _label_requirements(by_label)):
-        asked["labelSelector"] = {"requirements": requirements}
-    return asked
+        resource_attributes["labelSelector"] = {"requirements": requirements}
+    return resource_attributes
 
 
 def _label_requirements(selector: Selector) -> list[Obj]:
-    # What is not known to reviews is left out, which makes the question a broader one.
+    # Unsupported requirements are left out, which makes the review broader.
     return [
         {
             "key": each.key,
@@ -192,7 +192,7 @@ def _label_requirements(selector: Selector) -> list[Obj]:
 
 
 def _v1beta1(spec: Obj) -> Obj:
-    """Return the spec as it was called before v1."""
+    """Return the spec with the names of v1beta1."""
     return {("group" if name == "groups" else name): value for name, value in spec.items()}
 
 
@@ -209,7 +209,7 @@ def _decision(status: Obj) -> Decision:
 
 
 def _size(attributes: Attributes) -> int:
-    """Return how many characters of a question its client chose."""
+    """Return how many characters of a review its client controls."""
     return sum(
         map(
             len,

@@ -1,1 +1,1 @@
-"""Expressions in CEL about requests: what they see, how they ask the authorizer."""
+"""CEL expressions on requests: their variables, and their authorization checks."""

@@ -1,10 +1,10 @@
-"""What an authorizer answers to expressions, waited for between evaluations.
+"""Authorization checks of CEL expressions, awaited between evaluations.
 
     answers = Answers(authorizer, user)
     value = await answers.settled(lambda: program.evaluate({"authorizer": answers.value()}))
 
-An expression cannot wait. If the authorizer has to ask somebody, the evaluation ends with
-`PendingCheckError`; the answer is waited for and kept, and the evaluation done again.
+An expression cannot wait. If the authorizer has to make a call, the evaluation ends with
+`PendingCheckError`; the answer is awaited and kept, and the evaluation repeated.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,10 +34,9 @@ _T = TypeVar("_T")
 
 
 class Answers:
-    """Asks for one user; remembers what had to be waited for."""
+    """Checks for one user; keeps the answers that had to be awaited."""
 
     def __init__(self, authorizer_: Authorizer, user: User) -> None:
-        """Ask an authorizer about a user."""
         self._authorizer: Final = authorizer_
         self._user: Final = user
         self._known: dict[Question, Answer] = {}
@@ -84,12 +83,12 @@ class Answers:
         )
 
     async def wait(self, error: PendingCheckError) -> None:
-        """Wait for the answer that an evaluation lacked."""
+        """Wait for the answer that an evaluation needs."""
         decision = await self._waiting.pop(error.question)
         self._known[error.question] = _answer(decision)
 
     async def settled(self, evaluate: Callable[[], _T]) -> _T:
-        """Return what an evaluation gives once all its questions are answered."""
+        """Return the value of an evaluation once all its checks are answered."""
         while True:
             try:
                 return evaluate()
@@ -105,7 +104,7 @@ def _field_selector(text: str) -> FieldSelector | None:
     try:
         return parse_fields(text) if text else None
     except FieldSelectorError:
-        return None  # authorizers that look at selectors then take it for none
+        return None  # authorizers that read selectors then see none
 
 
 def _label_selector(text: str) -> Selector | None:

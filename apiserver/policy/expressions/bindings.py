@@ -1,4 +1,4 @@
-"""What expressions about a request of admission see.
+"""The variables of expressions on admission requests.
 
 bindings = request_bindings(request, versioned, new, old, answers)
 → {"object": …, "oldObject": …, "request": …, "authorizer": …, "authorizer.requestResource": …}
@@ -35,10 +35,10 @@ def request_bindings(
     answers: Answers,
 ) -> dict[str, Any]:
     """Return the variables; new, old: the objects in that version."""
-    own = requested_resource(request)
+    request_resource = requested_resource(request)
     question = Question(
-        group=own.group,
-        resource=own.resource,
+        group=request_resource.group,
+        resource=request_resource.resource,
         subresource=request.subresource,
         namespace=request.namespace,
         name=request.name,
@@ -46,7 +46,7 @@ def request_bindings(
     return {
         "object": new,
         "oldObject": old,
-        "request": _request(request, versioned, own),
+        "request": _request(request, versioned, request_resource),
         "authorizer": answers.value(),
         "authorizer.requestResource": answers.resource_value(question),
         "params": None,
@@ -63,19 +63,19 @@ def requested_resource(request: AdmissionRequest) -> VersionedResource:
 
 
 def _request(
-    request: AdmissionRequest, versioned: VersionedResource, own: VersionedResource
+    request: AdmissionRequest, versioned: VersionedResource, request_resource: VersionedResource
 ) -> Obj:
     below = request.subresource
     variables: Obj = {
         "kind": _kind(versioned.kind),
         "resource": _resource(versioned),
-        "requestKind": _kind(own.kind),
-        "requestResource": _resource(own),
+        "requestKind": _kind(request_resource.kind),
+        "requestResource": _resource(request_resource),
         "operation": request.operation,
         "userInfo": request.user.to_object(),
         "options": request.options or None,
         "dryRun": request.is_dry_run,
-        # What upstream leaves out of the request when it is empty.
+        # Upstream leaves these out of the request if they are empty.
         "uid": "",
     }
     if below:
@@ -96,7 +96,7 @@ def _resource(versioned: VersionedResource) -> Obj:
 
 
 def namespace_value(namespace: Obj | None) -> Obj | None:
-    """Return what expressions see of a namespace."""
+    """Return the variable of a namespace."""
     if namespace is None:
         return None
     metadata = namespace.get("metadata") or {}

@@ -1,4 +1,4 @@
-"""Runs several expressions on one budget, with upstream's texts for what goes wrong.
+"""Evaluates several expressions with one cost budget and upstream's error texts.
 
 budget = Budget(10_000_000)
 result = budget.evaluate(compiled, "object.a > 1", bindings)   → Result(value, "")
@@ -12,46 +12,44 @@ from kvstack.cel.errors import EvaluationError
 from kvstack.cel.programs import CALL_MAX
 
 CONDITIONS_MAX: Final = CALL_MAX // 4
-"""What all match conditions may cost."""
+"""Cost limit of all match conditions."""
 BINDING_MAX: Final = 10 * CALL_MAX
-"""What the expressions of a policy may cost for one binding."""
+"""Cost limit of a policy's expressions per binding."""
 _NO_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
 
 
 class OutOfBudgetError(Exception):
-    """The expressions together cost more than they may."""
+    """The expressions together exceed the cost limit."""
 
     def __init__(self) -> None:
-        """Say so."""
         super().__init__(_NO_BUDGET)
 
 
 class Result(NamedTuple):
-    """What an expression gave, or what went wrong."""
+    """The value of an expression, or its error."""
 
     value: Any = None
     error: str = ""
 
 
 class Budget:
-    """What is left of what expressions may cost together."""
+    """The remaining cost budget of several expressions."""
 
     __slots__ = ("left",)
 
     def __init__(self, limit: int) -> None:
-        """Begin with all of it."""
         self.left = limit
 
     def spend(self, cost: int) -> None:
-        """Take from it; raises OutOfBudgetError."""
+        """Subtract a cost; raises OutOfBudgetError."""
         if cost > self.left:
             raise OutOfBudgetError
         self.left -= cost
 
     def evaluate(self, compiled: Compiled, text: str, bindings: Mapping[str, Any]) -> Result:
-        """Return what an expression gives; raises OutOfBudgetError, PendingCheckError."""
+        """Return the value of an expression; raises OutOfBudgetError, PendingCheckError."""
         if compiled.program is None:
             return Result(error=f"compilation error: {compiled.problem}")
         try:

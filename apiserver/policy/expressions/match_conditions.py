@@ -1,9 +1,9 @@
-"""Match conditions: whether a webhook or policy is to look at a request.
+"""Match conditions of webhooks and policies.
 
     found = match(conditions, bindings, has_params=False)   → Match(is_match, failed, error)
 
-If any condition is false the request does not match, whatever else went wrong. `RequestConditions`
-answers for webhooks, see `webhooks.selection.Conditions`.
+If any condition is false the request does not match, whatever else failed. `RequestConditions` is
+for webhooks, see `webhooks.selection.Conditions`.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -28,13 +28,13 @@ _WITH_PARAMS: Final = Declared(is_stored=True, has_params=True)
 
 
 class Match(NamedTuple):
-    """Whether conditions hold."""
+    """The result of match conditions."""
 
     is_match: bool
     failed: str = ""
-    """The name of a condition that is false."""
+    """The name of a false condition."""
     error: str = ""
-    """What went wrong, where no condition is false."""
+    """The error, if no condition is false."""
 
 
 def match(
@@ -61,7 +61,7 @@ class RequestConditions:
     """Evaluates the match conditions of webhooks."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Answer questions to the authorizer by this one."""
+        """authorizer: for the expressions' checks."""
         self._authorizer: Final = authorizer
 
     def hold(
@@ -71,11 +71,11 @@ class RequestConditions:
         new: Obj | None,
         old: Obj | None,
     ) -> bool | Awaitable[bool]:
-        """Tell whether all hold; raises ConditionError. new, old: as the webhook is shown them."""
+        """Return whether all hold; raises ConditionError. new, old: as the webhook sees them."""
         answers = Answers(self._authorizer, request.user)
         bindings = request_bindings(request, _versioned(request, new or old), new, old, answers)
         try:
-            return _held(match(conditions, bindings))
+            return _is_match(match(conditions, bindings))
         except PendingCheckError as error:
             return self._wait(error, answers, conditions, bindings)
 
@@ -87,17 +87,17 @@ class RequestConditions:
         bindings: Mapping[str, Any],
     ) -> bool:
         await answers.wait(error)
-        return _held(await answers.settled(lambda: match(conditions, bindings)))
+        return _is_match(await answers.settled(lambda: match(conditions, bindings)))
 
 
-def _held(found: Match) -> bool:
+def _is_match(found: Match) -> bool:
     if found.error:
         raise ConditionError(found.error)
     return found.is_match
 
 
 def _versioned(request: AdmissionRequest, obj: Obj | None) -> VersionedResource:
-    """Return the version that an object is shown in."""
+    """Return the version in which an object is shown."""
     own = requested_resource(request)
     api_version = (obj or {}).get("apiVersion")
     for versioned in request.versions.served if request.versions is not None else ():

@@ -1,1 +1,1 @@
-"""Priority and fairness: which requests go on, which wait, and which are refused."""
+"""Priority and fairness: requests that are executed, queued or refused."""

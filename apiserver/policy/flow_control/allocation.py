@@ -1,9 +1,9 @@
-"""How the seats of a server are shared out among priority levels.
+"""Allocation of a server's seats to priority levels.
 
     limits(600, {"a": Shares(40, lendable_percent=50), …})   what each has, may lend and may borrow
     share_out(600, [Claim(target, low, high), …])            what each has now, by its demand
 
-Everybody gets the same proportion of the target, but not less than `low` and not more than `high`.
+All get the same proportion of the target, but not less than `low` and not more than `high`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,30 @@ _MAX_PERCENT_OF_ONE: Final = 0.15
 
 
 class Shares(NamedTuple):
-    """What a priority level asks for."""
+    """The configured shares of a priority level."""
 
     shares: int
     lendable_percent: int = 0
     borrowing_limit_percent: int | None = None
-    """Of its own seats; None: it may borrow whatever there is."""
+    """Percentage of its own seats; None: unlimited."""
     hand_size: int = 0
     """0: it has no queues."""
 
 
 class Limits(NamedTuple):
-    """Numbers of seats."""
+    """Seats of a level."""
 
     nominal: int
     low: int
-    """What it never lends."""
+    """Seats that it never lends."""
     high: int
-    """What it has at most with all that it may borrow."""
+    """Seats that it has at most, with all that it may borrow."""
     request_max: int = 0
-    """What one request may take; 0: no limit of its own."""
+    """Seats that one request may take; 0: no limit of its own."""
 
 
 class Claim(NamedTuple):
-    """What one level could use, and its bounds."""
+    """What a level could use, and its bounds."""
 
     target: float
     low: float
@@ -51,14 +51,14 @@ def limits(seats: int, wanted: Mapping[str, Shares]) -> dict[str, Limits]:
     return {name: _limits(seats, each, total) for name, each in wanted.items()}
 
 
-def _limits(seats: int, wanted: Shares, total: int) -> Limits:
-    nominal = ceil(seats * wanted.shares / total) if total else 0
-    lendable = round(nominal * wanted.lendable_percent / 100)
-    percent = wanted.borrowing_limit_percent
+def _limits(seats: int, shares: Shares, total: int) -> Limits:
+    nominal = ceil(seats * shares.shares / total) if total else 0
+    lendable = round(nominal * shares.lendable_percent / 100)
+    percent = shares.borrowing_limit_percent
     borrowing = seats if percent is None else round(nominal * percent / 100)
     request_max = 0
-    if wanted.hand_size:
-        most = min(ceil(nominal * _MAX_PERCENT_OF_ONE), nominal // wanted.hand_size)
+    if shares.hand_size:
+        most = min(ceil(nominal * _MAX_PERCENT_OF_ONE), nominal // shares.hand_size)
         request_max = max(1, most)
     return Limits(nominal, nominal - lendable, nominal + borrowing, request_max)
 
@@ -66,7 +66,7 @@ def _limits(seats: int, wanted: Shares, total: int) -> Limits:
 def share_out(seats: float, claims: Sequence[Claim]) -> tuple[list[float], float]:
     """Return the shares of claims, and the proportion of their targets.
 
-    The shares sum up to the seats as far as the bounds allow.
+    The shares add up to the seats as far as the bounds allow.
     """
     targets = [max(each.target, _TARGET_MIN) for each in claims]
 

@@ -1,13 +1,13 @@
-"""Priority and fairness of a server: its levels and schemas, as the objects say.
+"""The levels and schemas of priority and fairness, from their objects.
 
     control = FlowControl(600, clock)
     control.follow(view)                       FlowSchemas and PriorityLevelConfigurations
     flow = control.flow_of(user, info)
     ticket = flow.level.enter(flow, seats, now_ns)
 
-The levels `exempt` and `catch-all` and their schemas are always there. Every few seconds seats are
-lent by levels that do not need them to levels that do (`rebalance`). A level whose object is gone
-serves those it has.
+The levels `exempt` and `catch-all` and their schemas always exist. Every few seconds levels lend
+seats that they do not need to levels that do (`rebalance`). A level whose object is gone serves its
+remaining requests.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,17 +42,17 @@ class FlowControl:
     """The levels and schemas of a server."""
 
     def __init__(self, seats: int, clock: Clock) -> None:
-        """Share out so many seats; only what is mandatory is there at first."""
+        """seats: of the server. Only the mandatory levels exist at first."""
         self.seats: Final = seats
         self.clock: Final = clock
         self.levels: dict[str, Level] = {}
-        """By name."""
+        """Levels by name."""
         self.counts: Final[dict[tuple[str, str], FlowCounts]] = {}
-        """By level and schema, since the start."""
+        """Counts by level and schema, since the start."""
         self.fair_fraction = 0.0
-        """The proportion of their demand that levels get at present."""
+        """The proportion of their demand that levels currently get."""
         self.generation = 0
-        """Another one whenever requests may belong elsewhere."""
+        """Changes whenever requests may be classified differently."""
         self._schemas: list[Schema] = []
         self._flows: dict[tuple[str, str], Flow] = {}
         self._view: ObjectView | None = None
@@ -60,14 +60,14 @@ class FlowControl:
         self._configure((), ())
 
     def follow(self, view: ObjectView) -> None:
-        """Go by the objects of a view from now on."""
+        """Follow the objects of a view."""
         self._view = view
         self._is_stale = True
         for resource in (SCHEMAS, LEVELS):
             view.subscribe(resource, self._changed)
 
     def flow_of(self, user: User, info: RequestInfo) -> Flow:
-        """Return the flow that a request belongs to."""
+        """Return the flow of a request."""
         self.refresh()
         for schema in self._schemas:
             if schema.matches(user, info):
@@ -75,13 +75,13 @@ class FlowControl:
         return self._flow(self._schemas[-1], user.name)
 
     def refresh(self) -> None:
-        """Take over what has changed of the objects."""
+        """Apply changes of the objects."""
         if self._is_stale and self._view is not None:
             self._is_stale = False
             self._configure(self._view.list(LEVELS), self._view.list(SCHEMAS))
 
     def rebalance(self) -> None:
-        """Let levels lend and borrow seats by what they needed since the last call."""
+        """Have levels lend and borrow seats by their demand since the last call."""
         self.refresh()
         now_ns = self.clock.monotonic_ns()
         for level in self.levels.values():
@@ -91,7 +91,7 @@ class FlowControl:
     # Configuration.
 
     def _changed(self, changes: Sequence[Change]) -> None:
-        # Conditions of schemas change nothing here.
+        # Conditions of schemas have no effect here.
         if any(_spec(each.object) != _spec(each.previous) for each in changes):
             self._is_stale = True
             self.generation += 1
@@ -128,20 +128,20 @@ class FlowControl:
 
     def _flow(self, schema: Schema, distinguisher: str) -> Flow:
         key = schema.name, distinguisher
-        found = self._flows.get(key)
-        if found is None:
+        flow = self._flows.get(key)
+        if flow is None:
             level = self.levels[schema.level]
             counts = self.counts.setdefault((level.name, schema.name), FlowCounts())
             headers = [(SCHEMA_HEADER, schema.uid), (LEVEL_HEADER, level.uid)]
             if len(self._flows) >= _FLOWS_MAX:
                 self._flows.clear()
-            found = self._flows[key] = Flow(schema.name, distinguisher, level, counts, headers)
-        return found
+            flow = self._flows[key] = Flow(schema.name, distinguisher, level, counts, headers)
+        return flow
 
     # Borrowing.
 
     def _lend(self, now_ns: int) -> None:
-        """Set how many seats each level has now."""
+        """Set the current number of seats of each level."""
         left = sum(each.limits.nominal for each in self.levels.values())
         limited: list[Level] = []
         for level in self.levels.values():

@@ -1,4 +1,4 @@
-"""How many seats a priority level could use: over time, and smoothed over periods.
+"""Seat demand of a priority level: over time, and smoothed over periods.
 
 demand.set(5, now_ns)        five seats are taken or waited for, from now on
 demand.end_period(now_ns)    → the average, deviation and maximum since the last call
@@ -11,7 +11,7 @@ SMOOTHING: Final = 0.977
 
 
 class Period(NamedTuple):
-    """What was seen in one period."""
+    """Statistics of one period."""
 
     average: float
     deviation: float
@@ -19,12 +19,11 @@ class Period(NamedTuple):
 
 
 class Demand:
-    """A number that changes with time."""
+    """A value that changes with time."""
 
     __slots__ = ("_area", "_at_ns", "_began_ns", "_high", "_square_area", "smoothed", "value")
 
     def __init__(self, now_ns: int) -> None:
-        """Begin with none."""
         self.value = 0
         self.smoothed = 0.0
         """The envelope of the periods: it rises at once and falls slowly."""
@@ -34,7 +33,7 @@ class Demand:
         self._square_area = 0
 
     def set(self, value: int, now_ns: int) -> None:
-        """Take a new value."""
+        """Set the current value."""
         elapsed = now_ns - self._at_ns
         if elapsed > 0:
             old = self.value
@@ -46,7 +45,7 @@ class Demand:
             self._high = value
 
     def end_period(self, now_ns: int) -> Period:
-        """Return what was seen since the last call, and take it into the smoothed value."""
+        """Return the statistics since the last call, and update the smoothed value."""
         self.set(self.value, now_ns)
         elapsed = now_ns - self._began_ns
         period = Period(0.0, 0.0, self._high)

@@ -1,20 +1,20 @@
-"""One priority level: its seats, and the queues of those that wait for them.
+"""One priority level: its seats and its queues.
 
     ticket = level.enter(flow, seats, now_ns)      None: refused
     ticket.is_started                              or `on_start` is called later
     level.note_writing(ticket, now_ns)             it lacks nothing but that its answer is read
     level.leave(ticket, now_ns)                    its seats are free for the next
 
-While there are seats and nobody waits, a request costs a few additions. Else it joins the least
-loaded of a few queues that its flow was dealt, so that a flow that floods cannot fill those of all
-others. The next to start is the head of the queue whose virtual finish is the earliest (start-time
-fair queuing): each queue has a virtual start that goes on by the work that was started from it, and
-a queue that was empty begins where the others are. Work is seats times seconds, estimated until the
-request has ended. Nothing here waits, or reads a clock.
+While there are free seats and empty queues, a request costs a few additions. Else it joins the
+shortest of a few queues that its flow was dealt (shuffle sharding), so that one flow cannot fill
+the queues of all others. The next to start is the head of the queue with the earliest virtual
+finish (start-time fair queuing): each queue has a virtual start that advances by the work
+dispatched from it, and a queue that was empty begins at the current virtual time. Work is seats
+times seconds, estimated until the request has ended. Nothing here waits, or reads a clock.
 
-Requests whose answers are being written keep their seats, but those of one flow keep half of the
-level's seats at most: those that come to be written then give theirs back, and requests of the flow
-that come later wait until some is read, while other flows pass them.
+Requests whose answers are being written keep their seats, but one flow keeps at most half of the
+level's seats that way: further ones release theirs, and later requests of the flow wait until an
+answer is read, while other flows pass them.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ from kvstack.apiserver.policy.flow_control.demand import Demand, Period
 from kvstack.component.metrics.histograms import Histogram
 
 SERVICE_NS: Final = 3_000_000
-"""How long a request is thought to take before it has."""
+"""The estimated duration of a request that has not ended."""
 QUEUE_FULL: Final = "queue-full"
 NO_SEATS: Final = "concurrency-limit"
 TIMED_OUT: Final = "time-out"
@@ -43,7 +43,7 @@ OnStart: TypeAlias = Callable[[], None]
 
 
 class FlowCounts:
-    """What is counted of one schema in one level."""
+    """Counts of one schema in one level."""
 
     __slots__ = (
         "dispatched", "executing", "executions", "rejected", "seats", "unwaited", "waited",
@@ -51,23 +51,22 @@ class FlowCounts:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.dispatched = 0
         self.executing = 0
         self.seats = 0
         self.waiting = 0
         self.waiting_seats = 0
         self.unwaited = 0
-        """Requests that started at once."""
+        """Requests that started without waiting."""
         self.rejected: dict[str, int] = {}
         self.waited: Final = Histogram(WAIT_BOUNDS)
-        """Seconds of those that waited and started."""
+        """Waiting times of requests that started, in seconds."""
         self.waits_refused: Final = Histogram(WAIT_BOUNDS)
         self.executions: Final = Histogram(EXECUTION_BOUNDS)
 
 
 class Flow:
-    """Requests that are treated alike: of one schema and one distinguisher."""
+    """Requests of one schema and one distinguisher."""
 
     __slots__ = ("counts", "distinguisher", "hand", "headers", "level", "schema", "writing")
 
@@ -79,7 +78,7 @@ class Flow:
         counts: FlowCounts,
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Belong to a level; headers: of all answers."""
+        """headers: of all answers."""
         self.schema: Final = schema
         self.distinguisher: Final = distinguisher
         self.level: Final = level
@@ -99,7 +98,7 @@ class Ticket:
     )  # fmt: skip
 
     def __init__(self, flow: Flow, seats: int, now_ns: int) -> None:
-        """Arrive."""
+        """now_ns: its arrival."""
         self.flow: Final = flow
         self.seats: Final = seats
         self.arrived_ns: Final = now_ns
@@ -109,22 +108,21 @@ class Ticket:
         self.is_over = False
         self.is_writing = False
         self.linger_ns = 0
-        """How long its seats are taken after its end."""
+        """How long its seats stay taken after its end."""
         self.on_start: OnStart | None = None
-        """Called once it has started, if it had to wait."""
+        """Called on start, if it had to wait."""
 
 
 class Queue:
-    """Requests that wait, in order, and where the queue is in virtual time."""
+    """Waiting requests in order, and the queue's virtual time."""
 
     __slots__ = ("executing", "index", "next_start", "seats_in_use", "tickets", "work")
 
     def __init__(self, index: int) -> None:
-        """Begin empty."""
         self.index: Final = index
         self.tickets: deque[Ticket] = deque()
         self.work = 0
-        """Of those that wait."""
+        """Work of the waiting requests."""
         self.next_start = 0
         self.executing = 0
         self.seats_in_use = 0
@@ -132,7 +130,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Queuing:
-    """How those that find no seat wait."""
+    """The queuing configuration."""
 
     queues: int
     hand_size: int
@@ -143,14 +141,14 @@ class Level:
     """A priority level."""
 
     def __init__(self, name: str, uid: str, now_ns: int) -> None:
-        """Have no seats yet; see `configure`."""
+        """It has no seats until `configure`."""
         self.name: Final = name
         self.uid = uid
         self.is_exempt = False
         self.queuing: Queuing | None = None
         self.limits = Limits(0, 0, 0)
         self.limit = 0
-        """How many seats there are at present."""
+        """The current number of seats."""
         self.in_use = 0
         self.executing = 0
         self.waiting = 0
@@ -164,13 +162,13 @@ class Level:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is here."""
+        """Whether it has no requests."""
         return not self.executing and not self.waiting
 
     def configure(
         self, uid: str, limits: Limits, queuing: Queuing | None, *, is_exempt: bool
     ) -> None:
-        """Take a new configuration; who waits stays where they are."""
+        """Apply a new configuration; waiting requests keep their positions."""
         is_new = self.limits.nominal == 0
         self.uid, self.limits, self.queuing = uid, limits, queuing
         self.is_exempt = is_exempt
@@ -181,14 +179,14 @@ class Level:
             self.limit = limits.nominal - (limits.nominal - limits.low) // 2
 
     def resize(self, limit: int, now_ns: int) -> None:
-        """Have another number of seats from now on."""
+        """Change the number of seats."""
         self.limit = limit
         self._dispatch(now_ns)
 
     # Requests.
 
     def enter(self, flow: Flow, seats: int, now_ns: int) -> Ticket | None:
-        """Begin with a request, or let it wait; None: it is refused."""
+        """Enter a request, which starts or waits; None: it is refused."""
         ticket = Ticket(flow, seats, now_ns)
         if self.is_exempt or (
             not self.waiting
@@ -211,7 +209,7 @@ class Level:
         return ticket if self._enqueue(ticket, self.queuing, now_ns) else None
 
     def note_writing(self, ticket: Ticket, now_ns: int) -> None:
-        """Note that a request that has started lacks nothing but that its answer is read."""
+        """Note that a started request is done except for its answer being read."""
         if self.is_exempt or not ticket.is_started or ticket.is_over or ticket.is_writing:
             return
         if self._is_held_back(ticket):
@@ -221,7 +219,7 @@ class Level:
         ticket.flow.writing += ticket.seats
 
     def leave(self, ticket: Ticket, now_ns: int) -> None:
-        """Be done with a request that has started; once is enough."""
+        """Release a started request; further calls do nothing."""
         if ticket.is_over or not ticket.is_started:
             return
         ticket.is_over = True
@@ -246,7 +244,7 @@ class Level:
             self._dispatch(now_ns)
 
     def give_up(self, ticket: Ticket, now_ns: int, reason: str = TIMED_OUT) -> None:
-        """Take a request that still waits out of its queue."""
+        """Remove a waiting request from its queue."""
         queue = ticket.queue
         if ticket.is_started or ticket.is_over or queue is None:
             return
@@ -260,18 +258,18 @@ class Level:
             self._dispatch(now_ns)
 
     def refuse(self, flow: Flow, reason: str) -> None:
-        """Count a request that is refused."""
+        """Count a refused request."""
         rejected = flow.counts.rejected
         rejected[reason] = rejected.get(reason, 0) + 1
 
     # Queues.
 
     def _has_room(self, seats: int) -> bool:
-        # What is larger than all there is runs alone.
+        # A request larger than all seats runs alone.
         return self.in_use + seats <= self.limit or (seats > self.limit and not self.executing)
 
     def _is_held_back(self, ticket: Ticket) -> bool:
-        """Tell whether a request waits for answers of its own flow to be read."""
+        """Return whether a request waits for answers of its own flow to be read."""
         writing = ticket.flow.writing
         return writing > 0 and writing + ticket.seats > self.limit // 2
 
@@ -308,7 +306,7 @@ class Level:
         counts.waiting_seats -= ticket.seats
 
     def _dispatch(self, now_ns: int) -> None:
-        """Start as many of those that wait as there is room for."""
+        """Start as many waiting requests as there are seats for."""
         started: list[Ticket] = []
         while self.waiting and self.in_use < self.limit:
             ready = [e for e in self._busy.values() if not self._is_held_back(e.tickets[0])]
@@ -347,13 +345,13 @@ def _finish_of(queue: Queue) -> int:
 
 
 def dealt(flow: str, queuing: Queuing | None) -> tuple[int, ...]:
-    """Return the queues that a flow may use: a hand of cards, dealt by its name."""
+    """Return the queues that a flow may use: a hand of cards, dealt by its hash."""
     if queuing is None:
         return ()
     left = int.from_bytes(sha256(flow.encode()).digest()[:8], "little")
     deck = list(range(queuing.queues))
     hand = []
     for _ in range(min(queuing.hand_size, queuing.queues)):
-        left, place = divmod(left, len(deck))
-        hand.append(deck.pop(place))
+        left, index = divmod(left, len(deck))
+        hand.append(deck.pop(index))
     return tuple(hand)

@@ -1,10 +1,10 @@
-"""Which FlowSchema a request belongs to, and which of its flows.
+"""Classification of requests by FlowSchemas, and into flows.
 
     schema = Schema(flow_schema)            compiled from the object
     schema.matches(user, info)
     schema.distinguisher(user, info)        "alice", a namespace, or nothing
 
-Of all that match, the one with the lowest precedence counts, then the first by name.
+Of all that match, the one with the lowest matchingPrecedence counts, then the first by name.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ _ALL: Final = "*"
 
 
 class _Rule(NamedTuple):
-    """One rule: whom it is about, and which of their requests."""
+    """One rule: its subjects and requests."""
 
     subjects: tuple[Callable[[User], bool], ...]
     resources: tuple["_Resources", ...]
@@ -56,10 +56,10 @@ class _Paths(NamedTuple):
 
 
 class Schema:
-    """A FlowSchema, compiled."""
+    """A compiled FlowSchema."""
 
     def __init__(self, obj: Obj) -> None:
-        """Read the object, which is valid."""
+        """obj: a valid object."""
         metadata, spec = obj["metadata"], obj["spec"]
         self.name: Final[str] = metadata["name"]
         self.uid: Final[str] = metadata.get("uid", "")
@@ -70,11 +70,11 @@ class Schema:
 
     @property
     def order(self) -> tuple[int, str]:
-        """What schemas are sorted by."""
+        """The sort key of schemas."""
         return self.precedence, self.name
 
     def matches(self, user: User, info: RequestInfo) -> bool:
-        """Tell whether a request belongs to it."""
+        """Return whether a request matches."""
         for rule in self._rules:
             if any(is_subject(user) for is_subject in rule.subjects):
                 parts = rule.resources if info.is_resource else rule.paths
@@ -83,7 +83,7 @@ class Schema:
         return False
 
     def distinguisher(self, user: User, info: RequestInfo) -> str:
-        """Return which flow of the schema a request is of."""
+        """Return the flow distinguisher of a request."""
         if self._by == "ByUser":
             return user.name
         return info.namespace if self._by == "ByNamespace" else ""

@@ -1,6 +1,6 @@
-"""What refused clients are told: after how many seconds to try again.
+"""The Retry-After of refused requests, in seconds.
 
-The number doubles while many are refused, up to 32, and goes down by one when few are.
+It doubles while many are refused, up to 32, and decreases by one when few are.
 """
 
 from collections import deque
@@ -10,10 +10,9 @@ RETRY_MAX_S: Final = 32
 
 
 class RetryAfter:
-    """The seconds of one priority level."""
+    """The Retry-After of one priority level."""
 
     def __init__(self) -> None:
-        """Begin with one second."""
         self.seconds = 1
         self._second = 0
         self._count = 0
@@ -21,7 +20,7 @@ class RetryAfter:
         self._history: deque[tuple[int, int]] = deque()
 
     def refused(self, unix_s: int) -> int:
-        """Count a refusal; return the seconds to tell."""
+        """Count a refusal; return the seconds to answer."""
         if unix_s == self._second:
             self._count += 1
             return self.seconds

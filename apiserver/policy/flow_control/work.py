@@ -1,11 +1,11 @@
-"""How many seats a request takes: more than one for what is large.
+"""Estimated work of requests, in seats.
 
-    lists       100 kB of memory a seat; what is listed from the cache is streamed, so 1 MB at most
-    watches     as lists, if they begin with the objects that are there; else one
-    writes      a seat more for every ten watches that are told, as long as telling takes
+    lists       100 kB of memory a seat; lists from the cache are streamed, so 1 MB at most
+    watches     as lists, if they begin with the existing objects; else one
+    writes      a seat more for every ten watches that get the event, while it is being sent
     all others  one
 
-A request takes no more than its level allows one request.
+A request takes no more seats than its level allows for one.
 """
 
 from math import ceil
@@ -17,12 +17,12 @@ LIST_SEATS_MAX: Final = 100
 WRITE_SEATS_MAX: Final = 10
 SEAT_WATCHES: Final = 10
 SEAT_WATCHES_NS: Final = 50_000
-"""How long ten watches are told of one change, generously: a thousand take 3.4 µs where they share
-the bytes, and some hundred times that where they do not."""
+"""Estimated time to send one change to ten watches, generously: a thousand take 3.4 µs if they
+share the bytes, and some hundred times that if not."""
 
 
 class Objects(NamedTuple):
-    """What there is of a resource."""
+    """Number and size of the objects of a resource."""
 
     number: int
     average_bytes: int
@@ -40,7 +40,7 @@ def list_seats(
     """Return the seats of a list.
 
     limit: of the page, 0: none. seats_max: of one request of the level, 0: none. is_one: whether
-    one name is asked for. is_streamed: whether it is served from the watch cache.
+    one name is requested. is_streamed: whether it is served from the watch cache.
     """
     highest = min(seats_max or LIST_SEATS_MAX, LIST_SEATS_MAX)
     limited = min(limit or objects.number, objects.number)
@@ -57,18 +57,18 @@ def list_seats(
 
 
 class Work(NamedTuple):
-    """What a request takes."""
+    """The work of a request."""
 
     seats: int
     extra_ns: int
-    """How long the seats are taken after it was answered."""
+    """How long the seats stay taken after the answer."""
 
 
 ONE_SEAT: Final = Work(1, 0)
 
 
 def write_work(watch_count: int, seats_max: int) -> Work:
-    """Return what a write takes that so many watches are told of."""
+    """Return the work of a write with so many watchers."""
     if watch_count < SEAT_WATCHES:
         return ONE_SEAT
     wanted = ceil(watch_count / SEAT_WATCHES)

@@ -1,1 +1,1 @@
-"""Pod Security Standards: what pods may ask of their host, in three levels."""
+"""Pod Security Standards: privileges of pods on their host, in three levels."""

@@ -3,8 +3,8 @@
     privileged(metadata, spec)
     → Finding("privileged", 'container "a" must not set securityContext.privileged=true')
 
-A function returns None for a pod that is in order. Which functions a level and version consist of,
-`evaluation` knows.
+A function returns None if the pod complies. `evaluation` has the functions of each level and
+version.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class Finding(NamedTuple):
-    """That a pod violates a control."""
+    """A violated control."""
 
     reason: str
     detail: str
@@ -103,11 +103,11 @@ _HANDLERS: Final = ("postStart", "preStop")
 _HOSTED: Final = ("httpGet", "tcpSocket")
 
 
-# What checks have in common.
+# Common parts of checks.
 
 
 def except_windows(check: Check) -> Check:
-    """Return a check that lets pods for Windows pass."""
+    """Return a check that exempts Windows pods."""
 
     def checked(metadata: Obj, spec: Obj) -> Finding | None:
         is_windows = (spec.get("os") or {}).get("name") == "windows"
@@ -117,7 +117,7 @@ def except_windows(check: Check) -> Check:
 
 
 def except_user_namespaces(check: Check) -> Check:
-    """Return a check that lets pods pass whose users are not those of the host."""
+    """Return a check that exempts pods with user namespaces."""
 
     def checked(metadata: Obj, spec: Obj) -> Finding | None:
         return None if spec.get("hostUsers") is False else check(metadata, spec)
@@ -143,7 +143,7 @@ def _containers(names: Sequence[str]) -> str:
 
 
 def _setters(names: Sequence[str], *, is_pod: bool) -> str:
-    """Return who sets something: `pod`, `container "a"`, `pod and containers "a", "b"`."""
+    """Return who sets a field: `pod`, `container "a"`, `pod and containers "a", "b"`."""
     found = ["pod"] if is_pod else []
     if names:
         found.append(_containers(names))
@@ -158,7 +158,7 @@ def _names(spec: Obj, is_bad: Callable[[Obj], object]) -> list[str]:
 
 
 def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
-    """AppArmor is not turned off."""
+    """AppArmor is not disabled."""
     values: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
@@ -175,15 +175,15 @@ def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
         for name, value in (metadata.get("annotations") or {}).items()
         if name.startswith(_APP_ARMOR) and not _is_app_armor_allowed(value)
     )
-    shown = [*sorted(values), *annotations]
+    profiles = [*sorted(values), *annotations]
     if annotations:
-        told = _counted("annotation", len(annotations))
-        setters = f"{setters} and {told}" if setters else told
+        label = _counted("annotation", len(annotations))
+        setters = f"{setters} and {label}" if setters else label
     if not setters:
         return None
     return Finding(
-        _counted("forbidden AppArmor profile", len(shown)),
-        f"{setters} must not set AppArmor profile type to {_quoted(shown)}",
+        _counted("forbidden AppArmor profile", len(profiles)),
+        f"{setters} must not set AppArmor profile type to {_quoted(profiles)}",
     )
 
 
@@ -192,13 +192,13 @@ def _is_app_armor_allowed(profile: str) -> bool:
 
 
 def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No capability is added that containers do not have anyway."""
-    found: set[str] = set()
+    """No capabilities outside the default set are added."""
+    capabilities: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         added = (_context(container).get("capabilities") or {}).get("add") or ()
         others = set(added) - _CAPABILITIES
-        found.update(others)
+        capabilities.update(others)
         return bool(others)
 
     names = _names(spec, is_bad)
@@ -206,19 +206,19 @@ def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "non-default capabilities",
-        f"{_containers(names)} must not include {_quoted(sorted(found))} in"
+        f"{_containers(names)} must not include {_quoted(sorted(capabilities))} in"
         " securityContext.capabilities.add",
     )
 
 
 def host_namespaces(_metadata: Obj, spec: Obj) -> Finding | None:
-    """The pod has network, processes and memory of its own."""
+    """Host namespaces are not shared."""
     found = [f"{each}=true" for each in _HOST_NAMESPACES if spec.get(each)]
     return Finding("host namespaces", ", ".join(found)) if found else None
 
 
 def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No folder of the host is mounted."""
+    """No hostPath volumes."""
     volumes = spec.get("volumes") or ()
     names = [each.get("name", "") for each in volumes if each.get("hostPath") is not None]
     if not names:
@@ -227,25 +227,25 @@ def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No port of the host is used."""
-    found: set[str] = set()
+    """No host ports."""
+    host_port_texts: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         ports = (each.get("hostPort") for each in container.get("ports") or ())
         of_container = {str(each) for each in ports if each}
-        found.update(of_container)
+        host_port_texts.update(of_container)
         return bool(of_container)
 
     names = _names(spec, is_bad)
     if not names:
         return None
     uses = "uses" if len(names) == 1 else "use"
-    ports = f"{_counted('hostPort', len(found))} {', '.join(sorted(found))}"
+    ports = f"{_counted('hostPort', len(host_port_texts))} {', '.join(sorted(host_port_texts))}"
     return Finding("hostPort", f"{_containers(names)} {uses} {ports}")
 
 
 def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Probes and hooks reach nothing but the pod itself."""
+    """Probes and hooks have no host other than the pod."""
     hosts_found: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
@@ -272,19 +272,19 @@ def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
     names = _names(spec, lambda container: _context(container).get("privileged"))
     if not names:
         return None
-    told = f"{_containers(names)} must not set securityContext.privileged=true"
-    return Finding("privileged", told)
+    message = f"{_containers(names)} must not set securityContext.privileged=true"
+    return Finding("privileged", message)
 
 
 def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Nothing of /proc is unmasked."""
-    found: set[str] = set()
+    """The default proc mount is used."""
+    mount_types: set[str] = set()
 
     def is_bad(container: Obj) -> bool:
         mount = _context(container).get("procMount")
         if mount in {None, "Default"}:
             return False
-        found.add(mount)
+        mount_types.add(mount)
         return True
 
     names = _names(spec, is_bad)
@@ -292,7 +292,8 @@ def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "procMount",
-        f"{_containers(names)} must not set securityContext.procMount to {_quoted(sorted(found))}",
+        f"{_containers(names)} must not set securityContext.procMount to "
+        f"{_quoted(sorted(mount_types))}",
     )
 
 
@@ -315,11 +316,13 @@ def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None
     setters = _setters(_names(spec, is_bad), is_pod=is_pod)
     if not setters:
         return None
-    told = [f"{_counted('type', len(forbidden))} {_quoted(sorted(forbidden))}"] if forbidden else []
-    told += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
+    details = (
+        [f"{_counted('type', len(forbidden))} {_quoted(sorted(forbidden))}"] if forbidden else []
+    )
+    details += [f"{each} may not be set" for each in ("user", "role") if each in set_by_others]
     return Finding(
         "seLinuxOptions",
-        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(told)}",
+        f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(details)}",
     )
 
 
@@ -329,20 +332,22 @@ selinux_with_engine: Final[Check] = partial(_selinux, _SELINUX_TYPES | {"contain
 
 
 def seccomp_annotations(metadata: Obj, spec: Obj) -> Finding | None:
-    """Seccomp is not turned off by annotations, as it was before there were fields."""
+    """Seccomp is not disabled by annotations, which preceded the fields."""
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     names = [f"{_SECCOMP_OF_CONTAINER}{each.get('name', '')}" for each in all_containers(spec)]
-    found = sorted(
+    annotation_names = sorted(
         {
             f"{name}={quote(annotations[name])}"
             for name in (_SECCOMP_OF_POD, *names)
             if name in annotations and not _is_seccomp_allowed(annotations[name])
         }
     )
-    if not found:
+    if not annotation_names:
         return None
-    told = f"forbidden {_counted('annotation', len(found))} {', '.join(found)}"
-    return Finding("seccompProfile", told)
+    message = (
+        f"forbidden {_counted('annotation', len(annotation_names))} {', '.join(annotation_names)}"
+    )
+    return Finding("seccompProfile", message)
 
 
 def _is_seccomp_allowed(profile: str) -> bool:
@@ -350,14 +355,14 @@ def _is_seccomp_allowed(profile: str) -> bool:
 
 
 def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Seccomp is not turned off."""
-    found: set[str] = set()
+    """Seccomp is not disabled."""
+    profiles: set[str] = set()
 
     def is_bad(holder: Obj) -> bool:
         profile = _context(holder).get("seccompProfile")
         if profile is None or profile.get("type", "") in _PROFILES:
             return False
-        found.add(profile.get("type", ""))
+        profiles.add(profile.get("type", ""))
         return True
 
     is_pod = is_bad(spec)
@@ -366,7 +371,8 @@ def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
         return None
     return Finding(
         "seccompProfile",
-        f"{setters} must not set securityContext.seccompProfile.type to {_quoted(sorted(found))}",
+        f"{setters} must not set securityContext.seccompProfile.type to "
+        f"{_quoted(sorted(profiles))}",
     )
 
 
@@ -377,12 +383,12 @@ def _sysctls(allowed: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | No
 
 
 def sysctls(*added: str) -> Check:
-    """Return the check that only harmless settings of the kernel are made."""
+    """Return the check that only safe sysctls are set."""
     return partial(_sysctls, _SYSCTLS.union(f"net.ipv4.{each}" for each in added))
 
 
 def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No container is a process of its host, on Windows."""
+    """No Windows HostProcess containers."""
 
     def is_bad(holder: Obj) -> bool:
         return bool((_context(holder).get("windowsOptions") or {}).get("hostProcess"))
@@ -390,27 +396,27 @@ def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
     setters = _setters(_names(spec, is_bad), is_pod=is_bad(spec))
     if not setters:
         return None
-    told = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
-    return Finding("hostProcess", told)
+    message = f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
+    return Finding("hostProcess", message)
 
 
 # Restricted.
 
 
 def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
-    """No process gets more rights than its parent."""
+    """Privilege escalation is not allowed."""
     names = _names(
         spec,
         lambda container: _context(container).get("allowPrivilegeEscalation") is not False,
     )
     if not names:
         return None
-    told = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
-    return Finding("allowPrivilegeEscalation != false", told)
+    message = f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false"
+    return Finding("allowPrivilegeEscalation != false", message)
 
 
 def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
-    """All capabilities are dropped; only low ports may be bound."""
+    """All capabilities are dropped; only NET_BIND_SERVICE may be added."""
     added: set[str] = set()
 
     def lacks_drop(container: Obj) -> bool:
@@ -423,19 +429,19 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
         added.update(others)
         return bool(others)
 
-    told: list[str] = []
+    details: list[str] = []
     if names := _names(spec, lacks_drop):
-        told.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
+        details.append(f'{_containers(names)} must set securityContext.capabilities.drop=["ALL"]')
     if names := _names(spec, adds):
-        told.append(
+        details.append(
             f"{_containers(names)} must not include {_quoted(sorted(added))} in"
             " securityContext.capabilities.add"
         )
-    return Finding("unrestricted capabilities", "; ".join(told)) if told else None
+    return Finding("unrestricted capabilities", "; ".join(details)) if details else None
 
 
 def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Volumes are of kinds that reach nothing of the host and no storage but by claims."""
+    """Only volume types without host access, and claims."""
     names: list[str] = []
     kinds: set[str] = set()
     for volume in spec.get("volumes") or ():
@@ -455,7 +461,7 @@ def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
 
 
 def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Containers say that they do not run as root."""
+    """Containers set runAsNonRoot."""
     of_pod = _context(spec).get("runAsNonRoot")
     reason = "runAsNonRoot != true"
     denying = _names(spec, lambda each: _context(each).get("runAsNonRoot") is False)
@@ -464,12 +470,12 @@ def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
     silent = _names(spec, lambda each: _context(each).get("runAsNonRoot") is None)
     if of_pod or not silent:
         return None
-    told = f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
-    return Finding(reason, told)
+    message = f"pod or {_containers(silent)} must set securityContext.runAsNonRoot=true"
+    return Finding(reason, message)
 
 
 def root_user(_metadata: Obj, spec: Obj) -> Finding | None:
-    """Nobody is made root by number."""
+    """runAsUser is not 0."""
 
     def is_bad(holder: Obj) -> bool:
         user = _context(holder).get("runAsUser")

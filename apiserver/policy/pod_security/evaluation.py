@@ -1,10 +1,10 @@
-"""Which checks a standard consists of, and what they find.
+"""The checks of each standard, and their evaluation.
 
     findings(Standard("restricted", 30), metadata, spec)
     → [Finding("runAsNonRoot != true", 'pod or container "a" must set …'), …]
 
-A check has had several versions; that of the newest minor version not above the standard's counts.
-`restricted` has the checks of `baseline`, too, but for those that it replaces by stricter ones.
+A check may have several versions; the newest one not above the standard's version counts.
+`restricted` includes the checks of `baseline`, except those that it replaces by stricter ones.
 """
 
 from functools import cache
@@ -23,7 +23,7 @@ from kvstack.apiserver.policy.pod_security.standards import (
 Obj = dict[str, Any]
 
 NEWEST: Final = 37
-"""The minor version of the newest check; standards above it are the same."""
+"""The minor version of the newest check; later standards are the same."""
 
 
 class Control(NamedTuple):
@@ -32,9 +32,9 @@ class Control(NamedTuple):
     id: str
     level: str
     versions: tuple[tuple[int, Check], ...]
-    """(minor version from which on it counts, check), the oldest first."""
+    """(first minor version, check), the oldest first."""
     replaces: str = ""
-    """The check of `baseline` that it stands for."""
+    """The check of `baseline` that it replaces."""
 
 
 _KEEPALIVE: Final = (
@@ -118,11 +118,11 @@ CONTROLS: Final = (
         replaces="seccompProfile_baseline",
     ),
 )
-"""All controls, in the order in which findings are told: by level, then by id."""
+"""All controls, in the order of findings: by level, then by id."""
 
 
 def findings(standard: Standard, metadata: Obj, spec: Obj) -> list[Finding]:
-    """Return what of a pod violates a standard."""
+    """Return the violations of a standard by a pod."""
     if standard.level == PRIVILEGED:
         return []
     minor = NEWEST if standard.minor == LATEST else min(standard.minor, NEWEST)

@@ -1,11 +1,11 @@
-"""Levels and versions of the standards, and which of them a namespace asks for.
+"""Levels and versions of the standards, and the labels of namespaces.
 
     pod-security.kubernetes.io/enforce: baseline
     pod-security.kubernetes.io/enforce-version: v1.30
     → Policy(enforce=Standard("baseline", 30), …)
 
-A namespace may enforce one standard, and warn of and audit others. A level that cannot be read
-counts as the strictest when it is enforced, and as none otherwise.
+A namespace may enforce one standard, and warn of and audit others. An invalid level counts as the
+strictest when enforced, and as none otherwise.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ PRIVILEGED: Final = "privileged"
 BASELINE: Final = "baseline"
 RESTRICTED: Final = "restricted"
 LEVELS: Final = (PRIVILEGED, BASELINE, RESTRICTED)
-"""From the least to the most strict."""
+"""The levels in order of strictness."""
 
 LATEST: Final = -1
-"""Stands for the newest version."""
+"""The newest version."""
 
 _PREFIX: Final = "pod-security.kubernetes.io/"
 _BAD_LEVEL: Final = f"must be one of {', '.join(LEVELS)}"
@@ -35,7 +35,7 @@ class Standard(NamedTuple):
 
     level: str = PRIVILEGED
     minor: int = LATEST
-    """Of the version of Kubernetes: 30 for v1.30."""
+    """Minor version of Kubernetes: 30 for v1.30."""
 
     @override
     def __str__(self) -> str:
@@ -43,12 +43,12 @@ class Standard(NamedTuple):
         return f"{self.level}:{'latest' if self.minor == LATEST else f'v1.{self.minor}'}"
 
     def is_stricter_than(self, other: "Standard") -> bool:
-        """Tell whether the level is a stricter one."""
+        """Return whether the level is stricter."""
         return LEVELS.index(self.level) > LEVELS.index(other.level)
 
 
 class Policy(NamedTuple):
-    """What a namespace asks for."""
+    """The standards of a namespace."""
 
     enforce: Standard = Standard()
     audit: Standard = Standard()
@@ -56,7 +56,7 @@ class Policy(NamedTuple):
 
     @property
     def is_privileged(self) -> bool:
-        """Whether everything is allowed and nothing told."""
+        """Whether everything is allowed without warnings."""
         return PRIVILEGED == self.enforce.level == self.audit.level == self.warn.level
 
 
@@ -69,7 +69,7 @@ _LABELS: Final = frozenset(
 def policy_of(
     labels: Mapping[str, str], defaults: Policy = DEFAULT_POLICY
 ) -> tuple[Policy, list[FieldError]]:
-    """Return what the labels of a namespace ask for, and which cannot be read."""
+    """Return the standards of a namespace's labels, and the errors."""
     if _LABELS.isdisjoint(labels):
         return defaults, []
     errors: list[FieldError] = []
@@ -94,7 +94,7 @@ def policy_of(
 
 
 def _with_warnings(policy: Policy, labels: Mapping[str, str]) -> Policy:
-    """Let what is enforced be warned of, too, unless the namespace says otherwise."""
+    """Warn of what is enforced, too, unless the namespace says otherwise."""
     if labels.get(f"{_PREFIX}enforce") not in LEVELS or f"{_PREFIX}warn" in labels:
         return policy
     if not policy.enforce.is_stricter_than(policy.warn):
@@ -104,7 +104,7 @@ def _with_warnings(policy: Policy, labels: Mapping[str, str]) -> Policy:
 
 
 def asked_modes(policy: Policy, labels: Mapping[str, str]) -> str:
-    """Return what labels ask for explicitly: `enforce=baseline:latest, warn=restricted:v1.30`."""
+    """Return the explicit modes of labels: `enforce=baseline:latest, warn=restricted:v1.30`."""
     return ", ".join(
         f"{mode}={standard}"
         for mode, standard in zip(Policy._fields, policy, strict=True)
@@ -114,7 +114,7 @@ def asked_modes(policy: Policy, labels: Mapping[str, str]) -> str:
 
 
 def minor_of(version: str) -> int | None:
-    """Return the minor version of `latest` or `v1.30`; None: it cannot be read."""
+    """Return the minor version of `latest` or `v1.30`; None: it is invalid."""
     if version == "latest":
         return LATEST
     digits = version.removeprefix("v1.")

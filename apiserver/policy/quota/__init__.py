@@ -1,1 +1,1 @@
-"""Quotas: what the objects of a namespace use, and how much of it is left."""
+"""Quotas: usage of a namespace and its limits."""

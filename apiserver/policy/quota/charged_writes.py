@@ -1,4 +1,4 @@
-"""Which writes may change what an object uses of a quota: those are charged, all others are not."""
+"""Writes that may change quota usage: they are charged, all others are not."""
 
 from collections.abc import Callable
 from typing import Final

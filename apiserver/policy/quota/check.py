@@ -1,9 +1,9 @@
-"""Whether a write fits into the quotas of its namespace, and what they say afterwards.
+"""Checks a write against the quotas of its namespace, and computes their new usage.
 
     charge([quota], request, now) → [quota with the new status.used]
 
-Compared is with `status.hard` and `status.used`, which a controller keeps. An update is charged
-what it uses more than before. Nothing is written here.
+Compares with `status.hard` and `status.used`, which the controller maintains. An update is charged
+its increase. Nothing is written here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,10 @@ def charge(
     now: float,
     limited: Sequence[LimitedResource] = (),
 ) -> list[Obj]:
-    """Return the quotas as they are after a write; those it does not concern are the same objects.
+    """Return the quotas after a write; unaffected ones are the same objects.
 
-    Raises ApiError 403 if it does not fit. now: seconds since 1970. limited: what may only be used
-    where a quota covers it, of this resource.
+    Raises ApiError 403 if it exceeds a quota. now: seconds since 1970. limited: what of this
+    resource requires a quota.
     """
     measure = measure_of(request.resource)
     new = request.new
@@ -67,7 +67,7 @@ def _check_covered(
     quotas: Sequence[Obj],
     covering: Sequence[Obj],
 ) -> None:
-    """Check that quotas cover what may not be used without one."""
+    """Check that quotas cover what requires one."""
     counted = {name for quota in covering for name in measure.names(list(_hard_of(quota)))}
     names = limited_names(limited, use) - counted
     if names:
@@ -79,7 +79,7 @@ def _check_covered(
 
 
 def used_of(quota: Obj) -> Amounts:
-    """Return what is used already."""
+    """Return the current usage."""
     return (quota.get("status") or {}).get("used") or {}
 
 
@@ -104,17 +104,17 @@ def _check_quota(measure: Measure, quota: Obj, request: AdmissionRequest) -> Non
 
 def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> Obj:
     hard, used = _hard_of(quota), used_of(quota)
-    wanted = {
+    charges = {
         name: amount
         for name, amount in resources.mask(use, hard).items()
         if not resources.is_zero({name: amount})
     }
-    if not wanted:
+    if not charges:
         return quota
-    after = resources.add(used, wanted)
-    exceeded = resources.exceeds(resources.mask(after, wanted), hard)
+    after = resources.add(used, charges)
+    exceeded = resources.exceeds(resources.mask(after, charges), hard)
     if exceeded and request.subresource != "status":
-        shown = (_shown(resources.mask(each, exceeded)) for each in (wanted, used, hard))
+        shown = (_amounts_text(resources.mask(each, exceeded)) for each in (charges, used, hard))
         raise request.forbidden(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}".format(
                 quota["metadata"]["name"], *shown
@@ -123,6 +123,6 @@ def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> O
     return {**quota, "status": {**(quota.get("status") or {}), "used": after}}
 
 
-def _shown(amounts: Mapping[str, str]) -> str:
+def _amounts_text(amounts: Mapping[str, str]) -> str:
     pairs: Iterable[str] = (f"{name}={amounts[name]}" for name in sorted(amounts))
     return ",".join(pairs)

@@ -1,4 +1,4 @@
-"""Resources that may only be used where a quota covers them, as the configuration says.
+"""Limited resources, which may only be used if a quota covers them.
 
 LimitedResource(pods, match_contains=("requests.cpu",))     no quota counts requests.cpu in the
                                                             namespace: no pod may request it
@@ -17,17 +17,17 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class LimitedResource(NamedTuple):
-    """What of one resource is refused without a quota."""
+    """The parts of one resource that require a quota."""
 
     resource: GroupResource
     match_contains: tuple[str, ...] = ()
-    """Names of what quotas count that have one of these in them are limited."""
+    """Names of quota resources that contain one of these are limited."""
     match_scopes: tuple[Scope, ...] = ()
     """Objects in one of these scopes are limited."""
 
 
 def limited_names(limited: Iterable[LimitedResource], use: Mapping[str, str]) -> set[str]:
-    """Return what an object uses and may not without a quota."""
+    """Return the limited resources that an object uses."""
     return {
         name
         for each in limited
@@ -40,7 +40,7 @@ def limited_names(limited: Iterable[LimitedResource], use: Mapping[str, str]) ->
 def uncovered_scopes(
     limited: Iterable[LimitedResource], measure: Measure, obj: Obj, covered: Sequence[Scope]
 ) -> list[Scope]:
-    """Return the limited scopes that an object is in, and none of some scopes of quotas covers."""
+    """Return the limited scopes of an object that no quota covers."""
     names = {each.get("scopeName") for each in covered if measure.is_in(each, obj)}
     return [
         scope
@@ -52,8 +52,8 @@ def uncovered_scopes(
 
 def shown_scopes(scopes: Iterable[Scope]) -> str:
     """Return scopes as upstream prints them: `[{PriorityClass In [high]}]`."""
-    told = (
+    texts = (
         f"{{{each.get('scopeName')} {each.get('operator')} [{' '.join(each.get('values') or ())}]}}"
         for each in scopes
     )
-    return f"[{' '.join(told)}]"
+    return f"[{' '.join(texts)}]"

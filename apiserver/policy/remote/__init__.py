@@ -1,1 +1,1 @@
-"""Asking others over HTTP: webhooks of authentication and authorization, issuers of tokens."""
+"""HTTP calls to webhooks and token issuers."""

@@ -1,11 +1,11 @@
-"""Connections to one place that is asked over HTTP, kept open between questions.
+"""A pool of HTTP connections to one server.
 
     connection = Connection(target)
     answer = await connection.ask("POST", body, timeout_s=30)       raises RemoteError
     await connection.close()
 
-A redirect is not followed: nobody but the one configured is to be told. An answer that is larger
-than asked for is an error. Proxies of the environment count, but never for loopback.
+Redirects are not followed: only the configured server may see requests. An answer above the size
+limit is an error. Proxies of the environment apply, but not for loopback.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ _CONNECT_S: Final = 10.0
 
 
 class RemoteError(Exception):
-    """There is no answer that can be used."""
+    """There is no usable answer."""
 
     def __init__(self, text: str, code: int = 0, *, is_timeout: bool = False) -> None:
-        """Say what went wrong; code: of the HTTP answer, if there was one."""
+        """code: of the HTTP answer, if there was one."""
         super().__init__(text)
         self.code: Final = code
         self.is_timeout: Final = is_timeout
 
 
 class RemoteAnswer(NamedTuple):
-    """An answer of any code."""
+    """An answer with any status code."""
 
     code: int
     body: bytes
@@ -46,10 +46,9 @@ class RemoteAnswer(NamedTuple):
 
 
 class Connection:
-    """Asks one place."""
+    """Calls one server."""
 
     def __init__(self, target: Target) -> None:
-        """Connect with nobody yet."""
         self.target: Final = target
         self._client: HttpClient | None = None
         self._context: ssl.SSLContext | None = None
@@ -57,13 +56,13 @@ class Connection:
     async def ask(
         self, method: str, body: bytes = b"", *, timeout_s: float, bytes_max: int = ANSWER_BYTES_MAX
     ) -> RemoteAnswer:
-        """Return what is answered; raises RemoteError."""
+        """Return the answer; raises RemoteError."""
         target = self.target
-        told = f'{method.title()} "{target.url}"'
+        description = f'{method.title()} "{target.url}"'
         try:
             head, client = head_lines(self._headers()), self._opened()
         except (OSError, ValueError) as error:
-            raise RemoteError(f"{told}: {error}") from error
+            raise RemoteError(f"{description}: {error}") from error
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await client.request(
@@ -76,10 +75,14 @@ class Connection:
                     server_name=target.tls.server_name,
                 )
         except TimeoutError:
-            raise RemoteError(f"{told}: context deadline exceeded", is_timeout=True) from None
+            raise RemoteError(
+                f"{description}: context deadline exceeded", is_timeout=True
+            ) from None
         except (AnswerError, OSError) as error:
             site = site_of(target.url)
-            raise RemoteError(f"{told}: {fault_text(error, site.host, site.port)}") from error
+            raise RemoteError(
+                f"{description}: {fault_text(error, site.host, site.port)}"
+            ) from error
         return RemoteAnswer(answer.code, answer.body, answer.header("retry-after"))
 
     async def close(self) -> None:
@@ -118,11 +121,11 @@ class Connection:
 
 
 def tls_context(tls: TargetTls) -> ssl.SSLContext:
-    """Return the settings of a connection; raises ValueError for bad files."""
-    shown = KeyPair(_given(tls.cert), _given(tls.key)) if tls.cert else None
+    """Return the TLS context of a connection; raises ValueError for invalid files."""
+    shown = KeyPair(_pem_source(tls.cert), _pem_source(tls.key)) if tls.cert else None
     ca = tls.ca.data or read_bundle(tls.ca.file)
     return client_context(ca, cert=shown, insecure=tls.is_insecure)
 
 
-def _given(pem: Pem) -> str | bytes:
+def _pem_source(pem: Pem) -> str | bytes:
     return pem.data or pem.file

@@ -1,11 +1,11 @@
-"""Kubeconfig files that say where a webhook is, and how to show who asks.
+"""Kubeconfig files of webhooks: server and credentials.
 
     target = read_kubeconfig(data, base=Path("/etc/kubernetes"))
     target.url, target.tls.ca, target.token, …
 
-The current context counts. Files it names are read again whenever a connection is made, since they
-are renewed; their paths are taken from the kubeconfig's folder. Programs and plugins that make
-credentials (`exec`, `auth-provider`) are refused.
+The current context counts. Files it names are read again for each connection, since they are
+renewed; their paths are relative to the kubeconfig's directory. Credential plugins (`exec`,
+`auth-provider`) are refused.
 """
 
 import base64
@@ -26,33 +26,33 @@ _NO_CREDENTIALS: Final = ("exec", "auth-provider", "as", "as-uid", "as-groups", 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """A text in PEM: as it is, or in a file."""
+    """A PEM text, inline or in a file."""
 
     data: bytes = b""
     file: str = ""
 
     def __bool__(self) -> bool:
-        """Tell whether there is one."""
+        """Return whether there is one."""
         return bool(self.data or self.file)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTls:
-    """Whom a connection believes, and what it shows."""
+    """TLS settings: trusted CAs and the client certificate."""
 
     ca: Pem = field(default_factory=Pem)
-    """None: those that the system believes."""
+    """None: the system's CAs."""
     cert: Pem = field(default_factory=Pem)
     key: Pem = field(default_factory=Pem)
     server_name: str = ""
-    """That the certificate must be for; empty: the host of the URL."""
+    """The expected name in the certificate; empty: the host of the URL."""
     is_insecure: bool = False
-    """Whether any certificate is believed."""
+    """Whether the certificate is not verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to ask, and as whom."""
+    """A server and the credentials for it."""
 
     url: str
     tls: TargetTls = field(default_factory=TargetTls)
@@ -64,18 +64,18 @@ class Target:
 
 
 def read_kubeconfig(data: bytes, base: Path) -> Target:
-    """Return where the current context leads; raises DocumentError."""
+    """Return the target of the current context; raises DocumentError."""
     document = config_document.plain(data)
-    context = _named(document, "contexts", "context", document.text("current-context"))
-    cluster = _named(document, "clusters", "cluster", context.text("cluster"))
+    context = _find_entry(document, "contexts", "context", document.text("current-context"))
+    cluster = _find_entry(document, "clusters", "cluster", context.text("cluster"))
     user_name = context.text("user")
-    user = _named(document, "users", "user", user_name) if user_name else Document({})
+    user = _find_entry(document, "users", "user", user_name) if user_name else Document({})
     for name in _NO_CREDENTIALS:
         if name in user:
             raise DocumentError(f"users: {quote(name)} is not supported")
     url = cluster.text("server")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-        raise DocumentError(f"clusters: server {quote(url)} is no URL")
+        raise DocumentError(f"clusters: invalid server URL {quote(url)}")
     try:
         proxy_of(cluster.text("proxy-url"))
     except UrlError as error:
@@ -100,7 +100,7 @@ def read_kubeconfig(data: bytes, base: Path) -> Target:
     )
 
 
-def _named(document: Document, entries: str, member: str, name: str) -> Document:
+def _find_entry(document: Document, entries: str, member: str, name: str) -> Document:
     for each in document.items(entries):
         if each.text("name") == name:
             found = each.item(member)

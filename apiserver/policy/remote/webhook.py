@@ -1,4 +1,4 @@
-"""Reviews that a webhook answers: a POST of an object, answered by one of the same kind.
+"""Reviews by webhooks: a POST of an object, answered by one of the same kind.
 
 review ──► POST ──► 200 and a review of the same apiVersion and kind ──► its status
             └─ connection reset, 429, 500, 504, Retry-After ──► again, four times at most
@@ -24,20 +24,20 @@ _AGAIN: Final = frozenset((429, 500, 504))
 _SHOWN_MAX: Final = 200
 
 Noted: TypeAlias = Callable[[int, str, int], None]
-"""Is told of each try: the code of the answer (0: there was none), `success`, `timeout` or `error`,
-and how many nanoseconds it took."""
+"""Called after each attempt: HTTP status (0: no answer), `success`, `timeout` or `error`, and
+duration in nanoseconds."""
 
 
 class Asker(Protocol):
     """A connection; see `Connection.ask`."""
 
     async def ask(self, method: str, body: bytes = b"", *, timeout_s: float) -> RemoteAnswer:
-        """Return what is answered; raises RemoteError."""
+        """Return the answer; raises RemoteError."""
         ...
 
 
 def _nobody(_code: int, _result: str, _took_ns: int) -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 class Webhook:
@@ -49,17 +49,17 @@ class Webhook:
         *,
         timeout_s: float,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         noted: Noted = _nobody,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """Ask over a connection; timeout_s: of one try; chance: returns a number from 0 to 1."""
+        """timeout_s: of one attempt."""
         self._first_pause_s: Final = first_pause_s
         self._asker: Final = asker
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
-        self._chance: Final = chance
+        self._random: Final = random
         self._sleep: Final = sleep
         self._noted: Final = noted
 
@@ -79,7 +79,7 @@ class Webhook:
             else:
                 self._note(answer.code, "success", began_ns)
                 return status
-            await self._sleep(pause_s * (1 + _JITTER * self._chance()))
+            await self._sleep(pause_s * (1 + _JITTER * self._random()))
             pause_s *= _PAUSE_FACTOR
         raise AssertionError("the last try returns or raises")
 
@@ -88,12 +88,12 @@ class Webhook:
 
 
 def result_of(error: RemoteError) -> str:
-    """Return what kind of failure this is: `timeout` or `error`."""
+    """Return the kind of a failure: `timeout` or `error`."""
     return "timeout" if error.is_timeout else "error"
 
 
 class _PassingError(RemoteError):
-    """One that may be over at the next try."""
+    """An error that may not recur."""
 
 
 def _is_passing(error: RemoteError) -> bool:
@@ -107,16 +107,18 @@ def _status(review: Obj, answer: RemoteAnswer) -> Obj:
         kind = _PassingError if answer.code in _AGAIN or answer.retry_after else RemoteError
         raise kind(text, answer.code, is_timeout=answer.code == 504)
     try:
-        found = orjson.loads(answer.body)
+        review_answer = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
-        raise RemoteError(f"the answer is no JSON: {error}", answer.code) from None
+        raise RemoteError(f"the answer is not JSON: {error}", answer.code) from None
     names = ("apiVersion", "kind")
-    if not isinstance(found, dict) or any(found.get(name) != review[name] for name in names):
+    if not isinstance(review_answer, dict) or any(
+        review_answer.get(name) != review[name] for name in names
+    ):
         wanted = f"{review['apiVersion']}, Kind={review['kind']}"
-        raise RemoteError(f"the answer is no {wanted}", answer.code)
-    status = found.get("status")
+        raise RemoteError(f"the answer is not of kind {wanted}", answer.code)
+    status = review_answer.get("status")
     if status is None:
         status = {}
     if not isinstance(status, dict):
-        raise RemoteError("the status of the answer is no object", answer.code)
+        raise RemoteError("the status of the answer is not an object", answer.code)
     return status

@@ -1,1 +1,1 @@
-"""Reviews: questions about users and what they may do, answered and never stored."""
+"""Reviews of users and their permissions, answered and never stored."""

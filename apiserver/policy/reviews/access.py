@@ -1,10 +1,10 @@
-"""Whether a user may do something: SubjectAccessReview and its kin.
+"""SubjectAccessReview and its variants.
 
     spec: {user, groups, resourceAttributes: {verb, group, resource, …}}
     → status: {allowed, reason}
 
-`SelfSubjectAccessReview` is about who asks, `LocalSubjectAccessReview` about one namespace.
-Selectors that cannot be read are left out of the question, which makes it a broader one.
+`SelfSubjectAccessReview` is about the requester, `LocalSubjectAccessReview` about one namespace.
+Invalid selectors are left out, which makes the review broader.
 """
 
 from collections.abc import Mapping
@@ -23,37 +23,37 @@ _EQUALITY: Final = {"In": True, "NotIn": False}
 
 
 class Question(NamedTuple):
-    """What an access review asks."""
+    """The access that a review asks about."""
 
     attributes: Attributes
     errors: tuple[str, ...] = ()
-    """What of the review could not be read."""
+    """Errors of invalid selectors."""
 
 
 def user_of(spec: Mapping[str, Any]) -> User:
-    """Return the user that a SubjectAccessReview is about."""
+    """Return the user of a SubjectAccessReview."""
     extra = {name: tuple(values or ()) for name, values in (spec.get("extra") or {}).items()}
     groups = tuple(spec.get("groups") or ())
     return User(spec.get("user", ""), spec.get("uid", ""), groups, extra)
 
 
 def question_of(spec: Mapping[str, Any], user: User) -> Question:
-    """Return what a checked review asks about a user."""
+    """Return the access that a validated review asks about."""
     of_path = spec.get("nonResourceAttributes")
     if of_path is not None:
         return Question(Attributes.of_path(user, of_path.get("verb", ""), of_path.get("path", "")))
-    asked: Mapping[str, Any] = spec["resourceAttributes"]
-    field_selector, field_error = _field_selector(asked.get("fieldSelector"))
-    label_selector, label_error = _label_selector(asked.get("labelSelector"))
+    resource_attributes: Mapping[str, Any] = spec["resourceAttributes"]
+    field_selector, field_error = _field_selector(resource_attributes.get("fieldSelector"))
+    label_selector, label_error = _label_selector(resource_attributes.get("labelSelector"))
     attributes = Attributes(
         user,
-        asked.get("verb", ""),
-        asked.get("group", ""),
-        asked.get("version") or "*",
-        asked.get("resource", ""),
-        asked.get("subresource", ""),
-        asked.get("namespace", ""),
-        asked.get("name", ""),
+        resource_attributes.get("verb", ""),
+        resource_attributes.get("group", ""),
+        resource_attributes.get("version") or "*",
+        resource_attributes.get("resource", ""),
+        resource_attributes.get("subresource", ""),
+        resource_attributes.get("namespace", ""),
+        resource_attributes.get("name", ""),
         field_selector=field_selector,
         label_selector=label_selector,
     )
@@ -83,7 +83,7 @@ async def answer(authorizer: Authorizer, question: Question) -> Obj:
 
 
 def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSelector | None, str]:
-    """Return a selector and how much of it could not be read."""
+    """Return a selector and the errors of its invalid requirements."""
     if selector is None:
         return None, ""
     if raw := selector.get("rawSelector"):
@@ -91,17 +91,17 @@ def _field_selector(selector: Mapping[str, Any] | None) -> tuple[fields.FieldSel
             return fields.parse(raw), ""
         except fields.FieldSelectorError:
             return None, _IGNORED
-    wanted = selector.get("requirements") or ()
+    requirements = selector.get("requirements") or ()
     read = [
         fields.Requirement(each["key"], _EQUALITY[each["operator"]], each["values"][0])
-        for each in wanted
+        for each in requirements
         if each.get("operator") in _EQUALITY and len(each.get("values") or ()) == 1
     ]
-    return fields.FieldSelector(read) if read else None, _unread(len(read), len(wanted))
+    return fields.FieldSelector(read) if read else None, _unread(len(read), len(requirements))
 
 
 def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector | None, str]:
-    """Return a selector and how much of it could not be read."""
+    """Return a selector and the errors of its invalid requirements."""
     if selector is None:
         return None, ""
     if raw := selector.get("rawSelector"):
@@ -109,14 +109,14 @@ def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector
             return labels.parse(raw), ""
         except labels.SelectorError:
             return None, _IGNORED
-    wanted = selector.get("requirements") or ()
+    requirements = selector.get("requirements") or ()
     read: list[labels.Requirement] = []
-    for each in wanted:
+    for each in requirements:
         try:
             read += labels.from_object({"matchExpressions": [each]}).requirements
         except labels.SelectorError:
             continue
-    return labels.Selector(read) if read else None, _unread(len(read), len(wanted))
+    return labels.Selector(read) if read else None, _unread(len(read), len(requirements))
 
 
 def _unread(read: int, wanted: int) -> str:

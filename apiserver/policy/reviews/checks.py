@@ -1,4 +1,4 @@
-"""What is wrong with a review of access; the texts are upstream's."""
+"""Validation of access reviews; the texts are upstream's."""
 
 from typing import Any, Final
 
@@ -23,12 +23,12 @@ _WITHOUT_VALUES: Final = "may not be specified when `operator` is 'Exists' or 'D
 def check_access_review(
     review: Obj, *, is_about_self: bool, namespace: str = ""
 ) -> list[FieldError]:
-    """Return what is wrong; namespace: of a review that is local to it."""
+    """Return validation errors; namespace: of a local review."""
     spec = review.get("spec") or {}
     of_resource, of_path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     errors: list[FieldError] = []
     if (of_resource is None) == (of_path is None):
-        errors.append(invalid("spec", _shown(of_path), _ONE_KIND))
+        errors.append(invalid("spec", _printed(of_path), _ONE_KIND))
     if not is_about_self and not spec.get("user") and not spec.get("groups"):
         message = "at least one of user or group must be specified"
         errors.append(invalid("spec.user", "", message))
@@ -43,7 +43,7 @@ def check_access_review(
         errors.append(invalid(path, value, "must match metadata.namespace"))
     if of_path is not None:
         path = "spec.nonResourceAttributes"
-        errors.append(invalid(path, _shown(of_path), "disallowed on this kind of request"))
+        errors.append(invalid(path, _printed(of_path), "disallowed on this kind of request"))
     return errors
 
 
@@ -91,7 +91,7 @@ def _check_selector(path: str, selector: Obj | None) -> list[FieldError]:
     return []
 
 
-def _shown(of_path: Obj | None) -> object:
+def _printed(of_path: Obj | None) -> object:
     if of_path is None:
         return None
     return {"Path": of_path.get("path", ""), "Verb": of_path.get("verb", "")}

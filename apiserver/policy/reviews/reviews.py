@@ -1,4 +1,4 @@
-"""All kinds of reviews: each is created, answered and gone.
+"""Handlers of all kinds of reviews.
 
 body ──► checks ──► validating admission ──► status
 """
@@ -39,8 +39,8 @@ class Reviews:
     ) -> None:
         """Answer by these means.
 
-        rule_sources: returns what can list rules; api_audiences: of tokens, for reviews that name
-        none.
+        rule_sources: returns the authorizers that list rules; api_audiences: for token reviews that
+        name none.
         """
         self._authorizer: Final = authorizer
         self._rule_sources: Final = rule_sources
@@ -57,15 +57,15 @@ class Reviews:
         }
 
     def handles(self, resource: GroupResource) -> bool:
-        """Tell whether a resource is one of reviews."""
+        """Return whether a resource is a review."""
         return resource in self._answers
 
     async def create(
         self, resource: GroupResource, namespace: str, user: User, review: Obj, validate: Validate
     ) -> Obj:
-        """Return a review with its answer; raises ApiError.
+        """Return a review with its status; raises ApiError.
 
-        namespace: of the URL; user: who asks; review: the decoded body, changed in place.
+        namespace: of the URL; user: the requester; review: the decoded body, changed in place.
         """
         return await self._answers[resource](namespace, user, review, validate)
 
@@ -116,7 +116,7 @@ async def _wait(waiting: Awaitable[None] | None) -> None:
 
 def _refuse(errors: list[FieldError]) -> None:
     if errors:
-        # Upstream does not know the kind any more when it says this.
+        # Upstream has lost the kind when it makes this error.
         raise status.invalid(GroupKind(_AUTHORIZATION, ""), "", errors)
 
 

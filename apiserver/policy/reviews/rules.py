@@ -1,4 +1,4 @@
-"""What a user may do in a namespace, as lists of rules: SelfSubjectRulesReview."""
+"""SelfSubjectRulesReview: the rules of a user in a namespace."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -20,15 +20,15 @@ def rules_status(sources: Iterable[RuleSource], user: User, namespace: str) -> O
     errors: list[str] = []
     is_incomplete = False
     for source in sources:
-        found = source.user_rules(user, namespace)
+        user_rules = source.user_rules(user, namespace)
         resource_rules += [
-            _part(each, _OF_RESOURCES) for each in found.rules if each.get("resources")
+            _part(each, _OF_RESOURCES) for each in user_rules.rules if each.get("resources")
         ]
         path_rules += [
-            _part(each, _OF_PATHS) for each in found.rules if each.get("nonResourceURLs")
+            _part(each, _OF_PATHS) for each in user_rules.rules if each.get("nonResourceURLs")
         ]
-        errors += found.errors
-        is_incomplete |= found.is_incomplete
+        errors += user_rules.errors
+        is_incomplete |= user_rules.is_incomplete
     status: Obj = {
         "resourceRules": resource_rules,
         "nonResourceRules": path_rules,

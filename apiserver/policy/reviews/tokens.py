@@ -1,4 +1,4 @@
-"""Whose a token is: TokenReview.
+"""TokenReview.
 
 spec: {token, audiences} → status: {authenticated, user, audiences} or {error}
 """
@@ -19,7 +19,7 @@ def check_token_review(review: Obj) -> None:
 
 
 async def token_status(tokens: TokenChain, review: Obj, api_audiences: tuple[str, ...]) -> Obj:
-    """Return the status of a checked review."""
+    """Return the status of a validated review."""
     spec = review["spec"]
     audiences = tuple(spec.get("audiences") or api_audiences)
     # As in a header, a blank ends the token.

@@ -1,1 +1,1 @@
-"""Tokens of service accounts: made, checked, and described for others to check."""
+"""Service account tokens: issuing, validation, and discovery documents."""

@@ -1,11 +1,11 @@
-"""What a token of a service account says.
+"""Claims of service account tokens.
 
     {"aud": […], "exp": …, "iat": …, "iss": …, "jti": …, "nbf": …,
      "sub": "system:serviceaccount:a:b",
      "kubernetes.io": {"namespace": "a", "serviceaccount": {"name": "b", "uid": …},
                        "pod": {"name": …, "uid": …}, "node": {…}, "warnafter": …}}
 
-A token may be bound to a Pod (and then names its Node), a Secret or a Node.
+A token may be bound to a Pod (and then includes its Node), a Secret or a Node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ CREDENTIAL_ID: Final = f"{_EXTRA}credential-id"
 
 
 class ClaimsError(ValueError):
-    """The payload of a token is not what it should be."""
+    """The payload of a token is invalid."""
 
 
 class Reference(NamedTuple):
@@ -35,13 +35,13 @@ class Reference(NamedTuple):
     uid: str = ""
 
     def to_claim(self) -> dict[str, str]:
-        """Return the claim; what is empty is left out."""
+        """Return the claim; empty members are left out."""
         claim = {"name": self.name, "uid": self.uid}
         return {member: value for member, value in claim.items() if value}
 
 
 class Claims(NamedTuple):
-    """What a token says; times are seconds since 1970."""
+    """The claims of a token; times are seconds since 1970."""
 
     issuer: str
     audiences: tuple[str, ...]
@@ -58,7 +58,7 @@ class Claims(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The name of the user."""
+        """The user name."""
         return service_account_name(self.namespace, self.account.name)
 
     def to_payload(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Claims(NamedTuple):
         }
 
     def user(self) -> User:
-        """Return the user that the token stands for."""
+        """Return the user of the token."""
         extra: dict[str, tuple[str, ...]] = {}
         if self.id:
             extra[CREDENTIAL_ID] = (f"JTI={self.id}",)
@@ -97,7 +97,7 @@ class Claims(NamedTuple):
 
 
 class LegacyClaims(NamedTuple):
-    """What a token that is kept in a Secret says; it holds as long as the Secret does."""
+    """The claims of a token in a Secret, which is valid as long as the Secret exists."""
 
     subject: str
     namespace: str
@@ -105,7 +105,7 @@ class LegacyClaims(NamedTuple):
     secret: str
 
     def user(self) -> User:
-        """Return the user that the token stands for."""
+        """Return the user of the token."""
         name = service_account_name(self.namespace, self.account.name)
         return User(name, self.account.uid, service_account_groups(self.namespace))
 
@@ -141,7 +141,7 @@ def parse_legacy_claims(payload: Mapping[str, Any]) -> LegacyClaims:
 
 
 def parse_audiences(payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return whom the token is for; one audience may stand without a list. Raises ClaimsError."""
+    """Return the token's audiences; a single one may be a string. Raises ClaimsError."""
     audiences: object = payload.get("aud")
     if audiences is None:
         return ()
@@ -149,7 +149,7 @@ def parse_audiences(payload: Mapping[str, Any]) -> tuple[str, ...]:
         return (audiences,)
     if isinstance(audiences, Sequence) and all(isinstance(each, str) for each in audiences):
         return tuple(audiences)
-    raise ClaimsError("aud is neither a text nor a list of texts")
+    raise ClaimsError("aud is neither a string nor a list of strings")
 
 
 def _reference(claims: Mapping[str, Any], member: str) -> Reference | None:
@@ -165,7 +165,7 @@ def _text(claims: Mapping[str, Any], member: str) -> str:
 def _number(claims: Mapping[str, Any], member: str) -> float | None:
     found: float | None = _member(claims, member, (int, float), None)
     if isinstance(found, bool):
-        raise ClaimsError(f"{member} is no number")
+        raise ClaimsError(f"{member} is not a number")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What others need to verify tokens of service accounts: two documents of OpenID Connect.
+"""Discovery documents of OpenID Connect, for verifying service account tokens.
 
     GET /.well-known/openid-configuration   → who issues tokens, and where the keys are
     GET /openid/v1/jwks                     → the public keys
@@ -22,7 +22,7 @@ CACHE_CONTROL: Final = "public, max-age=3600"
 
 
 class Documents(NamedTuple):
-    """Both documents, as they are sent."""
+    """Both documents, encoded."""
 
     configuration: bytes
     keys: bytes
@@ -31,9 +31,9 @@ class Documents(NamedTuple):
 def documents(
     issuer: str, keys: Sequence[PublicKey], external_address: str, keys_url: str = ""
 ) -> Documents:
-    """Return the documents; raises ValueError, with upstream's text, if they cannot be served.
+    """Return the documents; raises ValueError, with upstream's text, if the issuer is unsuitable.
 
-    external_address: host and port of the API server; keys_url: where the keys are, if not there.
+    external_address: host and port of the API server; keys_url: overrides the location of the keys.
     """
     _check(issuer)
     if keys_url and urlsplit(keys_url).scheme != "https":

@@ -1,8 +1,8 @@
-"""Tokens for service accounts, on request: the subresource `token`.
+"""The subresource `token` of service accounts.
 
-    body ──► account and bound object as the store has them ──► checks ──► claims ──► signed
+    body ──► stored account and bound object ──► checks ──► claims ──► signed
 
-What a TokenRequest may ask for, `kinds.core.token_requests` knows. Nothing is stored.
+`kinds.core.token_requests` validates TokenRequests. Nothing is stored.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,31 +27,31 @@ _ISSUED: Final = "authentication.kubernetes.io/issued-credential-id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSettings:
-    """How tokens are made."""
+    """Settings of issued tokens."""
 
     issuer: str
     api_audiences: tuple[str, ...]
-    """For whom tokens are that are asked for without an audience."""
+    """The default audiences of tokens."""
     longest_seconds: int = 0
-    """0: as long as is asked for."""
+    """0: no limit."""
     extended_seconds: int = token_requests.YEAR_SECONDS
     extends: bool = True
-    """Whether tokens that pods get by default live longer than they say."""
+    """Whether tokens of default pod volumes live longer than their status says."""
 
 
 @dataclass(slots=True)
 class Issued:
-    """The answer to a request for a token."""
+    """The result of a token request."""
 
     request: Obj
     """The TokenRequest with its status."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
-    """For the audit log."""
+    """Audit annotations."""
 
 
 class TokenIssuer:
-    """Makes tokens."""
+    """Issues tokens."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TokenIssuer:
         clock: Clock,
         new_uid: Callable[[], str],
     ) -> None:
-        """Sign with a key; new_uid: returns a fresh random UID."""
+        """key: signs tokens; new_uid: returns a random UID."""
         self._key: Final = key
         self._settings: Final = settings
         self._view: Final = view
@@ -112,7 +112,7 @@ class TokenIssuer:
             claims = self._bind(claims, target.kind, bound)
         request["status"] = {
             "token": self._key.sign(claims.to_payload()),
-            "expirationTimestamp": format_time(now + term.told_seconds),
+            "expirationTimestamp": format_time(now + term.status_seconds),
         }
         warnings = [term.warning] if term.warning else []
         return Issued(request, warnings, {_ISSUED: f"JTI={claims.id}"})
@@ -133,7 +133,7 @@ class TokenIssuer:
         if not name:
             return claims._replace(pod=reference)
         node = self._view.get(_NODES, "", name)
-        # The name alone still tells where the pod is.
+        # With the name alone the pod's node is still known.
         found = Reference(name) if node is None else _reference(node)
         return claims._replace(pod=reference, node=found)
 

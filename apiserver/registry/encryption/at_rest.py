@@ -1,13 +1,13 @@
-"""Encryption at rest of a server: its rules, the plugins they name, and their change at run time.
+"""Encryption at rest: its rules, the plugins they name, and their reload at run time.
 
     at_rest = AtRest(rules, clock, new_uid, logger)
-    await at_rest.start()                     plugins are asked for the first time
+    await at_rest.start()                     the first check of plugins
     at_rest.of(resource, b"/registry/secrets/")
     await at_rest.check()                     now and again; see `kms`
     await at_rest.replace(rules)              new rules, once their plugins are well
 
-New rules hold for all values from then on. What can be read by neither the old nor the new rules is
-told where it is read.
+New rules apply to all values from then on. A value that neither the old nor the new rules can
+decrypt is reported when it is read.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Connect = Callable[[Kms], KmsService]
 
 
 class _Rules:
-    """Rules, built."""
+    """Built rules."""
 
     def __init__(self, rules: Iterable[Rule], make_kms: Callable[[Kms], KmsProvider]) -> None:
         self._rules: Final = tuple(rules)
@@ -62,11 +62,11 @@ class _Rules:
     def of(self, resource: GroupResource, counts: Counts) -> Prefixed | None:
         if resource not in self._built:
             found = rule_of(self._rules, resource)
-            named = [self._named(each) for each in found]
+            named = [self._build_provider(each) for each in found]
             self._built[resource] = Prefixed(named, UNMATCHED, counts) if named else None
         return self._built[resource]
 
-    def _named(self, config: ProviderConfig) -> NamedProvider:
+    def _build_provider(self, config: ProviderConfig) -> NamedProvider:
         match config:
             case Keys(kind, keys):
                 make = _CIPHERS[kind]
@@ -82,20 +82,20 @@ class _Rules:
 class _ResourceTransformer:
     """Encrypts the values of one resource; see `Transformer`."""
 
-    def __init__(self, at_rest: "AtRest", resource: GroupResource, place: bytes) -> None:
+    def __init__(self, at_rest: "AtRest", resource: GroupResource, key_prefix: bytes) -> None:
         self._at_rest: Final = at_rest
         self._resource: Final = resource
-        self._place: Final = place
+        self._key_prefix: Final = key_prefix
 
     def to_storage(self, key: str, plain: bytes) -> bytes:
         provider = self._at_rest.provider_of(self._resource)
-        return plain if provider is None else provider.seal(plain, self._place + key.encode())
+        return plain if provider is None else provider.seal(plain, self._key_prefix + key.encode())
 
     def from_storage(self, key: str, stored: bytes) -> Plain:
         provider = self._at_rest.provider_of(self._resource)
         if provider is None:
             return Plain(stored, is_stale=False)
-        return provider.open(stored, self._place + key.encode())
+        return provider.open(stored, self._key_prefix + key.encode())
 
 
 class AtRest:
@@ -109,7 +109,7 @@ class AtRest:
         logger: Logger,
         connect: Connect | None = None,
     ) -> None:
-        """Take rules; connect: reaches the plugin of a KMS, over gRPC if it is not given."""
+        """connect: connects to the plugin of a KMS; the default is gRPC."""
         self._clock: Final = clock
         self._new_uid: Final = new_uid
         self._logger: Final = logger
@@ -124,15 +124,15 @@ class AtRest:
         return list(self._rules.plugins.values())
 
     def provider_of(self, resource: GroupResource) -> Prefixed | None:
-        """Return what seals and opens values of a resource today; None: nothing does."""
+        """Return the current transformer of a resource; None: there is none."""
         return self._rules.of(resource, self.counts)
 
-    def of(self, resource: GroupResource, place: bytes) -> _ResourceTransformer:
-        """Return how values of a resource are encrypted, whatever the rules will be."""
-        return _ResourceTransformer(self, resource, place)
+    def of(self, resource: GroupResource, key_prefix: bytes) -> _ResourceTransformer:
+        """Return the transformer of a resource, which follows changes of the rules."""
+        return _ResourceTransformer(self, resource, key_prefix)
 
     async def prepare(self, values: Iterable[bytes]) -> None:
-        """Fetch the seeds of values."""
+        """Have the plugins decrypt the seeds of values."""
         if not self._rules.plugins:
             return
         for each in values:
@@ -143,20 +143,20 @@ class AtRest:
                         await plugin.fetch([rest])
 
     async def start(self) -> None:
-        """Ask the plugins for the first time; what is wrong is told to the log."""
+        """Query the plugins for the first time; errors are logged."""
         await self._check(self._rules)
 
     async def check(self) -> str:
-        """Ask the plugins how they are; return what is wrong."""
+        """Query the status of the plugins; return what is wrong."""
         return await self._check(self._rules)
 
     @property
     def error(self) -> str:
-        """What was wrong with plugins when they were last asked."""
+        """The errors of plugins at their last check."""
         return ", ".join(each.error for each in self.plugins if each.error)
 
     async def replace(self, rules: Iterable[Rule]) -> str:
-        """Take new rules if their plugins are well; return what is wrong, and then keep the old."""
+        """Switch to new rules if their plugins are healthy; else return the errors."""
         new = _Rules(rules, self._make_kms)
         wrong = await self._check(new)
         if wrong:
@@ -169,19 +169,19 @@ class AtRest:
         return ""
 
     def refused(self, why: str) -> None:
-        """Take note that new rules cannot be used."""
+        """Record that new rules cannot be used."""
         self.reloads["failure"] += 1
-        self._logger.error("new rules of encryption cannot be used", error=why)
+        self._logger.error("failed to reload the encryption configuration", error=why)
 
     async def stop(self) -> None:
-        """Let the plugins go."""
+        """Close the connections to plugins."""
         await _close(self._rules)
 
     async def _check(self, rules: _Rules) -> str:
         found = await asyncio.gather(*(each.check() for each in rules.plugins.values()))
         wrong = ", ".join(filter(None, found))
         if wrong:
-            self._logger.error("a KMS plugin is not well", error=wrong)
+            self._logger.error("a KMS plugin is unhealthy", error=wrong)
         return wrong
 
     def _make_kms(self, config: Kms) -> KmsProvider:

@@ -5,7 +5,7 @@
     extended    info, then as AES-GCM with a key derived from a seed and the info
     secretbox   nonce, XSalsa20-Poly1305
 
-`context` is what a value is bound to, where the cipher can bind it.
+`context` is bound to the value where the cipher can authenticate it.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _FORGED: Final = "cipher: message authentication failed"
 
 
 class Cipher(Protocol):
-    """Seals and opens values with one key."""
+    """Encrypts and decrypts values with one key."""
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """Return the ciphertext."""
@@ -49,7 +49,7 @@ class AesCbc:
     """AES-CBC: not authenticated."""
 
     def __init__(self, key: bytes, random: RandomBytes = token_bytes) -> None:
-        """Use a key of 16, 24 or 32 bytes."""
+        """key: 16, 24 or 32 bytes."""
         self._aes: Final = AES(key)
         self._random: Final = random
 
@@ -82,7 +82,7 @@ class AesGcm:
     """AES-GCM with random nonces."""
 
     def __init__(self, key: bytes, random: RandomBytes = token_bytes) -> None:
-        """Use a key of 16, 24 or 32 bytes."""
+        """key: 16, 24 or 32 bytes."""
         self._aead: Final = AESGCM(key)
         self._random: Final = random
 
@@ -105,7 +105,7 @@ class ExtendedNonce:
     """AES-GCM with a key for every value, derived from a seed: a nonce never repeats."""
 
     def __init__(self, seed: bytes, random: RandomBytes = token_bytes) -> None:
-        """Use a seed of 32 bytes at least; raises TransformError."""
+        """seed: at least 32 bytes; raises TransformError."""
         if len(seed) < SEED_BYTES:
             raise TransformError(f"invalid seed length {len(seed)} used for key generation")
         self._seed: Final = seed
@@ -131,8 +131,8 @@ class SecretBox:
     """XSalsa20-Poly1305 with random nonces."""
 
     def __init__(self, key: bytes, random: RandomBytes = token_bytes) -> None:
-        """Use a key of 32 bytes."""
-        from nacl.secret import SecretBox as Box  # only who uses it pays for loading libsodium
+        """key: 32 bytes."""
+        from nacl.secret import SecretBox as Box  # only its users load libsodium
 
         self._box: Final = Box(key)
         self._random: Final = random

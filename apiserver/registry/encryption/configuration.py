@@ -9,7 +9,7 @@
 
     read_encryption(data) → [Rule(("secrets", "*.apps"), (Keys("aesgcm", …), IDENTITY))]
 
-Nothing is built or reached here. What is wrong is told in upstream's words.
+Nothing is built or connected here. Errors have upstream's texts.
 """
 
 import base64
@@ -57,11 +57,11 @@ class Keys(NamedTuple):
 
 
 class Kms(NamedTuple):
-    """A provider whose keys are kept by a plugin."""
+    """A provider whose keys a plugin holds."""
 
     name: str
     socket: str
-    """The path of its socket; with a leading @ that of an abstract one."""
+    """Path of its socket; an abstract one begins with @."""
     timeout_s: float
 
 
@@ -77,7 +77,7 @@ class Rule(NamedTuple):
     """How some resources are encrypted."""
 
     resources: tuple[GroupResource, ...]
-    """`*` stands for all resources of a group, and for all groups."""
+    """`*` means all resources of a group, or all groups."""
     providers: tuple[ProviderConfig, ...]
 
 
@@ -160,14 +160,14 @@ def _check_overlap(item: Document, resources: Sequence[GroupResource]) -> None:
 
 
 def _check_masked(rules: Iterable[Rule]) -> None:
-    """Check that no resource comes behind a rule that is for it as well, and for more."""
+    """Check that no resource follows a rule that already covers it."""
     seen: list[GroupResource] = []
     for rule in rules:
         for each in rule.resources:
             for wide in (GroupResource(each.group, ALL), GroupResource(ALL, ALL)):
                 if wide in seen:
-                    told = f"resource {quote(_yaml(each))} is masked by earlier rule"
-                    raise DocumentError(f"{told} {quote(_yaml(wide))}")
+                    message = f"resource {quote(_yaml(each))} is masked by earlier rule"
+                    raise DocumentError(f"{message} {quote(_yaml(wide))}")
         seen += rule.resources
 
 
@@ -178,19 +178,19 @@ def _yaml(resource: GroupResource) -> str:
 
 
 def _provider(item: Document) -> ProviderConfig:
-    given = [each for each in _PROVIDERS if each in item]
-    if len(given) > 1:
+    providers = [each for each in _PROVIDERS if each in item]
+    if len(providers) > 1:
         raise DocumentError(
             f"{item.path}: Invalid value: more than one provider specified in a single element,"
             " should split into different list elements"
         )
-    if not given:
+    if not providers:
         item.close()
         raise DocumentError(
             f"{item.path}: Required value: provider does not contain any of the expected"
             " providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
         )
-    kind = given[0]
+    kind = providers[0]
     own = item.item(kind)
     assert own is not None, "it is given"
     item.close()
@@ -223,22 +223,26 @@ def _key(item: Document, kind: str) -> Key:
         raise DocumentError(f'{path}: Invalid value: "REDACTED": {text}') from None
     sizes = _KEY_SIZES[kind]
     if len(plain) not in sizes:
-        told = " ".join(map(str, sizes))
+        sizes_text = " ".join(map(str, sizes))
         raise DocumentError(
             f'{path}: Invalid value: "REDACTED": secret is not of the expected length, got'
-            f" {len(plain)}, expected one of [{told}]"
+            f" {len(plain)}, expected one of [{sizes_text}]"
         )
     return Key(name, plain)
 
 
-def _kms(own: Document) -> Kms:
-    version, name, endpoint = own.text("apiVersion") or "v1", own.text("name"), own.text("endpoint")
-    timeout_ns = own.duration_ns("timeout", "3s")
-    own.plain("cachesize")  # of v1; whoever gives it to v2 is told below
-    if "cachesize" in own and version != "v1":
-        raise DocumentError(f"{own.at('cachesize')}: Invalid value: cachesize is not supported in"
-                            " KMS v2")  # fmt: skip
-    own.close()
+def _kms(provider: Document) -> Kms:
+    version, name, endpoint = (
+        provider.text("apiVersion") or "v1",
+        provider.text("name"),
+        provider.text("endpoint"),
+    )
+    timeout_ns = provider.duration_ns("timeout", "3s")
+    provider.plain("cachesize")  # of v1; for v2 it is an error below
+    if "cachesize" in provider and version != "v1":
+        raise DocumentError(f"{provider.at('cachesize')}: Invalid value: cachesize is not supported"
+                            " in KMS v2")  # fmt: skip
+    provider.close()
     if version == "v1":
         raise DocumentError(
             "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2"
@@ -246,21 +250,21 @@ def _kms(own: Document) -> Kms:
         )
     if version != "v2":
         raise DocumentError(
-            f"{own.at('apiVersion')}: Invalid value: {quote(version)}: unsupported apiVersion"
+            f"{provider.at('apiVersion')}: Invalid value: {quote(version)}: unsupported apiVersion"
             f" {version} for KMS provider, only v1 and v2 are supported"
         )
     if not name or ":" in name:
         wrong = f"invalid KMS provider name {name}, must not contain ':'"
-        told = f"Invalid value: {quote(name)}: {wrong}" if name else "Required value"
-        raise DocumentError(f"{own.at('name')}: {told}")
+        message = f"Invalid value: {quote(name)}: {wrong}" if name else "Required value"
+        raise DocumentError(f"{provider.at('name')}: {message}")
     if timeout_ns <= 0:
         raise DocumentError(
-            f"{own.at('timeout')}: Invalid value: timeout should be a positive value"
+            f"{provider.at('timeout')}: Invalid value: timeout should be a positive value"
         )
     scheme, separator, socket = endpoint.partition("://")
     if not separator or scheme != "unix":
         raise DocumentError(
-            f"{own.at('endpoint')}: Invalid value: {quote(endpoint)}: unsupported scheme"
+            f"{provider.at('endpoint')}: Invalid value: {quote(endpoint)}: unsupported scheme"
             f" {quote(scheme if separator else '')} for KMS provider, only unix is supported"
         )
     return Kms(name, socket, timeout_ns / SECOND_NS)

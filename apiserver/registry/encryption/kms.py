@@ -1,10 +1,10 @@
-"""KMS v2: values are sealed with a seed that a plugin encrypts and decrypts.
+"""KMS v2: values are encrypted with a seed that a plugin encrypts and decrypts.
 
     stored value = EncryptedObject{data, key id, encrypted seed, annotations}
 
-The seed that is written with is made here, once for each key of the plugin. It may be written with
-for three minutes after the plugin last said that its key is the current one. Seeds of stored values
-are decrypted by the plugin once and kept.
+The seed for writes is generated here, once for each key of the plugin. It may be used for three
+minutes after the plugin last confirmed that its key is current. The plugin decrypts each seed of
+stored values once; they are cached.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from kvstack.component.units import SECOND_NS
 HEALTHY_S: Final = 60.0
 UNHEALTHY_S: Final = 10.0
 WRITE_NS: Final = 180 * SECOND_NS
-"""How long a seed is written with after the plugin has said that its key is current."""
+"""How long a seed is used for writes after the plugin has confirmed its key."""
 VERSIONS: Final = ("v2", "v2beta1")
 KEY_ID_BYTES_MAX: Final = 1024
 SEED_BYTES_MAX: Final = 1024
@@ -49,11 +49,11 @@ Annotations: TypeAlias = Mapping[str, bytes]
 
 
 class KmsError(Exception):
-    """The plugin did not do what it was asked; the text says why."""
+    """A call of the plugin failed; the text says why."""
 
 
 class Status(NamedTuple):
-    """What a plugin says of itself."""
+    """The status that a plugin reports."""
 
     version: str
     healthz: str
@@ -62,7 +62,7 @@ class Status(NamedTuple):
 
 
 class Encrypted(NamedTuple):
-    """A seed as the plugin gave it back."""
+    """A seed that the plugin encrypted."""
 
     ciphertext: bytes
     key_id: str
@@ -73,7 +73,7 @@ class KmsService(Protocol):
     """A plugin; all methods raise KmsError."""
 
     async def status(self) -> Status:
-        """Return how it is."""
+        """Return the plugin's status."""
         ...
 
     async def encrypt(self, uid: str, plain: bytes) -> Encrypted:
@@ -85,7 +85,7 @@ class KmsService(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         ...
 
 
@@ -98,7 +98,7 @@ class EncryptedObject(NamedTuple):
 
 
 class _Current(NamedTuple):
-    """What is written with."""
+    """The seed for writes."""
 
     cipher: Cipher
     seed: Encrypted
@@ -106,7 +106,7 @@ class _Current(NamedTuple):
 
 
 class KmsProvider:
-    """Seals and opens values by a plugin's keys; see `Provider`."""
+    """Encrypts and decrypts values by a plugin's keys; see `Provider`."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class KmsProvider:
         new_uid: Callable[[], str],
         random: RandomBytes = token_bytes,
     ) -> None:
-        """Use a plugin; nothing is asked yet."""
+        """No call is made yet."""
         self.name: Final = name
         self._service: Final = service
         self._clock: Final = clock
@@ -126,16 +126,16 @@ class KmsProvider:
         self._version = ""
         self._ciphers: OrderedDict[tuple[object, ...], Cipher] = OrderedDict()
         self._failures: dict[tuple[object, ...], str] = {}
-        self.error = "the plugin was not asked yet"
+        self.error = "the plugin was not called yet"
         """What is wrong with the plugin; empty: nothing is."""
         self.misses = 0
-        """How often the plugin had to decrypt a seed."""
+        """Number of seeds that the plugin had to decrypt."""
         self._checking = asyncio.Lock()
 
     # Values.
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value as it is stored behind the prefix; raises TransformError."""
+        """Return a value as it is stored after the prefix; raises TransformError."""
         current = self._current
         if current is None:
             raise TransformError(f"the KMS provider {self.name} is not ready: {self.error}")
@@ -160,23 +160,23 @@ class KmsProvider:
         return Plain(cipher.open(envelope.data, context), is_stale)
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Have the seeds of values decrypted that are not known yet."""
-        wanted: dict[tuple[object, ...], EncryptedObject] = {}
+        """Have the plugin decrypt the seeds of values that are not cached."""
+        encrypted: dict[tuple[object, ...], EncryptedObject] = {}
         for each in values:
             try:
-                found = _read(each)
+                object_ = _read(each)
             except TransformError:
-                continue  # who opens it is told
-            key = _key_of(found)
+                continue  # decryption of the value will report it
+            key = _key_of(object_)
             if key not in self._ciphers:
-                wanted[key] = found
-        for key, found in wanted.items():
+                encrypted[key] = object_
+        for key, object_ in encrypted.items():
             self.misses += 1
             try:
-                plain = await self._service.decrypt(self._new_uid(), found.seed)
+                plain = await self._service.decrypt(self._new_uid(), object_.seed)
                 cipher: Cipher = (
                     ExtendedNonce(plain, self._random)
-                    if found.seed_type == _SEED
+                    if object_.seed_type == _SEED
                     else AesGcm(plain, self._random)
                 )
             except (KmsError, TransformError, ValueError) as error:
@@ -190,7 +190,7 @@ class KmsProvider:
     # The plugin.
 
     async def check(self) -> str:
-        """Ask the plugin how it is, and change the seed if its key has; return what is wrong."""
+        """Query the plugin's status, and change the seed if its key has; return what is wrong."""
         async with self._checking:
             try:
                 await self._check()
@@ -201,7 +201,7 @@ class KmsProvider:
         return self.error
 
     async def close(self) -> None:
-        """Let the plugin go."""
+        """Close the connection."""
         await self._service.close()
 
     async def _check(self) -> None:
@@ -266,48 +266,48 @@ def _key_of(found: EncryptedObject) -> tuple[object, ...]:
 # The stored form.
 
 
-def write_object(found: EncryptedObject) -> bytes:
+def write_object(object_: EncryptedObject) -> bytes:
     """Return the bytes of a value."""
     parts = [
-        delimited(tag(1, LENGTH), found.data),
-        delimited(tag(2, LENGTH), found.seed.key_id.encode()),
-        delimited(tag(3, LENGTH), found.seed.ciphertext),
-        *write_annotations(4, found.seed.annotations),
+        delimited(tag(1, LENGTH), object_.data),
+        delimited(tag(2, LENGTH), object_.seed.key_id.encode()),
+        delimited(tag(3, LENGTH), object_.seed.ciphertext),
+        *write_annotations(4, object_.seed.annotations),
     ]
-    if found.seed_type:
-        parts.append(tag(5, VARINT) + varint(found.seed_type))
+    if object_.seed_type:
+        parts.append(tag(5, VARINT) + varint(object_.seed_type))
     return b"".join(parts)
 
 
 def write_annotations(number: int, annotations: Annotations) -> Iterable[bytes]:
-    """Return the entries of a map of bytes as a field of a message."""
+    """Return the entries of a bytes map as a field of a message."""
     for name, value in sorted(annotations.items()):
         entry = delimited(tag(1, LENGTH), name.encode()) + delimited(tag(2, LENGTH), value)
         yield delimited(tag(number, LENGTH), entry)
 
 
 def fields_of(data: bytes) -> Iterable[tuple[int, int | bytes]]:
-    """Yield the fields of a message that are numbers or have a length; raises ProtobufError."""
+    """Yield the varint and length-delimited fields of a message; raises ProtobufError."""
     return fields(data, 0, len(data))
 
 
 def read_annotation(entry: int | bytes) -> tuple[str, bytes]:
-    """Return one entry of a map of bytes; raises ProtobufError."""
+    """Return one entry of a bytes map; raises ProtobufError."""
     if not isinstance(entry, bytes):
-        raise ProtobufError("a map has entries with a length")
+        raise ProtobufError("map entries must be length-delimited")
     members = dict(fields_of(entry))
     return text_of(members.get(1, b"")), bytes_of(members.get(2, b""))
 
 
 def bytes_of(value: int | bytes) -> bytes:
-    """Return a value that must have a length; raises ProtobufError."""
+    """Return a value that must be length-delimited; raises ProtobufError."""
     if not isinstance(value, bytes):
-        raise ProtobufError("a number stands where bytes are expected")
+        raise ProtobufError("expected bytes, got a number")
     return value
 
 
 def text_of(value: int | bytes) -> str:
-    """Return a value that must be a text; raises ProtobufError."""
+    """Return a value that must be a string; raises ProtobufError."""
     try:
         return bytes_of(value).decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The plugin of KMS v2 over gRPC on a Unix socket."""
+"""KMS v2 plugins over gRPC on a Unix socket."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,13 +27,13 @@ class GrpcKms:
     """A plugin; see `KmsService`."""
 
     def __init__(self, socket: str, timeout_s: float) -> None:
-        """Reach a socket; one with a leading @ is abstract. Nothing is connected yet."""
+        """socket: an abstract one begins with @. Nothing is connected yet."""
         target = f"unix-abstract:{socket[1:]}" if socket.startswith("@") else f"unix:{socket}"
         self._channel: Final = grpc.aio.insecure_channel(target)
         self._timeout_s: Final = timeout_s
 
     async def status(self) -> Status:
-        """Return how the plugin is; raises KmsError."""
+        """Return the plugin's status; raises KmsError."""
         fields = dict(await self._call("Status", b""))
         return Status(*(_text(fields.get(number, b"")) for number in (1, 2, 3)))
 
@@ -53,7 +53,7 @@ class GrpcKms:
 
     async def decrypt(self, uid: str, encrypted: Encrypted) -> bytes:
         """Decrypt a seed; raises KmsError."""
-        asked = b"".join(
+        request = b"".join(
             (
                 delimited(tag(1, LENGTH), encrypted.ciphertext),
                 delimited(tag(2, LENGTH), uid.encode()),
@@ -61,10 +61,10 @@ class GrpcKms:
                 *write_annotations(4, encrypted.annotations),
             )
         )
-        return _bytes(dict(await self._call("Decrypt", asked)).get(1, b""))
+        return _bytes(dict(await self._call("Decrypt", request)).get(1, b""))
 
     async def close(self) -> None:
-        """Close the connection once what is asked was answered, or its time is over."""
+        """Close the connection once pending calls have completed or timed out."""
         await self._channel.close(grace=self._timeout_s)
 
     async def _call(self, method: str, asked: bytes) -> list[tuple[int, int | bytes]]:

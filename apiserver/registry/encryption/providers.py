@@ -1,9 +1,9 @@
-"""Which cipher a stored value is of: told by what it begins with.
+"""The provider of a stored value, recognized by the value's prefix.
 
     Prefixed([(b"k8s:enc:aescbc:v1:", Prefixed([(b"key2:", cipher), (b"key1:", cipher)])), …])
 
-The first one seals. All whose prefix a value has are tried to open it; one that was not sealed by
-the first is stale.
+The first one encrypts. All whose prefix a value has are tried for decryption; a value that the
+first did not encrypt is stale.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from kvstack.apiserver.registry.encryption.ciphers import Cipher
 from kvstack.apiserver.registry.transformer import Plain, TransformError
 
 ENCRYPTED: Final = b"k8s:enc:"
-"""What all values begin with that are not plain."""
+"""Prefix of all encrypted values."""
 
 
 class Provider(Protocol):
-    """Seals and opens values without their prefix."""
+    """Encrypts and decrypts values without their prefix."""
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value as it is stored behind the prefix; raises TransformError."""
+        """Return a value as it is stored after the prefix; raises TransformError."""
         ...
 
     def open(self, sealed: bytes, context: bytes) -> Plain:
@@ -55,7 +55,6 @@ class OneKey:
     """A cipher as a provider."""
 
     def __init__(self, cipher: Cipher) -> None:
-        """Use a cipher."""
         self._cipher: Final = cipher
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
@@ -68,12 +67,11 @@ class OneKey:
 
 
 class Counts:
-    """How many values were sealed and opened."""
+    """Counts of encrypted and decrypted values."""
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.operations: Final[dict[tuple[str, str, str], int]] = {}
-        """By type (to_storage, from_storage), prefix and status (OK, Unknown)."""
+        """Counts by type (to_storage, from_storage), prefix and status (OK, Unknown)."""
 
     def add(self, type_: str, prefix: bytes, *, is_fine: bool) -> None:
         """Count one."""
@@ -82,18 +80,18 @@ class Counts:
 
 
 class Prefixed:
-    """Providers told apart by prefixes; a provider itself."""
+    """Providers selected by prefix; itself a provider."""
 
     def __init__(
         self, providers: Iterable[NamedProvider], unmatched: str, counts: Counts | None = None
     ) -> None:
-        """Take at least one; unmatched: what is told of a value that none is for."""
+        """Take at least one; unmatched: the error of a value that matches none."""
         self.providers: Final = tuple(providers)
         self._unmatched: Final = unmatched
         self._counts: Final = counts
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Return a value sealed by the first provider, with its prefix; raises TransformError."""
+        """Return a value encrypted by the first provider, with prefix; raises TransformError."""
         prefix, provider = self.providers[0]
         try:
             sealed = prefix + provider.seal(plain, context)
@@ -110,14 +108,14 @@ class Prefixed:
             if not sealed.startswith(prefix):
                 continue
             try:
-                found = provider.open(sealed[len(prefix) :], context)
+                plain = provider.open(sealed[len(prefix) :], context)
             except TransformError as error:
-                if prefix:  # what is encrypted is not for identity; another one may follow
+                if prefix:  # identity does not take encrypted values; another provider may follow
                     self._count("from_storage", prefix, is_fine=False)
                     errors[str(error)] = None
                 continue
             self._count("from_storage", prefix, is_fine=True)
-            return Plain(found.value, found.is_stale or position > 0)
+            return Plain(plain.value, plain.is_stale or position > 0)
         if not errors:
             raise TransformError(self._unmatched)
         raise TransformError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")

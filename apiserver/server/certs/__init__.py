@@ -1,1 +1,1 @@
-"""Authorities, certificates and kubeconfigs: made, kept in files, renewed."""
+"""Certificate authorities, certificates and kubeconfigs: creation, storage and renewal."""

@@ -1,4 +1,4 @@
-"""The command `kvstack certs`: what the machines of a cluster need, in one directory."""
+"""The command `kvstack certs`: writes what the machines of a cluster need into one directory."""
 
 import sys
 from collections.abc import Sequence
@@ -101,5 +101,5 @@ def _make(given: CommandLine) -> None:
     if owner:
         user, _, group = owner.partition(":")
         if not user.isdecimal() or not group.isdecimal():
-            raise ConfigError(f"--owner {owner}: numbers of a user and a group are wanted")
+            raise ConfigError(f"--owner {owner}: must be UID:GID in numbers")
         give_to(directory, int(user), int(group))

@@ -1,4 +1,4 @@
-"""The certificates and kubeconfigs of a cluster of several machines, made in one place.
+"""The certificates and kubeconfigs of a cluster of several machines, made on one machine.
 
     DIR/ca, NAME of each member, client                         the store's: its own authority
     DIR/kubernetes/pki/ca                                       the cluster's authority
@@ -6,9 +6,10 @@
     DIR/kubernetes/{admin,super-admin,controller-manager,scheduler,nodes}.conf
     DIR/machines/ROLE                                           copies: what one machine needs
 
-What is there and good is left alone; what ends soon or is for other names is made anew. A machine
-is given the directory of its role and nothing else (`machine_files` has the table): the keys of the
-authorities stay where this runs, but for the one with which the controller manager signs.
+Valid files are left alone; those that expire soon or are for other names are replaced. A machine
+gets the directory of its role and nothing else (`machine_files` has the table). The keys of the
+authorities stay on the machine that runs this, except the one with which the controller manager
+signs.
 """
 
 import os
@@ -27,33 +28,33 @@ from kvstack.component.certs.kubeconfig import kubeconfig, write_kubeconfig
 from kvstack.component.errors import ConfigError
 
 HOLLOW_NODES: Final = "kvstack:hollow-nodes"
-"""The user and the group of nodes that only pretend; `kvstack bindings` gives it its rights."""
+"""The user and the group of hollow nodes; `kvstack bindings` prints its bindings."""
 _LOCAL: Final = ("localhost", "127.0.0.1")
 _USERS: Final = (
     ("controller-manager", Profile("system:kube-controller-manager")),
     ("scheduler", Profile("system:kube-scheduler")),
     ("nodes", Profile(HOLLOW_NODES, groups=(HOLLOW_NODES,))),
 )
-"""The agents' kubeconfigs, and whose they are."""
+"""The agents' kubeconfigs and their users."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """Which machines there are."""
+    """The machines of a cluster."""
 
     members: tuple[str, ...]
-    """The store's, by name or address."""
+    """Names or addresses of the store's members."""
     api_servers: tuple[str, ...]
-    """All names and addresses that API servers are reached by."""
+    """All names and addresses of the API servers."""
     server: str
-    """URL in the agents' kubeconfigs."""
+    """The URL in the agents' kubeconfigs."""
     admin_server: str
-    """URL in the administrator's."""
+    """The URL in the administrator's kubeconfig."""
     service_ranges: tuple[AddressRange, ...]
 
 
 def make_cluster_files(directory: Path, plan: ClusterPlan, clock: Clock) -> list[str]:
-    """Make what is missing; return what was made, by name. Raises ConfigError."""
+    """Make what is missing; return the names of what was made. Raises ConfigError."""
     now_s = clock.unix_ms() / 1000
     made = _store_files(CertFiles(directory), plan, now_s)
     made += _kubernetes_files(directory / "kubernetes", plan, now_s)
@@ -62,7 +63,7 @@ def make_cluster_files(directory: Path, plan: ClusterPlan, clock: Clock) -> list
 
 
 def give_to(directory: Path, user: int, group: int) -> None:
-    """Make a user the owner of all files; others may read certificates alone. ConfigError."""
+    """Make a user the owner of all files; others may read certificates only. Raises ConfigError."""
     try:
         for path in (directory, *sorted(directory.rglob("*"))):
             os.chown(path, user, group)
@@ -73,14 +74,14 @@ def give_to(directory: Path, user: int, group: int) -> None:
 
 
 def _store_files(files: CertFiles, plan: ClusterPlan, now_s: float) -> list[str]:
-    made = []
+    names = []
     files.authority("ca", "kvstore-ca", now_s)
     for name in plan.members:
-        # On both sides of a connection: members are each other's clients.
+        # Valid for servers and clients: members are each other's clients.
         profile = Profile(name, hosts=(name, *_LOCAL), serves=True, asks=True)
-        made += [name] if files.pair(name, "ca", profile, now_s) else []
-    made += ["client"] if files.pair("client", "ca", Profile("client"), now_s) else []
-    return made
+        names += [name] if files.pair(name, "ca", profile, now_s) else []
+    names += ["client"] if files.pair("client", "ca", Profile("client"), now_s) else []
+    return names
 
 
 def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[str]:
@@ -95,7 +96,7 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
         ("front-proxy-client", "front-proxy-ca", Profile("front-proxy-client")),
         *((name, "ca", profile) for name, profile in (*ADMINISTRATORS, *_USERS)),
     )
-    made = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
+    names = [name for name, signer, profile in pairs if files.pair(name, signer, profile, now_s)]
     configs = (
         ("admin", _name_of("admin"), plan.admin_server),
         ("super-admin", _name_of("super-admin"), plan.server),
@@ -106,8 +107,8 @@ def _kubernetes_files(directory: Path, plan: ClusterPlan, now_s: float) -> list[
         assert pair is not None, "it was just made"
         content = kubeconfig(server, authority.cert, user, pair)
         if write_kubeconfig(directory / f"{name}.conf", content):
-            made.append(f"{name}.conf")
-    return made
+            names.append(f"{name}.conf")
+    return names
 
 
 def _name_of(administrator: str) -> str:

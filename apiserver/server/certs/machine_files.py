@@ -1,10 +1,10 @@
-"""What each machine of a cluster gets of its certificates and kubeconfigs.
+"""Which certificates and kubeconfigs each machine of a cluster gets.
 
     DIR/machines/kvstore1/{ca.crt,kvstore1.crt,kvstore1.key}        a member of the store
     DIR/machines/apiserver/…                                        and so on, see `ROLES`
 
-A file has the same path below its machine's directory as below DIR. Copies follow the originals at
-every run; nothing else is touched.
+A file has the same path below its machine's directory as below DIR. Copies are updated at every
+run; other files are not touched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,16 +45,16 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
     "nodes": ("kubernetes/nodes.conf",),
     "bindings": ("kubernetes/super-admin.conf",),
 }
-"""The files of each role, by their paths below the directory of the cluster."""
+"""The files of each role, by path below the directory of the cluster."""
 
 
 def files_of_member(name: str) -> tuple[str, ...]:
-    """Return the files of a member of the store."""
+    """Return the files of a store member."""
     return ("ca.crt", *_pair(name))
 
 
 def copy_for_machines(directory: Path, members: Iterable[str]) -> None:
-    """Copy to each role what it needs and nothing else; raises ConfigError."""
+    """Copy the files of each role; raises ConfigError."""
     wanted = {**ROLES, **{name: files_of_member(name) for name in members}}
     for role, files in wanted.items():
         _copy(directory, directory / MACHINES / role, files)

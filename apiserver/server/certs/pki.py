@@ -5,10 +5,11 @@ ca            signs apiserver (shown to clients), apiserver-kubelet-client (show
 front-proxy-ca  signs front-proxy-client
 sa.key, sa.pub  sign and verify tokens of service accounts
 
-The administrator has the rights of a ClusterRoleBinding, which may be taken away; nothing restricts
-the super-admin, whose kubeconfig `super-admin.conf` is beside the directory, for repairs of RBAC.
-The user that kubelets are shown is in no group: an address that a node gives may lead to the API
-server itself, where that user has a kubelet's pages and nothing else.
+The administrator has the rights of a ClusterRoleBinding, which can be revoked. The super-admin,
+whose kubeconfig `super-admin.conf` is in the parent directory, is not restricted by RBAC and serves
+to repair it. The user of the kubelet client certificate is in no group: an address that a node
+reports may lead to the API server itself, where that user may read a kubelet's pages and nothing
+else.
 """
 
 from pathlib import Path
@@ -33,7 +34,7 @@ ADMINISTRATORS: Final = (
     ("admin", Profile(ADMIN, groups=(CLUSTER_ADMINS,))),
     ("super-admin", Profile(SUPER_ADMIN, groups=(PRIVILEGED,))),
 )
-"""Their files, and what their certificates say."""
+"""Their files, and the subjects of their certificates."""
 
 
 class Pki:
@@ -48,7 +49,7 @@ class Pki:
         logger: Logger,
         clock: Clock | None = None,
     ) -> None:
-        """Touch nothing yet."""
+        """Hold paths and settings; no file is read or written."""
         serving = options.serving
         hosts = [serving.external_host, advertised_address(serving), serving.bind_address]
         self._files: Final = CertFiles(directory)
@@ -76,12 +77,12 @@ class Pki:
         )
 
     def prepare(self) -> None:
-        """Make in memory what takes long to make and is missing; nothing is written."""
+        """Generate missing keys in memory, which takes long; nothing is written."""
         if not self._files.key_file(_TOKENS).exists():
             self._token_key = new_key()
 
     def ensure(self) -> None:
-        """Make what is missing, ends soon or is for other names; raises ConfigError."""
+        """Make what is missing, expires soon or is for other names; raises ConfigError."""
         now_s = self._clock.unix_ms() / 1000
         authority = self._files.authority("ca", "kubernetes", now_s)
         self._files.authority("front-proxy-ca", "front-proxy-ca", now_s)

@@ -1,9 +1,8 @@
-"""The certificate this server shows: the one of the flags, or one that it makes itself.
+"""The serving certificate of this server: that of the flags, or a self-made one.
 
-Without flags that name files, it shows what is in the directory of certificates: `apiserver.crt`
-and `apiserver.key`. If they are not there it makes them, with an authority of its own, and renews
-them; what others put there is never touched. Files are read for every handshake, so that a new
-certificate counts at once.
+Without flags, `apiserver.crt` and `apiserver.key` of the certificate directory are used. If they
+are missing, they are made with an authority of their own, and renewed. Files of others are never
+changed. Files are read for every handshake, so that a new certificate takes effect at once.
 """
 
 import socket
@@ -30,7 +29,7 @@ SERVICE_NAMES: Final = (
 
 
 class ServingCertificate:
-    """Where the certificate is, and that it is good."""
+    """The paths of the certificate and its checks."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class ServingCertificate:
         clock: Clock,
         logger: Logger,
     ) -> None:
-        """Touch nothing yet."""
+        """Hold paths and settings; no file is read or written."""
         self._files: Final = CertFiles(Path(serving.cert_dir))
         self._is_shown: Final = serving.listens and not serving.is_plain
         self._clock: Final = clock
@@ -58,7 +57,7 @@ class ServingCertificate:
         )
 
     def ensure(self) -> None:
-        """Make the certificate if it is missing, too old or for other names; ConfigError."""
+        """Make the certificate if it is missing, expired or for other names; raises ConfigError."""
         if not self._may_make or not self._is_shown or self._is_others():
             return
         now_s = self._clock.unix_ms() / 1000
@@ -68,7 +67,7 @@ class ServingCertificate:
             self._logger.info("made a serving certificate", file=str(self.files[0]), why=why)
 
     def _is_others(self) -> bool:
-        """Tell whether somebody else put a certificate there."""
+        """Return whether the certificate was put there by others."""
         found, authority = self._files.read(NAME), self._files.read(AUTHORITY)
         if found is None or authority is None:
             return found is not None
@@ -78,7 +77,7 @@ class ServingCertificate:
             return False
 
     def fault(self) -> str:
-        """Return what is wrong with the certificate that is shown; empty: nothing."""
+        """Return what is wrong with the serving certificate; empty: nothing."""
         if not self._is_shown:
             return ""
         try:
@@ -90,7 +89,7 @@ class ServingCertificate:
 
 
 def serving_hosts(hosts: Sequence[str], ranges: Sequence[AddressRange]) -> tuple[str, ...]:
-    """Return all names and addresses an API server is reached by, each once."""
+    """Return all names and addresses that clients use for an API server, without duplicates."""
     found = [each for each in hosts if each and not _is_unspecified(each)]
     found += ["localhost", "127.0.0.1", "::1", socket.gethostname().lower(), *SERVICE_NAMES]
     for each in ranges:
@@ -99,7 +98,7 @@ def serving_hosts(hosts: Sequence[str], ranges: Sequence[AddressRange]) -> tuple
 
 
 def first_address(block: AddressRange) -> str:
-    """Return the first address of a range: that of the Service `kubernetes`."""
+    """Return the first address of a range, which the Service `kubernetes` has."""
     from ipaddress import IPv4Address, IPv6Address
 
     make = IPv4Address if block.family == "IPv4" else IPv6Address

@@ -1,1 +1,1 @@
-"""What the command line says: flags, how they are read, and the settings they become."""
+"""The command line: flags, how they are parsed, and the settings they become."""

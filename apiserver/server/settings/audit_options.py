@@ -1,4 +1,4 @@
-"""What flags say about the audit."""
+"""Audit settings of the flags."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,10 +15,10 @@ AUDIT_MODES: Final = ("batch", "blocking", "blocking-strict")
 
 @dataclass(frozen=True, slots=True)
 class AuditSinkOptions:
-    """How one back end of the audit gets its events."""
+    """Settings of one audit back end."""
 
     target: str = ""
-    """A file: of the log, or the webhook's kubeconfig. Empty: there is none."""
+    """A file: the log, or the webhook's kubeconfig. Empty: disabled."""
     mode: str = "blocking"
     batching: Batching = field(default_factory=Batching)
     truncates: bool = False
@@ -28,7 +28,7 @@ class AuditSinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What is recorded of requests, and where."""
+    """What is audited, and by which back ends."""
 
     policy_file: str = ""
     log: AuditSinkOptions = field(default_factory=AuditSinkOptions)
@@ -39,12 +39,12 @@ class AuditOptions:
 
 
 def audit_options(reader: FlagReader) -> AuditOptions:
-    """Return what flags say; what is wrong is added to the reader's faults."""
+    """Return the settings of the flags; errors are added to the reader's faults."""
     format_ = reader.text("audit-log-format")
     if format_ not in FORMATS:
-        told = ",".join(FORMATS)
+        formats = ",".join(FORMATS)
         reader.wrong.append(
-            f"invalid audit log format {format_}, allowed formats are {quote(told)}"
+            f"invalid audit log format {format_}, allowed formats are {quote(formats)}"
         )
     rotation = Rotation(
         reader.int("audit-log-maxsize"),
@@ -98,8 +98,8 @@ def _audit_sink(reader: FlagReader, kind: str, target: str) -> AuditSinkOptions:
 def _faults_of(kind: str, sink: AuditSinkOptions) -> list[str]:
     wrong: list[str] = []
     if sink.mode not in AUDIT_MODES:
-        told = quote(",".join(AUDIT_MODES))
-        wrong.append(f"invalid audit {kind} mode {sink.mode}, allowed modes are {told}")
+        modes = quote(",".join(AUDIT_MODES))
+        wrong.append(f"invalid audit {kind} mode {sink.mode}, allowed modes are {modes}")
     if sink.mode == "batch":
         batching = sink.batching
         checked: list[tuple[str, float]] = [

@@ -1,4 +1,4 @@
-"""Whom requests may be of, and who issues tokens, as flags say it."""
+"""Authentication and service account settings of the flags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ _WEBHOOK_VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccountOptions:
-    """Who issues tokens of service accounts, and how."""
+    """Settings of service account tokens."""
 
     issuers: tuple[str, ...] = ()
     key_files: tuple[str, ...] = ()
@@ -47,11 +47,11 @@ class ServiceAccountOptions:
 
 @dataclass(frozen=True, slots=True)
 class OidcOptions:
-    """An issuer of tokens."""
+    """Settings of an OIDC issuer."""
 
     issuer: str
     client_id: str
-    """The audience of its tokens."""
+    """The required audience of its tokens."""
     ca_file: str = ""
     username_claim: str = "sub"
     username_prefix: str = ""
@@ -63,24 +63,24 @@ class OidcOptions:
 
 @dataclass(frozen=True, slots=True)
 class TokenWebhookOptions:
-    """A webhook that knows tokens."""
+    """Settings of a token review webhook."""
 
     file: str
     """A kubeconfig."""
     version: str = "v1beta1"
     lasts_ns: int = 120_000_000_000
-    """How long its answers are remembered; 0: not at all."""
+    """How long its answers are cached; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationOptions:
-    """Whom requests may be of."""
+    """Settings of authentication."""
 
     anonymous: bool = True
     is_anonymous_given: bool = False
-    """Whether a flag said so, and not the default."""
+    """Whether a flag set it, rather than the default."""
     config_file: str = ""
-    """Of an AuthenticationConfiguration."""
+    """File of an AuthenticationConfiguration."""
     bootstrap_tokens: bool = False
     oidc: OidcOptions | None = None
     webhook: TokenWebhookOptions | None = None
@@ -90,12 +90,12 @@ class AuthenticationOptions:
     proxy_ca_file: str = ""
     proxies: FrontProxySettings = field(default_factory=FrontProxySettings)
     proxy_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What is told of proxies to other servers, as it was given, by the names of the flags."""
+    """The request-header flags as they were given, by flag name."""
     accounts: ServiceAccountOptions = field(default_factory=ServiceAccountOptions)
 
 
 def authentication_options(reader: FlagReader) -> AuthenticationOptions:
-    """Return what flags say; appends to the reader what is wrong with them."""
+    """Return the settings of the flags; errors are added to the reader's faults."""
 
     def lower(name: str) -> tuple[str, ...]:
         return tuple(each.lower() for each in reader.texts(name))

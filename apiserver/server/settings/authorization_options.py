@@ -1,4 +1,4 @@
-"""Who decides what is allowed, as flags say it."""
+"""Authorization settings of the flags."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -21,22 +21,22 @@ _VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationOptions:
-    """What authorizers need; files, empty: none."""
+    """What authorizers need; an empty file name: none."""
 
     config_file: str = ""
-    """Of an AuthorizationConfiguration, which counts instead of modes."""
+    """File of an AuthorizationConfiguration, which replaces the modes."""
     policy_file: str = ""
-    """Of ABAC."""
+    """File of the ABAC policy."""
     webhook_file: str = ""
-    """A kubeconfig."""
+    """Kubeconfig of the webhook."""
     webhook_version: str = "v1beta1"
     allowed_ns: int = 300_000_000_000
-    """How long the webhook's answers are remembered that allow; 0: not at all."""
+    """How long answers of the webhook that allow are cached; 0: not at all."""
     other_ns: int = 30_000_000_000
 
 
 def modes(reader: FlagReader) -> tuple[str, ...]:
-    """Return the modes in their order; appends to the reader what is wrong with them."""
+    """Return the modes in order; errors are added to the reader's faults."""
     named = reader.texts("authorization-mode") or ("AlwaysAllow",)
     wrong = reader.wrong
     for each in named:
@@ -51,13 +51,13 @@ def modes(reader: FlagReader) -> tuple[str, ...]:
         if mode not in named and reader.text(flag) and not reader.text(_CONFIG):
             wrong.append(f"cannot specify --{flag} without mode {mode}")
     if len(set(named)) < len(named):
-        told = " ".join(quote(each) for each in named)
-        wrong.append(f"authorization-mode [{told}] has mode specified more than once")
+        names = " ".join(quote(each) for each in named)
+        wrong.append(f"authorization-mode [{names}] has mode specified more than once")
     return named
 
 
 def authorization_options(reader: FlagReader) -> AuthorizationOptions:
-    """Return what flags say; appends to the reader what is wrong with them."""
+    """Return the settings of the flags; errors are added to the reader's faults."""
     config_file = reader.text(_CONFIG)
     if config_file and any(reader.is_given(each) for each in _NOT_WITH_CONFIG):
         reader.wrong.append(

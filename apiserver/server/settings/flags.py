@@ -1,8 +1,8 @@
 """Every flag of kube-apiserver 1.37: name, kind, default, what it does here, help.
 
-One row a line, by groups, in the order of upstream's help. A flag that is IGNORED is read and
-checked like any other, and the log says at start that it has no effect. A flag that is REFUSED ends
-the start, because to serve without what it asks for would be unsafe; its help says why.
+One row per line, by group, in the order of upstream's help. An IGNORED flag is parsed and checked
+like any other, and the log says at start that it has no effect. A REFUSED flag fails the start,
+because serving without it would be unsafe; its help says why.
 
 No parsing and no checking across flags here.
 """
@@ -231,7 +231,7 @@ FLAGS: Final = (
         ("service-cluster-ip-range", TEXT, "", LIVE, "CIDR of cluster IPs, or one of each family"),
         ("service-node-port-range", PORTS, "30000-32767", LIVE, "ports of Services on nodes"),
     ),
-    # Accepted by upstream and not in its help.
+    # Accepted by upstream but not shown in its help.
     *flag_group(
         "Hidden",
         ("apiserver-count", INT, "1", IGNORED, ""),

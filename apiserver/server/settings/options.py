@@ -2,8 +2,8 @@
 
     options_of(read_command_line(["--etcd-servers=http://127.0.0.1:2379", …]))  → Options
 
-Whoever builds a server inside another program makes Options directly. What flags contradict or
-lack is told at once, in one ConfigError, in upstream's words where it has some.
+Programs that embed a server make Options directly. All contradictions and missing flags are
+reported in one ConfigError, with upstream's texts where it has some.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ _HOUR_S: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where the objects are."""
+    """Settings of the store."""
 
     servers: tuple[str, ...] = ()
     ca_file: str = ""
@@ -58,31 +58,31 @@ class StoreOptions:
     key_file: str = ""
     prefix: str = "/registry"
     compaction_s: float = 300.0
-    """How often the history is compacted; 0: never."""
+    """Interval of compaction; 0: never."""
     health_timeout_s: float = 2.0
     ready_timeout_s: float = 2.0
     start_timeout_s: float = 60.0
     history_s: float = 0.0
-    """How long the past can be read; 0: for one to two rounds of compaction."""
+    """How long history is kept; 0: for one to two compaction intervals."""
 
     @property
     def root(self) -> str:
-        """What all keys begin with, with a slash at both ends."""
+        """The prefix of all keys, with a slash at both ends."""
         return f"/{self.prefix.strip('/')}/"
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionOptions:
-    """How stored objects are encrypted."""
+    """Settings of encryption at rest."""
 
     config_file: str = ""
-    """Empty: they are not."""
+    """The EncryptionConfiguration; empty: objects are not encrypted."""
     reloads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """A certificate and its key, and the host names they are for; none: those of the file."""
+    """A certificate, its key, and the host names it serves; none: those in the certificate."""
 
     cert_file: str
     key_file: str
@@ -91,19 +91,19 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ServingOptions:
-    """Where and how requests are taken."""
+    """Settings of the HTTP server."""
 
     bind_address: str = "0.0.0.0"
     port: int = 6443
     also_bind_addresses: tuple[str, ...] = ()
-    """Where the same port is taken besides; no flag says so."""
+    """Further addresses to listen on with the same port; not a flag."""
     advertise_address: str = ""
-    """Empty: found out; see `addresses`."""
+    """Empty: detected; see `addresses`."""
     service_family: int = 4
-    """Of IP: that of the first range of Services, which the Service `kubernetes` has."""
+    """IP family of the first Service range, which the Service `kubernetes` uses."""
     external_host: str = ""
     cert_file: str = ""
-    """Empty: `apiserver.crt` of the directory is used, and made if it is not there."""
+    """Empty: `apiserver.crt` of the certificate directory, which is made if it is missing."""
     key_file: str = ""
     cert_dir: str = "/var/run/kubernetes"
     others: tuple[NamedPair, ...] = ()
@@ -114,19 +114,19 @@ class ServingOptions:
     reads_max: int = 400
     writes_max: int = 200
     is_fair: bool = True
-    """Whether the two limits together are the seats of priority and fairness."""
+    """Whether priority and fairness shares the sum of both limits as seats."""
     request_timeout_s: float = 60.0
-    """Of all requests but watches and streams."""
+    """Timeout of all requests but watches and streams."""
     shutdown_delay_s: float = 0.0
     watch_grace_s: float = 0.0
     cors_origins: tuple[Pattern, ...] = ()
-    """Of the sites that browsers let read answers."""
+    """Patterns of the origins that browsers may let read answers."""
     transport_security: tuple[str, ...] = ()
-    """Directives of the header Strict-Transport-Security; none: it is not sent."""
+    """Directives of the Strict-Transport-Security header; empty: not sent."""
     listens: bool = True
-    """Whether to be reached by HTTP at all; no flag says no."""
+    """Whether to listen at all; not a flag."""
     is_plain: bool = False
-    """Whether to speak HTTP without TLS: of tests; no flag says so."""
+    """Whether to serve HTTP without TLS, for tests; not a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Options:
     serving: ServingOptions = field(default_factory=ServingOptions)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
     authorization_modes: tuple[str, ...] = ("AlwaysAllow",)
-    """In their order; a configuration file of authorizers counts instead of them."""
+    """The modes in order; ignored if there is an authorization configuration file."""
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     enabled_plugins: tuple[str, ...] = ()
     disabled_plugins: tuple[str, ...] = ()
@@ -150,35 +150,35 @@ class Options:
     kubernetes_node_port: int = 0
     keeps_endpoints: bool = True
     is_alone: bool = False
-    """Whether no other API server will ever use its store, as where that is in memory."""
-    """Whether the endpoints of the Service `kubernetes` are kept."""
+    """Whether no other API server ever uses the store, as when it is in memory."""
+    """Whether the endpoints of the Service `kubernetes` are maintained."""
     kubelets: KubeletTls = field(default_factory=KubeletTls)
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)
-    """What aggregated API servers are shown."""
+    """Client certificate for aggregated API servers."""
     kubelet_addresses: tuple[str, ...] = ADDRESS_TYPES
-    """Types of a node's addresses at which its kubelet is looked for, the best first."""
+    """Types of node addresses to reach kubelets at, in order of preference."""
     proxies_to_loopback: bool = False
-    """Whether `proxy` leads to nodes and pods at addresses of loopback; no flag says so."""
+    """Whether `proxy` may lead to loopback addresses of nodes and pods; not a flag."""
     asks_others: bool = True
-    """Whether webhooks, aggregated servers, nodes and pods are asked; no flag says so."""
+    """Whether webhooks, aggregated servers, nodes and pods are called; not a flag."""
     is_read_only: bool = False
-    """Whether nothing is written, by clients or by the server itself; no flag says so."""
+    """Whether nothing is written, neither by clients nor by the server itself; not a flag."""
     rbac_objects: tuple[Mapping[str, Any], ...] = ()
-    """Cluster roles and bindings that are created at start if they are missing; no flag says so."""
+    """Cluster roles and bindings that are created at start if missing; not a flag."""
     allow_privileged: bool = False
     event_ttl_s: int = _HOUR_S
     min_watch_s: int = 1800
     verbosity: int = 0
     without_effect: tuple[str, ...] = ()
-    """Names of flags that were given and mean nothing here."""
+    """Names of given flags that have no effect."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """All flags as they are in force, by name: to be shown."""
+    """Effective values of all flags by name, for /flagz."""
 
 
-def options_of(given: CommandLine) -> Options:
-    """Return the settings of a command line; raises ConfigError with all that is wrong."""
+def options_of(command_line: CommandLine) -> Options:
+    """Return the settings of a command line; raises ConfigError with all errors."""
     wrong: list[str] = []
-    reader = _Reader(given, wrong)
+    reader = _Reader(command_line, wrong)
     options = Options(
         store=_store(reader),
         serving=_serving(reader),
@@ -212,7 +212,7 @@ def options_of(given: CommandLine) -> Options:
         min_watch_s=reader.int("min-request-timeout"),
         verbosity=reader.int("v"),
         without_effect=reader.without_effect,
-        flags={each.name: shown_value(each, given[each.name]) for each in FLAGS},
+        flags={each.name: shown_value(each, command_line[each.name]) for each in FLAGS},
     )
     options = _with_service_family(options, wrong)
     _check_gates(reader)
@@ -285,7 +285,7 @@ def _serving(reader: _Reader) -> ServingOptions:
         reader.wrong.append("--tls-cert-file and --tls-private-key-file must be given together")
     advertised = reader.text("advertise-address")
     if advertised and ip_address(advertised).is_unspecified:
-        reader.wrong.append(f"advertise-address {advertised} reaches nobody")
+        reader.wrong.append(f"advertise-address {advertised} is not reachable for others")
     return ServingOptions(
         bind_address=reader.text("bind-address") or "0.0.0.0",
         port=port,
@@ -311,15 +311,15 @@ def _serving(reader: _Reader) -> ServingOptions:
 
 
 def _named_pairs(reader: _Reader) -> tuple[NamedPair, ...]:
-    found = []
+    pairs = []
     for text in reader.texts("tls-sni-cert-key"):
         files, _, names = text.partition(":")
         cert_file, comma, key_file = files.partition(",")
         if not comma or not cert_file or not key_file:
             reader.wrong.append("expected comma separated certificate and key file paths")
             continue
-        found.append(NamedPair(cert_file, key_file, tuple(filter(None, names.split(",")))))
-    return tuple(found)
+        pairs.append(NamedPair(cert_file, key_file, tuple(filter(None, names.split(",")))))
+    return tuple(pairs)
 
 
 def _plugins(reader: _Reader, flag: str) -> tuple[str, ...]:
@@ -349,25 +349,26 @@ def _admission(reader: _Reader) -> AdmissionSettings:
 
 
 def _cors_origins(reader: _Reader) -> tuple[Pattern, ...]:
-    """Return the patterns of origins, which must be bound to both ends of the host."""
-    found: list[Pattern] = []
+    """Return the origin patterns, which must be anchored at both ends of the host."""
+    patterns: list[Pattern] = []
     for text in reader.texts("cors-allowed-origins"):
-        told = f"--cors-allowed-origins has an invalid regular expression: {quote(text)}"
+        message = f"--cors-allowed-origins has an invalid regular expression: {quote(text)}"
         try:
-            found.append(compile_pattern(text))
+            patterns.append(compile_pattern(text))
         except ValueError as error:
-            reader.wrong.append(f"{told}: {error}")
+            reader.wrong.append(f"{message}: {error}")
             continue
         if not ("^" in text or "//" in text) or not ("$" in text or ":" in text):
             reader.wrong.append(
-                f"{told}: regular expression does not pin to start/end of host in the origin header"
+                f"{message}: regular expression does not pin to start/end of host"
+                " in the origin header"
             )
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _transport_security(reader: _Reader) -> tuple[str, ...]:
-    found = reader.texts("strict-transport-security-directives")
-    for each in found:
+    directives = reader.texts("strict-transport-security-directives")
+    for each in directives:
         name, equals, value = each.partition("=")
         if each not in ("includeSubDomains", "preload") and (
             name != "max-age" or not equals or "=" in value
@@ -377,11 +378,11 @@ def _transport_security(reader: _Reader) -> tuple[str, ...]:
                 " max-age=expireTime, includeSubDomains, preload. see"
                 " https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
             )
-    return found
+    return directives
 
 
 def file_bytes(path: str) -> bytes:
-    """Return what is in a file that a flag or a configuration names; raises DocumentError."""
+    """Return the contents of a file that a flag or a configuration names; raises DocumentError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -418,9 +419,9 @@ def _service_ranges(reader: _Reader) -> tuple[AddressRange, ...]:
 
 
 def _with_service_family(options: Options, wrong: list[str]) -> Options:
-    """Return settings that know the family of the Service `kubernetes`."""
+    """Return settings with the IP family of the Service `kubernetes`."""
     if not options.service_ranges:
-        return options  # that is told already
+        return options  # already reported
     family = 6 if options.service_ranges[0].family == "IPv6" else 4
     serving = options.serving
     if serving.advertise_address and ip_address(serving.advertise_address).version != family:
@@ -458,5 +459,5 @@ def _check_gates(reader: _Reader) -> None:
         if gate not in known:
             reader.wrong.append(f"unrecognized feature gate: {gate}")
         elif value.lower() not in ("true", "false"):
-            told = f"invalid value of {gate}={value}, err: not true or false"
-            reader.wrong.append(told)
+            message = f"invalid value of {gate}={value}, err: not true or false"
+            reader.wrong.append(message)

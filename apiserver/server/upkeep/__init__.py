@@ -1,5 +1,5 @@
-"""What a server does besides answering: objects that are made at start and kept, and repairs.
+"""Background jobs: objects that are made at start and maintained, and repairs.
 
-Each module has one job, which it does once and again from time to time; `loop` runs them. They
-write through the verbs, as anybody does, and know nothing of each other.
+Each module has one job, which runs at start and periodically; `loop` runs them. Jobs write through
+the verbs like other clients, and do not depend on each other.
 """

@@ -1,7 +1,7 @@
-"""APIServices of the groups and versions that this server serves itself.
+"""APIServices of the groups and versions that this server itself serves.
 
 Those of built-in versions are made at start; those of custom resources come and go with their
-definitions. What somebody made for the same name (with a Service behind it) is left alone.
+definitions. An APIService of the same name that refers to a Service is left alone.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ _RACES: Final = frozenset((404, 409))
 
 
 class ApiServices:
-    """Keeps them."""
+    """Maintains the local APIServices."""
 
     def __init__(
         self, loopback: Loopback, table: Table, site: Site, registry: Registry, logger: Logger
     ) -> None:
-        """Keep those of what the site serves and the table has a priority for."""
+        """Maintain APIServices of the site's versions for which the table has a priority."""
         self._loopback: Final = loopback
         self._site: Final = site
         self._registry: Final = registry
@@ -50,7 +50,7 @@ class ApiServices:
         self._task: asyncio.Task[None] | None = None
 
     async def keep(self) -> None:
-        """Make what is missing, put back what was changed; raises ApiError."""
+        """Make what is missing and revert changes; raises ApiError."""
         await self._keep_all(self._built_in)
         if self._task is None:
             self._task = asyncio.create_task(self._follow(), name="API services of definitions")
@@ -58,7 +58,7 @@ class ApiServices:
         self._wake.set()
 
     async def end(self) -> None:
-        """Follow definitions no more."""
+        """Stop watching definitions."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -73,7 +73,7 @@ class ApiServices:
             except (ApiError, StoreError) as error:
                 is_race = isinstance(error, ApiError) and error.code in _RACES
                 if not is_race:
-                    self._logger.warning("API services cannot be kept", error=str(error))
+                    self._logger.warning("failed to maintain APIServices", error=str(error))
                 self._wake.set()
                 await asyncio.sleep(_RETRY_S)
 
@@ -101,13 +101,13 @@ class ApiServices:
         is_ours = (found["metadata"].get("labels") or {}).get(_LABEL) is not None
         return found.get("spec") == wanted["spec"] or not is_ours
 
-    async def _keep_one(self, wanted: Obj) -> None:
-        found = self._loopback.get(RESOURCE, "", wanted["metadata"]["name"])
+    async def _keep_one(self, desired: Obj) -> None:
+        found = self._loopback.get(RESOURCE, "", desired["metadata"]["name"])
         if found is not None:
-            await self._loopback.update(RESOURCE, {**found, "spec": wanted["spec"]})
+            await self._loopback.update(RESOURCE, {**found, "spec": desired["spec"]})
             return
         try:
-            await self._loopback.create(RESOURCE, wanted)
+            await self._loopback.create(RESOURCE, desired)
         except ApiError as error:
             if error.code not in _RACES:
                 raise

@@ -1,9 +1,9 @@
-"""ConfigMaps of kube-system that tell others about this cluster's API servers.
+"""ConfigMaps of kube-system that describe this cluster's API servers.
 
-    extension-apiserver-authentication                       whom servers behind this one believe
-    kube-apiserver-legacy-service-account-token-tracking     since when uses of old tokens are noted
+    extension-apiserver-authentication                       CAs and headers for aggregated servers
+    kube-apiserver-legacy-service-account-token-tracking     since when legacy tokens are tracked
 
-What several servers say of authentication is put together: certificates and names of all of them.
+Several servers merge their authentication settings: certificates and names of all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 class AuthenticationInfo:
-    """Keeps what is told about authentication."""
+    """Maintains the authentication settings."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class AuthenticationInfo:
         proxies: Authorities | None,
         lists: Mapping[str, Sequence[str]],
     ) -> None:
-        """Tell of these authorities, and which headers of proxies count, by the key they are at."""
+        """Publish these CA bundles and request-header settings, by ConfigMap key."""
         self._loopback: Final = loopback
         self._clients: Final = clients
         self._proxies: Final = proxies
@@ -48,32 +48,32 @@ class AuthenticationInfo:
 
     async def keep(self) -> None:
         """Add what is missing; raises ApiError."""
-        found = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
-        known: dict[str, str] = {} if found is None else found.get("data") or {}
-        wanted = {**known, **self._data(known)}
-        if found is None:
-            if wanted:
+        config_map = self._loopback.get(RESOURCE, NAMESPACE, AUTHENTICATION)
+        known: dict[str, str] = {} if config_map is None else config_map.get("data") or {}
+        merged_data = {**known, **self._data(known)}
+        if config_map is None:
+            if merged_data:
                 metadata = {"name": AUTHENTICATION, "namespace": NAMESPACE}
-                await self._loopback.create(RESOURCE, {"metadata": metadata, "data": wanted})
-        elif wanted != known:
-            await self._loopback.update(RESOURCE, {**found, "data": wanted})
+                await self._loopback.create(RESOURCE, {"metadata": metadata, "data": merged_data})
+        elif merged_data != known:
+            await self._loopback.update(RESOURCE, {**config_map, "data": merged_data})
 
-    def _data(self, known: dict[str, str]) -> dict[str, str]:
+    def _data(self, stored: dict[str, str]) -> dict[str, str]:
         data: dict[str, str] = {}
         if self._clients is not None:
-            data[_CLIENT_CA] = _joined(known.get(_CLIENT_CA, ""), self._clients.pem.decode())
+            data[_CLIENT_CA] = _join_bundles(stored.get(_CLIENT_CA, ""), self._clients.pem.decode())
         if self._proxies is not None:
-            data[_PROXY_CA] = _joined(known.get(_PROXY_CA, ""), self._proxies.pem.decode())
+            data[_PROXY_CA] = _join_bundles(stored.get(_PROXY_CA, ""), self._proxies.pem.decode())
             for key, values in self._lists.items():
-                data[key] = _added(known.get(key, ""), values)
+                data[key] = _merge_lists(stored.get(key, ""), values)
         return data
 
 
 class TokenTracking:
-    """Keeps since when uses of old tokens are noted."""
+    """Maintains the date since when uses of legacy tokens are tracked."""
 
     def __init__(self, loopback: Loopback, clock: Clock) -> None:
-        """Note them from the first start on."""
+        """Track from the first start on."""
         self._loopback: Final = loopback
         self._clock: Final = clock
 
@@ -90,8 +90,8 @@ class TokenTracking:
                 raise
 
 
-def _joined(known: str, own: str) -> str:
-    """Return both bundles as one, each certificate once."""
+def _join_bundles(known: str, own: str) -> str:
+    """Return both bundles as one, without duplicate certificates."""
     found = dict.fromkeys([*_certificates(known), *_certificates(own)])
     return "".join(f"{each}\n" for each in found)
 
@@ -101,7 +101,7 @@ def _certificates(pem: str) -> list[str]:
     return [f"-----BEGIN{each.partition('-----BEGIN')[2]}{_END}" for each in parts]
 
 
-def _added(known: str, own: Sequence[str]) -> str:
-    """Return a list in JSON that has all of both, in order."""
+def _merge_lists(known: str, own: Sequence[str]) -> str:
+    """Return a JSON list with the members of both, in order."""
     before = orjson.loads(known) if known else []
     return orjson.dumps(list(dict.fromkeys([*before, *own]))).decode()

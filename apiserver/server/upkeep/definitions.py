@@ -1,4 +1,4 @@
-"""What the server says of definitions: whether their names are free, and that they are served.
+"""Status of definitions: whether their names are accepted, and whether they are served.
 
 Established definitions that are being deleted lose their objects first, then the finalizer that
 holds them.
@@ -39,10 +39,10 @@ _LOOK_AGAIN_S: Final = 1.0
 _BEGUN: Final = frozenset(
     ("InstanceDeletionInProgress", "InstanceDeletionFailed", "InstanceDeletionCheck")
 )
-"""Why a definition is still there, once its objects are being deleted."""
+"""The message while the objects of a deleted definition are being deleted."""
 _IN_PROGRESS: Final = "CustomResource deletion is in progress"
 _CHECK_S: Final = 60.0
-"""After so long it is told that objects are still there."""
+"""How long to wait before the condition says that objects remain."""
 _REMAINING: Final = (
     "could not confirm zero CustomResources remaining: timed out waiting for the condition"
 )
@@ -51,22 +51,21 @@ _NEVER: Final = "resource was never established"
 
 
 class DefinitionKeeper:
-    """Keeps conditions and accepted names, and takes away what is deleted."""
+    """Maintains conditions and accepted names, and finalizes deleted definitions."""
 
     def __init__(self, registry: Registry, logger: Logger) -> None:
-        """Write through the registry."""
         self._logger: Final = logger
         self._registry: Final = registry
         self._changed: set[str] = set()
         self._heads: Final[dict[str, Obj]] = {}
-        """Of all definitions what others have to know: group and accepted names."""
+        """Group and accepted names of each definition, which other definitions must not take."""
         self._going: Final[dict[str, int]] = {}
-        """Since when objects are waited for, by definition."""
+        """Since when remaining objects are waited for, by definition."""
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Begin to follow definitions."""
+        """Start watching definitions."""
         collection = self._registry.collection(DEFINITIONS)
         for each in collection.between():
             self._know(each.key, each)
@@ -75,14 +74,14 @@ class DefinitionKeeper:
         self._task = asyncio.create_task(self._keep(), name="conditions of definitions")
 
     async def end(self) -> None:
-        """Follow them no more."""
+        """Stop watching definitions."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def _keep(self) -> None:
-        """Do what is to be done until cancelled."""
+        """Process the queue until cancelled."""
         while True:
             names, self._changed = sorted(self._changed), set()
             going = [name for name in names if not await self._attempt(name)]
@@ -97,7 +96,7 @@ class DefinitionKeeper:
         for each in changes:
             self._know(each.key, each.record)
         self._changed.update(each.key for each in changes if each.record is not None)
-        # What was refused to one definition may be free when another has gone.
+        # Names that were refused to one definition may become free when another is deleted.
         if any(each.record is None for each in changes):
             self._changed.update(self._heads)
         self._wake.set()
@@ -114,15 +113,15 @@ class DefinitionKeeper:
         }
 
     async def _attempt(self, name: str) -> bool:
-        """Look at one definition; one that cannot be kept now holds no other up."""
+        """Process one definition; a failure does not delay others."""
         try:
             return await self._keep_one(name)
         except (ApiError, StoreError) as error:
-            self._logger.warning("a definition cannot be kept", name=name, error=str(error))
+            self._logger.warning("failed to process a definition", name=name, error=str(error))
             return False
 
     async def _keep_one(self, name: str) -> bool:
-        """Look at one definition; return whether nothing is left to do."""
+        """Process one definition; return whether nothing is left to do."""
         record = self._registry.collection(DEFINITIONS).get(name)
         if record is None or record.error:
             return True
@@ -141,14 +140,14 @@ class DefinitionKeeper:
         return True
 
     async def _take_away(self, definition: Obj) -> bool:
-        """Delete the objects of a definition, then let it go; return whether it may go."""
+        """Delete the objects of a definition, then its finalizer; return whether that was done."""
         if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
             return True
         if not has_condition(definition, ESTABLISHED):
             await self._finish(definition, "NeverEstablished", _NEVER)
             return True
         if _reason(definition) not in _BEGUN:
-            definition = await self._tell(
+            definition = await self._set_terminating(
                 definition, TRUE, "InstanceDeletionInProgress", _IN_PROGRESS
             )
         names = definition["status"].get("acceptedNames") or {}
@@ -157,24 +156,24 @@ class DefinitionKeeper:
         collection = self._registry.find(resource)
         name = definition["metadata"]["name"]
         if problem:
-            await self._tell(definition, TRUE, "InstanceDeletionFailed", problem)
+            await self._set_terminating(definition, TRUE, "InstanceDeletionFailed", problem)
             return False
         if collection is not None and len(collection):
             now_ns = self._registry.clock.monotonic_ns()
             since_ns = self._going.setdefault(name, now_ns)
             if now_ns - since_ns > _CHECK_S * SECOND_NS:
-                await self._tell(definition, TRUE, "InstanceDeletionCheck", _REMAINING)
+                await self._set_terminating(definition, TRUE, "InstanceDeletionCheck", _REMAINING)
             return False
         self._going.pop(name, None)
         await self._finish(definition, "InstanceDeletionCompleted", _COMPLETED)
         return True
 
     async def _delete_all(self, resource: GroupResource) -> str:
-        """Delete what is not on its way yet; return why some of it could not be, empty: none.
+        """Delete objects that are not yet terminating; return why some could not be, or empty.
 
-        Nobody is asked: webhooks of an operator that has gone do not hold its definitions.
+        No webhooks are called: those of a removed operator would block its definitions.
         """
-        told: dict[str, None] = {}
+        problems: dict[str, None] = {}
         live, now = self._registry.live, now_text(self._registry.clock)
         for each in list(self._registry.view.list(resource)):
             if not each["metadata"].get("deletionTimestamp"):
@@ -187,10 +186,10 @@ class DefinitionKeeper:
                         await live.delete(resource, each)
                 except ApiError as error:
                     if error.code not in _RACES:
-                        told[str(error)] = None
-        return f"could not issue all deletes: {aggregate(list(told))}" if told else ""
+                        problems[str(error)] = None
+        return f"could not issue all deletes: {aggregate(list(problems))}" if problems else ""
 
-    async def _tell(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
+    async def _set_terminating(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
         new: Obj = json_text.copied(definition)
         now = now_text(self._registry.clock)
         set_condition(new["status"], TERMINATING, value, reason, message, now)
@@ -199,13 +198,13 @@ class DefinitionKeeper:
         return await self._registry.live.replace(DEFINITIONS, new, "status")
 
     async def _finish(self, definition: Obj, reason: str, message: str) -> None:
-        told = await self._tell(definition, FALSE, reason, message)
-        metadata = told["metadata"]
+        is_written = await self._set_terminating(definition, FALSE, reason, message)
+        metadata = is_written["metadata"]
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != CLEANUP]
         if metadata["finalizers"]:
-            await self._registry.live.replace(DEFINITIONS, told)
+            await self._registry.live.replace(DEFINITIONS, is_written)
         else:
-            await self._registry.live.delete(DEFINITIONS, told)
+            await self._registry.live.delete(DEFINITIONS, is_written)
 
 
 def _reason(definition: Obj) -> str:

@@ -1,4 +1,4 @@
-"""Objects that have to be there: made where they are missing, otherwise left alone.
+"""Objects that must exist: created if missing, otherwise left alone.
 
 keep = FixedObjects(loopback, NAMESPACES, namespaces())
 await keep.keep()
@@ -34,10 +34,10 @@ _EXISTS: Final = 409
 
 
 class FixedObjects:
-    """Objects of one resource that have to be there."""
+    """Objects of one resource that must exist."""
 
     def __init__(self, loopback: Loopback, resource: GroupResource, objects: Sequence[Obj]) -> None:
-        """Keep objects; only their names matter if they are there."""
+        """Take the objects; only their names matter if they exist."""
         self._loopback: Final = loopback
         self._resource: Final = resource
         self._objects: Final = objects
@@ -62,12 +62,12 @@ class FixedObjects:
 
 
 def namespaces() -> list[Obj]:
-    """Return the namespaces of the system."""
+    """Return the system's namespaces."""
     return [{"metadata": {"name": each}} for each in SYSTEM_NAMESPACES]
 
 
 def priority_classes() -> list[Obj]:
-    """Return the priority classes of the system."""
+    """Return the system's priority classes."""
     found: list[dict[str, Any]] = []
     for name, value, description in _PRIORITIES:
         found.append({"metadata": {"name": name}, "value": value, "description": description})

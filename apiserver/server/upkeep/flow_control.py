@@ -1,8 +1,8 @@
-"""FlowSchemas and priority levels that every cluster has, and the condition of all FlowSchemas.
+"""FlowSchemas and priority levels that every cluster has, and the conditions of all FlowSchemas.
 
-Their specs are in `data/flow_control.json`. One that is missing is made; one whose annotation says
-that it is kept (`apf.kubernetes.io/autoupdate-spec`) gets its spec back. Each FlowSchema is told
-whether its priority level is there.
+Their specs are in `data/flow_control.json`. Missing ones are made; those with the annotation
+`apf.kubernetes.io/autoupdate-spec` get their spec back. The condition of each FlowSchema says
+whether its priority level exists.
 """
 
 import asyncio
@@ -34,24 +34,23 @@ _RACED: Final = frozenset((404, 409))
 
 
 class FlowControl:
-    """Keeps the objects and the conditions."""
+    """Maintains the objects and the conditions."""
 
     def __init__(self, loopback: Loopback, view: View, clock: Clock) -> None:
-        """Write through the verbs."""
         self._loopback: Final = loopback
         self._view: Final = view
         self._clock: Final = clock
         self._seen: tuple[int, int] = (-1, -1)
 
     async def keep(self) -> None:
-        """Make what is missing, and put back specs that are kept; raises ApiError."""
+        """Make what is missing, and restore specs that are auto-updated; raises ApiError."""
         wanted = orjson.loads(DATA.read_bytes())
         for resource in (LEVELS, SCHEMAS):
             specs = wanted[resource.resource].items()
             await asyncio.gather(*(self._keep_one(resource, name, spec) for name, spec in specs))
 
-    async def tell(self) -> None:
-        """Tell FlowSchemas whether their priority level is there; raises ApiError."""
+    async def update_conditions(self) -> None:
+        """Set the conditions of FlowSchemas whose priority level came or went; raises ApiError."""
         versions = self._view.version(SCHEMAS), self._view.version(LEVELS)
         if versions == self._seen:
             return
@@ -100,17 +99,17 @@ class FlowControl:
 
 def condition(level: str, *, is_there: bool) -> dict[str, str]:
     """Return the condition of a FlowSchema that refers to a priority level, without its time."""
-    told = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
+    message = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}"'
     if is_there:
         return {
             "type": _DANGLING,
             "status": "False",
             "reason": "Found",
-            "message": f"{told} and it exists",
+            "message": f"{message} and it exists",
         }
     return {
         "type": _DANGLING,
         "status": "True",
         "reason": "NotFound",
-        "message": f"{told} but there is no such object",
+        "message": f"{message} but there is no such object",
     }

@@ -1,4 +1,4 @@
-"""The Lease by which an API server tells that it lives; leases of those that died are collected.
+"""The identity Lease of an API server; expired Leases of other servers are deleted.
 
 kube-system/apiserver-<hash of the host's name>   renewed every 10 s, good for an hour
 """
@@ -21,7 +21,7 @@ LEASES: Final = GroupResource("coordination.k8s.io", "leases")
 NAMESPACE: Final = "kube-system"
 PERIOD_S: Final = 10.0
 ALONE_S: Final = 600.0
-"""Where no other server asks whether this one lives."""
+"""Interval where no other server reads the Lease."""
 COLLECT_S: Final = 3600.0
 LIFE_S: Final = 3600
 COMPONENT: Final = "kube-apiserver"
@@ -33,12 +33,12 @@ _GONE: Final = frozenset((404, 409))
 
 
 class IdentityLease:
-    """Keeps this server's Lease, and removes others that have ended."""
+    """Renews this server's Lease, and deletes expired ones of others."""
 
     def __init__(
         self, loopback: Loopback, view: View, clock: Clock, host: str, address: str, uid: str
     ) -> None:
-        """Hold the Lease of a host; address: host:port of this server, uid: of this run."""
+        """Use the Lease of a host; address: host:port of this server, uid: of this run."""
         self._loopback: Final = loopback
         self._view: Final = view
         self._clock: Final = clock
@@ -48,7 +48,7 @@ class IdentityLease:
         self._holder: Final = f"{self.name}_{uid}"
 
     async def renew(self) -> None:
-        """Make or renew it; raises ApiError."""
+        """Create or renew the Lease; raises ApiError."""
         lease = self._loopback.get(LEASES, NAMESPACE, self.name)
         now = micro_time(self._clock)
         spec = {
@@ -65,7 +65,7 @@ class IdentityLease:
         )
 
     async def collect(self) -> None:
-        """Remove the Leases of servers that have not renewed them; raises ApiError."""
+        """Delete expired Leases of other servers; raises ApiError."""
         now = self._clock.unix_ms() / 1000
         for each in list(self._view.list(LEASES, NAMESPACE)):
             labels = each["metadata"].get("labels") or {}
@@ -74,7 +74,7 @@ class IdentityLease:
             try:
                 await self._loopback.delete(LEASES, each)
             except ApiError as error:
-                if error.code not in _GONE:  # it was renewed, or another server was faster
+                if error.code not in _GONE:  # it was renewed, or another server deleted it first
                     raise
 
     def _metadata(self, known: Obj) -> Obj:

@@ -1,4 +1,4 @@
-"""All jobs of a server, in upstream's intervals and with the names of its start hooks."""
+"""All jobs of a server, with upstream's intervals and start hook names."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -51,12 +51,12 @@ CERTIFICATES_S: Final = 3600.0
 TOKEN_USES_S: Final = 10.0
 AUTHORITIES_S: Final = 60.0
 POLICY_FILES_S: Final = 5.0
-"""Configuration files of authorizers and authenticators."""
+"""Interval of reloading configuration files of authorizers and authenticators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What jobs work with."""
+    """What jobs need."""
 
     options: Options
     table: Table
@@ -66,14 +66,14 @@ class Cluster:
     security: Security
     site: Site
     advertised: str
-    """The IP address that the cluster reaches this server at."""
+    """The IP address that is advertised to the cluster."""
     port: int
     renew: Callable[[], None]
-    """Looks after certificates; raises ConfigError."""
+    """Renews certificates; raises ConfigError."""
     aggregator: Aggregator
     logger: Logger
     encryption: Encryption | None = None
-    """At rest."""
+    """Encryption at rest."""
 
 
 def make_jobs(cluster: Cluster) -> list[Job]:
@@ -96,7 +96,7 @@ def make_jobs(cluster: Cluster) -> list[Job]:
 
 
 def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
-    """Yield what keeps objects that policy rests on."""
+    """Yield the jobs that maintain objects of policy."""
     loopback, security, clock = cluster.loopback, cluster.security, cluster.env.clock
     if RBAC in security.authorizers.types:
         yield Job(
@@ -128,7 +128,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             )
         conditions = Job(
             "flow control's conditions",
-            flow.tell,
+            flow.update_conditions,
             every_s=flow_control.PERIOD_S,
             after=producer,
         )
@@ -160,11 +160,11 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         yield Job("policy files", security.reload, every_s=POLICY_FILES_S)
     legacy_tokens = security.authenticators.legacy_tokens
     if legacy_tokens is not None:
-        yield Job("uses of old tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
+        yield Job("uses of legacy tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
 
 
 def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
-    """Yield what keeps the Service `kubernetes`, and what Services were given."""
+    """Yield the jobs of the Service `kubernetes` and of Service allocations."""
     options, loopback, registry = cluster.options, cluster.loopback, cluster.registry
     clock = cluster.env.clock
     if loopback.serves(service_cidr.RESOURCE):
@@ -226,7 +226,7 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
 
 
 def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
-    """Yield what concerns this server and its store."""
+    """Yield the jobs of this server and its store."""
     options, loopback, registry, env = (
         cluster.options,
         cluster.loopback,
@@ -288,7 +288,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
 
 
 def _unwritten(cluster: Cluster) -> Iterator[Job]:
-    """Yield what writes nothing to the store."""
+    """Yield the jobs that write nothing to the store."""
     look = Unused(cluster.registry, cluster.site.router).look
     yield Job("unused memory", look, every_s=unused.PERIOD_S, begins_later=True)
     yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)

@@ -1,10 +1,10 @@
-"""The Service `kubernetes`: how programs inside the cluster reach its API servers.
+"""The Service `kubernetes`, by which programs in the cluster reach its API servers.
 
     Service default/kubernetes           the first address of the range, port 443 → the secure port
     /registry/masterleases/192.0.2.7     one key a server, with a lease of 15 s, put every 10 s
     Endpoints, EndpointSlice             the addresses of all keys
 
-A server that ends takes its key away; one that was killed is gone when its lease is.
+A server that stops deletes its key; that of a killed server expires with its lease.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _EXISTS: Final = 409
 
 
 class KubernetesService:
-    """Keeps the Service and who is behind it."""
+    """Maintains the Service and its endpoints."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class KubernetesService:
         keeps_endpoints: bool = True,
         is_alone: bool = False,
     ) -> None:
-        """Keep the Service at the first address of a block, and this server's address behind it.
+        """Maintain the Service at the first address of a block, and this server's endpoint.
 
-        node_port: 0 is none. is_alone: there are no other servers to tell of this one.
+        node_port: 0 is none. is_alone: there are no other servers that read the master lease.
         """
         self._loopback: Final = loopback
         self._registry: Final = registry
@@ -68,7 +68,7 @@ class KubernetesService:
         self._leases: Final = f"{registry.watch_cache.prefixes.root}masterleases/".encode()
 
     async def keep(self) -> None:
-        """Make right what is not; raises ApiError and StoreError."""
+        """Reconcile Service and endpoints; raises ApiError and StoreError."""
         await self._keep_service()
         if self._keeps_endpoints and self._is_alone:
             await self._keep_endpoints([self._address])
@@ -79,9 +79,9 @@ class KubernetesService:
             await self._keep_endpoints(await self._addresses())
 
     async def leave(self) -> None:
-        """Take this server from those behind the Service; raises ApiError and StoreError.
+        """Remove this server from the endpoints; raises ApiError and StoreError.
 
-        The last one stays, as upstream has it: clients that know no other keep trying.
+        The last address stays, as upstream: clients that know no other keep trying.
         """
         if self._keeps_endpoints and not self._is_alone:
             await self._registry.store.delete(self._own_key)
@@ -141,20 +141,20 @@ class KubernetesService:
         await self._put(_SLICES, _SERVICE_NAME, body)
 
     async def _put(
-        self, resource: GroupResource, labels: dict[str, str], wanted: dict[str, Any]
+        self, resource: GroupResource, labels: dict[str, str], desired: dict[str, Any]
     ) -> None:
-        """Make an object be as wanted, if it is not."""
+        """Create or update an object if it differs from the desired one."""
         stored = self._loopback.get(resource, NAMESPACE, NAME)
         if stored is None:
             metadata = {"name": NAME, "namespace": NAMESPACE, "labels": labels}
-            await self._create(resource, {"metadata": metadata, **wanted})
+            await self._create(resource, {"metadata": metadata, **desired})
             return
         own = stored["metadata"].get("labels") or {}
-        is_same = all((stored.get(name) or []) == value for name, value in wanted.items())
+        is_same = all((stored.get(name) or []) == value for name, value in desired.items())
         if is_same and all(own.get(name) == value for name, value in labels.items()):
             return
         metadata = {**stored["metadata"], "labels": {**own, **labels}}
-        await self._loopback.update(resource, {**stored, "metadata": metadata, **wanted})
+        await self._loopback.update(resource, {**stored, "metadata": metadata, **desired})
 
     async def _create(self, resource: GroupResource, obj: Obj) -> None:
         try:

@@ -1,11 +1,11 @@
-"""Jobs that are done at start and again from time to time.
+"""Jobs that run at start and periodically.
 
     job = Job("bootstrap-controller", service.keep, every_s=10)
     jobs = Jobs([job, …], logger);  jobs.start();  await jobs.stop()
     job.wake()                     there is something to do: the next round begins now
 
-A round that fails is told to the log and tried again soon; `job.done` says whether one has ever
-succeeded, which is what the health checks of start hooks ask.
+A failed round is logged and tried again soon. `job.done` says whether one has ever succeeded, which
+is what the health checks of start hooks check.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from kvstore.client.errors import StoreError
 RETRY_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
 END_S_MAX: Final = 2.0
-"""What the end of one job may take."""
+"""Limit of the time that the end of one job may take."""
 
 
 class Job:
-    """One thing that is done again and again."""
+    """A job that runs periodically."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Job:
         begins_later: bool = False,
         at_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Do something every so many seconds; 0: once, until it succeeds.
+        """Run `do` every so many seconds; 0: once, until it succeeds.
 
-        hooks: the health checks that are fine when it has first succeeded. after: the job that has
-        to have succeeded before. begins_later: whether the first round waits for a
-        period. at_end: done when the server stops, if a round was begun.
+        hooks: the health checks that pass once it has succeeded. after: the job that must have
+        succeeded first. begins_later: whether the first round waits for a period. at_end: runs when
+        the server stops, if a round was started.
         """
         self.name: Final = name
         self.hooks: Final = hooks
@@ -55,15 +55,15 @@ class Job:
         self.begins_later: Final = begins_later
 
     def wake(self) -> None:
-        """Begin the next round at once; one that has failed is tried again in its time."""
+        """Start the next round at once; a failed one is retried at its time."""
         self._woken.set()
 
     async def once(self) -> None:
-        """Do it one time; raises what it raises."""
+        """Run one round; raises its exception."""
         await self._do()
 
     async def run(self, logger: Logger) -> None:
-        """Do it until cancelled, or once."""
+        """Run until cancelled, or once."""
         if self.after is not None:
             await self.after.done.wait()
         if self.begins_later:
@@ -75,10 +75,10 @@ class Job:
             try:
                 await self.once()
             except (ApiError, StoreError) as error:
-                # Other servers keep the same objects: one of them may just have been faster.
+                # Other servers maintain the same objects: one of them may have written first.
                 is_race = isinstance(error, ApiError) and error.is_conflict
-                told = logger.warning if self.done.is_set() and not is_race else logger.info
-                told("a job failed and is tried again", job=self.name, error=str(error))
+                log = logger.warning if self.done.is_set() and not is_race else logger.info
+                log("a job failed and will be retried", job=self.name, error=str(error))
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
             else:
@@ -98,17 +98,17 @@ class Jobs:
     """All jobs of a server."""
 
     def __init__(self, jobs: Iterable[Job], logger: Logger) -> None:
-        """Hold jobs; none is begun."""
+        """Take the jobs; none is started."""
         self.jobs: Final = tuple(jobs)
         self._logger: Final = logger
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin with all of them."""
+        """Start all jobs."""
         self._tasks = [asyncio.create_task(self._run(each), name=each.name) for each in self.jobs]
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Stop all jobs."""
         for each in self._tasks:
             each.cancel()
         if self._tasks:
@@ -123,12 +123,12 @@ class Jobs:
             async with asyncio.timeout(END_S_MAX):
                 await at_end()
         except (ApiError, StoreError, TimeoutError) as error:
-            # What it would have taken away goes by itself when its lease ends.
-            self._logger.warning("a job could not end well", job=name, error=str(error))
+            # What it would have removed expires with its lease.
+            self._logger.warning("a job failed to stop", job=name, error=str(error))
 
     async def _run(self, job: Job) -> None:
         try:
             await job.run(self._logger)
         except Exception as error:
-            self._logger.error("a job ended by an error", job=job.name, error=repr(error))
+            self._logger.error("a job ended with an error", job=job.name, error=repr(error))
             raise

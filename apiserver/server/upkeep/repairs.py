@@ -1,10 +1,10 @@
-"""Repair of what Services were given: cluster IPs and node ports; see `kinds.allocation`.
+"""Repair of Service allocations: cluster IPs and node ports; see `kinds.allocation`.
 
     node ports     the bitmap in the store says what Services have: every three minutes
     cluster IPs    each Service has its IPAddresses, each IPAddress its Service: as they change,
                    and all of them every ten minutes
 
-What is found is told by Warning events.
+Findings are reported as Warning events.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from kvstore.client.values import Compare, Put
 
 PORTS_S: Final = float(PERIOD_SECONDS)
 ADDRESSES_S: Final = 1.0
-"""How long after a change is looked, so that changes which come together are one round."""
+"""Delay after a change, so that changes which come together are one round."""
 ADDRESSES_FULL_S: Final = 600.0
 
 SERVICES: Final = GroupResource("", "services")
@@ -47,12 +47,11 @@ _RACED: Final = frozenset((404, 409))
 
 
 class NodePortRepair:
-    """Makes the stored bitmap of node ports right."""
+    """Corrects the stored bitmap of node ports."""
 
     def __init__(
         self, registry: Registry, port_range: PortRange, events: WarningEvents, logger: Logger
     ) -> None:
-        """Know no leaks yet."""
         self._registry: Final = registry
         self._range: Final = port_range
         self._rounds: Final = PortRepair(port_range)
@@ -60,40 +59,40 @@ class NodePortRepair:
         self._logger: Final = logger
 
     async def round(self) -> None:
-        """Look at all Services once; raises StoreError and ApiError."""
+        """Check all Services once; raises StoreError and ApiError."""
         registry, text = self._registry, self._range.text
         key = ports_key(registry)
         kv = (await registry.store.get(key)).kv
         stored = {"range": text} if kv is None else range_allocation(kv.value)
         if stored.get("range") != text:
             self._logger.warning(
-                "the stored range of node ports is made anew", stored=stored["range"], flags=text
+                "replacing the stored range of node ports", stored=stored["range"], flags=text
             )
             stored = {"range": text}
         try:
-            # The Services that took the ports of the bitmap have to be known.
+            # The Services that took the ports of the bitmap must be in the cache.
             await registry.watch_cache.latest(_CATCH_UP_S)
         except BehindError:
             return
         taken = decode_bitmap(stored.get("data") or "")
-        wanted, findings = self._rounds.round(taken, registry.view.list(SERVICES))
-        if kv is None or wanted != taken or stored.keys() == {"range"}:
+        desired, findings = self._rounds.round(taken, registry.view.list(SERVICES))
+        if kv is None or desired != taken or stored.keys() == {"range"}:
             value = {
                 "kind": "RangeAllocation",
                 "apiVersion": "v1",
                 "metadata": {},
                 "range": text,
-                "data": encode_bitmap(wanted),
+                "data": encode_bitmap(desired),
             }
             revision = 0 if kv is None else kv.mod_revision
             await registry.store.txn(
                 [Compare.mod_revision(key, revision)], [Put(key, orjson.dumps(value))], []
             )
-        await self._events.tell(findings)
+        await self._events.report(findings)
 
 
 class ClusterIpRepair:
-    """Makes Services and IPAddresses agree."""
+    """Makes Services and IPAddresses consistent."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class ClusterIpRepair:
         events: WarningEvents,
         clock: Clock,
     ) -> None:
-        """ranges: of the flags, for as long as there are no ServiceCIDRs."""
+        """ranges: of the flags, used while there are no ServiceCIDRs."""
         self._loopback: Final = loopback
         self._view: Final = registry.view
         self._ranges: Final = ranges
@@ -113,10 +112,10 @@ class ClusterIpRepair:
         self._timer_at_s = 0.0
         self._is_followed = False
         self.wake: Callable[[], None] = lambda: None
-        """Has it look; called in a while after a change, and when something is due."""
+        """Requests a round; called some time after a change, and when something is due."""
 
     async def look(self) -> None:
-        """Repair; raises ApiError."""
+        """Repair once; raises ApiError."""
         if not self._is_followed:
             self._is_followed = True
             for each in (SERVICES, ADDRESSES, RANGES):
@@ -126,7 +125,7 @@ class ClusterIpRepair:
             self._wake_in(again_s)
 
     def _wake_in(self, seconds: float) -> None:
-        """Look in so many seconds, or sooner if that is to come."""
+        """Run a round in so many seconds, unless one is scheduled earlier."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + seconds
         if self._timer is not None:
@@ -140,12 +139,12 @@ class ClusterIpRepair:
         self.wake()
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop."""
         if self._timer is not None:
             self._timer.cancel()
 
     async def _repair_all(self, now_s: float) -> float:
-        """Look at everything; return in how many seconds to look again, 0: when it changes."""
+        """Check everything; return in how many seconds to check again, 0: on the next change."""
         ranges = service_ranges(self._view.list(RANGES)) or list(self._ranges)
         repairs = [
             repair_service(each, ranges, self._find_address, self._find_service)
@@ -158,7 +157,7 @@ class ClusterIpRepair:
         for each in repairs:
             if each.deleted or each.created:
                 await self._carry_out(each)
-            await self._events.tell(each.findings)
+            await self._events.report(each.findings)
         return min((each.retry_seconds for each in repairs if each.retry_seconds), default=0.0)
 
     async def _carry_out(self, repair: Repair) -> None:
@@ -170,7 +169,7 @@ class ClusterIpRepair:
             for each in repair.created:
                 await self._loopback.create(ADDRESSES, each)
         except ApiError as error:
-            if error.code not in _RACED:  # another server was faster
+            if error.code not in _RACED:  # another server wrote first
                 raise
 
     def _find_address(self, name: str) -> Obj | None:

@@ -1,6 +1,6 @@
-"""The roles and bindings that every cluster has, brought up to what they should be at start.
+"""The default RBAC roles and bindings, reconciled at start.
 
-Others that the settings name are created if they are missing, and never changed.
+Others that the settings name are created if missing, and never changed.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ _RESOURCES: Final = {
 
 
 class Roles:
-    """Keeps the default roles."""
+    """Maintains the default roles."""
 
     def __init__(self, loopback: Loopback, others: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write through the verbs; others: roles and bindings beside the default ones."""
+        """others: roles and bindings besides the default ones."""
         self._loopback: Final = loopback
         self._others: Final = tuple(others)
 
@@ -74,7 +74,7 @@ class Roles:
             return
         if step.action == RECREATE:
             existing = self._loopback.get(resource, namespace, name)
-            assert existing is not None, "what is made anew exists"
+            assert existing is not None, "a recreated object existed"
             await self._loopback.delete(resource, existing)
             await self._loopback.create(resource, step.object)
             return

@@ -1,4 +1,4 @@
-"""The ServiceCIDR `kubernetes`: the ranges of the flags, as an object that allocation goes by."""
+"""The ServiceCIDR `kubernetes`: the ranges of the flags, as an object that allocators use."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,20 +20,19 @@ _IS_READY: Final = "Kubernetes default Service CIDR is ready"
 
 
 class DefaultServiceCidr:
-    """Keeps the ServiceCIDR of the flags."""
+    """Maintains the ServiceCIDR of the flags."""
 
     def __init__(
         self, loopback: Loopback, ranges: Sequence[AddressRange], clock: Clock, logger: Logger
     ) -> None:
-        """Keep these ranges."""
         self._loopback: Final = loopback
         self._cidrs: Final = [each.cidr for each in ranges]
         self._clock: Final = clock
         self._logger: Final = logger
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     async def keep(self) -> None:
-        """Make the object, or tell that it is not what the flags say; raises ApiError."""
+        """Create the object, or log that it differs from the flags; raises ApiError."""
         service_cidr = self._loopback.get(RESOURCE, "", NAME)
         if service_cidr is None:
             service_cidr = await self._loopback.create(
@@ -45,10 +44,10 @@ class DefaultServiceCidr:
                 service_cidr = await self._loopback.update(
                     RESOURCE, {**service_cidr, "spec": {"cidrs": self._cidrs}}
                 )
-            elif cidrs != self._told:
-                self._told = cidrs
+            elif cidrs != self._reported:
+                self._reported = cidrs
                 self._logger.warning(
-                    "the cluster's service ranges are not those of the flags",
+                    "the cluster's Service ranges differ from the flags",
                     flags=self._cidrs,
                     cluster=cidrs,
                 )

@@ -1,11 +1,11 @@
-"""Gives up what is kept for requests that may come, once it is old.
+"""Trims caches of an idle server.
 
     late changes   older than KEPT_S: a watch that begins before them reads the store's history
-    routes         that nobody asked for since the last round
+    routes         that were not requested since the last round
     joined lists   of collections that have changed
     events         that are older than KEPT_S are kept compressed
 
-All of it is bounded without this, too; but after a busy hour an idle server would hold the bounds.
+All of it is bounded anyway; but after a busy hour an idle server would keep the caches full.
 """
 
 import asyncio
@@ -17,23 +17,22 @@ from kvstack.apiserver.registry.registry import Registry
 
 PERIOD_S: Final = 25.0
 KEPT_S: Final = 75.0
-"""At least; one period more at most."""
+"""Minimum age; the maximum is one period more."""
 _PACKED_AT_ONCE: Final = 50
-"""Records, which takes a few milliseconds."""
+"""Number of records, which takes a few milliseconds."""
 
 
 class Unused:
-    """Looks from time to time."""
+    """Trims caches periodically."""
 
     def __init__(self, registry: Registry, router: Router) -> None:
-        """Look after a registry and what leads to it."""
         self._registry: Final = registry
         self._router: Final = router
         self._revisions: Final[deque[int]] = deque(maxlen=round(KEPT_S / PERIOD_S) + 1)
-        """Of the last rounds, the oldest first."""
+        """Revisions of the last rounds, the oldest first."""
 
     async def look(self) -> None:
-        """Do one round; others work in between."""
+        """Run one round; it yields to other tasks in between."""
         watch_cache, marks = self._registry.watch_cache, self._revisions
         if marks and watch_cache.revision < marks[-1]:
             marks.clear()  # the store was restored
@@ -46,7 +45,7 @@ class Unused:
         self._router.age()
 
     async def _pack(self, revision: int) -> None:
-        """Compress what expires and is older than a revision."""
+        """Compress expiring objects that are older than a revision."""
         for collection in list(self._registry.watch_cache.collections.values()):
             packed = _PACKED_AT_ONCE
             while packed == _PACKED_AT_ONCE:

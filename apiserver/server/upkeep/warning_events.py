@@ -1,4 +1,4 @@
-"""Warning events of the server's own loops."""
+"""Warning events of the server's own controllers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -12,11 +12,11 @@ from kvstack.apiserver.server.settings.times import micro_time
 EVENTS: Final = GroupResource("events.k8s.io", "events")
 SUFFIX_DIGITS: Final = 16
 _DEFAULT_NAMESPACE: Final = "default"
-_TOLD_MAX: Final = 1024
+_REPORTED_MAX: Final = 1024
 
 
 class WarningEvents:
-    """Writes events, each finding once until the loop finds something else about the object."""
+    """Writes one event per finding, until the controller finds something else about the object."""
 
     def __init__(
         self,
@@ -26,23 +26,23 @@ class WarningEvents:
         clock: Clock,
         random_bits: Callable[[int], int],
     ) -> None:
-        """Write in the name of a controller on a host."""
+        """Write as a controller on a host."""
         self._loopback: Final = loopback
         self._controller: Final = controller
         self._host: Final = host
         self._clock: Final = clock
         self._random_bits: Final = random_bits
-        self._told: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
 
-    async def tell(self, findings: Iterable[Finding]) -> None:
-        """Write an event for each finding that was not told before; raises ApiError."""
+    async def report(self, findings: Iterable[Finding]) -> None:
+        """Write an event for each new finding; raises ApiError."""
         for each in findings:
             key = each.about["metadata"]["uid"], each.reason
-            if self._told.get(key) == each.message:
+            if self._reported.get(key) == each.message:
                 continue
-            if len(self._told) >= _TOLD_MAX:
-                self._told.clear()
-            self._told[key] = each.message
+            if len(self._reported) >= _REPORTED_MAX:
+                self._reported.clear()
+            self._reported[key] = each.message
             await self._loopback.create(EVENTS, self._event(each))
 
     def _event(self, finding: Finding) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Delete and deletecollection: what a delete looks at, what it does, and how namespaces end."""
+"""Delete and deletecollection: their plan, its execution, and the end of namespaces."""

@@ -1,4 +1,4 @@
-"""Delete: one object, gracefully where its kind is, and not before its finalizers are gone.
+"""Delete of one object: with a grace period if its kind has one, and after its finalizers.
 
 options → object → preconditions → plan → admission → mark it, or remove it
 """
@@ -41,41 +41,41 @@ async def delete(call: Call) -> Stored | Computed:
 
 
 def read_options(call: Call, *, is_collection: bool = False) -> DeleteOptions:
-    """Return the options of a delete, of the body or of the query; raises ApiError."""
+    """Return the delete options of the body or the query; raises ApiError."""
     body = None
     if call.body:
         body = bodies.read_options(call.body, call.media_type, call.endpoint.row.kind)
-    given = options.delete_options(call.query, body)
+    delete_options = options.delete_options(call.query, body)
     if is_collection:
-        options.check_of_collection(given)
-    elif given.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
+        options.check_of_collection(delete_options)
+    elif delete_options.ignores_read_errors and not call.endpoint.main.deletion.allows_unread:
         raise status.internal_error(f"no unsafe deleter provided, can not honor {options.UNSAFE}")
     if body is not None:
         # Upstream records these options in the version that it handles them in.
-        call.note({**given.to_object(), "apiVersion": "meta.k8s.io/__internal"})
+        call.note({**delete_options.to_object(), "apiVersion": "meta.k8s.io/__internal"})
     warning = call.endpoint.main.deletion.orphans_warning
-    is_silent = given.policy or given.ignores_read_errors
-    if warning and given.orphan_dependents is None and not is_silent:
+    is_silent = delete_options.policy or delete_options.ignores_read_errors
+    if warning and delete_options.orphan_dependents is None and not is_silent:
         call.warnings.append(warning)
-    return given
+    return delete_options
 
 
 async def delete_object(
-    call: Call, name: str, given: DeleteOptions, *, admits: bool = True
+    call: Call, name: str, delete_options: DeleteOptions, *, admits: bool = True
 ) -> Stored | Computed:
-    """Delete an object; admits: whether admission is asked. Raises ApiError."""
+    """Delete an object; admits: whether admission is called. Raises ApiError."""
     collection = call.collection
     key = object_key(call.namespace, name)
     record = collection.guess(key)
     is_guess = record is not None
     if record is None:
         record = await storing.read_live(call, collection, key)
-    told = len(call.warnings)
+    warning_count = len(call.warnings)
     while True:
         if record is None:
             raise status.not_found(call.endpoint.resource, name)
         try:
-            done = await _attempt(call, collection, record, given, admits=admits)
+            done = await _attempt(call, collection, record, delete_options, admits=admits)
         except ApiError as error:
             if not is_guess or errors.is_of_store(error):
                 raise
@@ -89,36 +89,36 @@ async def delete_object(
             if not isinstance(done, Raced):
                 return done
             record, is_guess = done.current, False
-        del call.warnings[told:]
+        del call.warnings[warning_count:]
 
 
 async def _attempt(
     call: Call,
     collection: Collection,
     record: Record,
-    given: DeleteOptions,
+    delete_options: DeleteOptions,
     *,
     admits: bool,
 ) -> Stored | Computed | Raced:
-    if given.ignores_read_errors:
+    if delete_options.ignores_read_errors:
         return await _remove_unread(call, collection, record)
     call.note_stored(record)
     obj = await call.apart(storing.parsed, record, collection.prefix)
     endpoint = call.endpoint
     rule = rule_of(endpoint.resource)
-    rule.check_preconditions(endpoint, obj, given)
-    planned = rule.plan(obj, endpoint.main.deletion, given, call.now)
+    rule.check_preconditions(endpoint, obj, delete_options)
+    planned = rule.plan(obj, endpoint.main.deletion, delete_options, call.now)
     if planned.operation is Operation.KEEP:
         return Stored(record)
     if admits:
-        await _admit(call, record, given)
+        await _admit(call, record, delete_options)
     if planned.operation is Operation.REMOVE:
-        return await _remove(call, collection, record, given)
-    return await _mark(call, collection, record, planned, given)
+        return await _remove(call, collection, record, delete_options)
+    return await _mark(call, collection, record, planned, delete_options)
 
 
 async def _remove_unread(call: Call, collection: Collection, record: Record) -> Computed | Raced:
-    """Remove what cannot be read: nobody can be asked about it, nothing can hold it."""
+    """Remove an unreadable object: admission cannot see it, and its finalizers are unknown."""
     await check_may(call, _UNSAFE_VERB)
     if not record.error:
         root = call.env.registry.watch_cache.prefixes.root.rstrip("/")
@@ -134,22 +134,22 @@ async def _remove_unread(call: Call, collection: Collection, record: Record) -> 
 
 
 async def _admit(call: Call, record: Record, given: DeleteOptions) -> None:
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call, DELETE, given.to_object(), is_dry_run=given.dry_run, subresource=""
     )
-    if asked is not None:
+    if admission_request is not None:
         old = await call.apart(record.parse)
-        await admission.mutate(call, asked, None, old)
-        await admission.validate(call, asked, None, old)
+        await admission.mutate(call, admission_request, None, old)
+        await admission.validate(call, admission_request, None, old)
 
 
 async def _mark(
-    call: Call, collection: Collection, record: Record, planned: Plan, given: DeleteOptions
+    call: Call, collection: Collection, record: Record, planned: Plan, delete_options: DeleteOptions
 ) -> Stored | Computed | Raced:
-    """Store an object that is on its way out, and remove it if it may go at once."""
+    """Store the terminating object, and remove it if nothing holds it."""
     endpoint, obj = call.endpoint, planned.obj
     is_end = planned.operation is Operation.END
-    if given.dry_run:
+    if delete_options.dry_run:
         if is_end and not _returns_object(call):
             return _success(call, record.name, obj["metadata"].get("uid", ""))
         shown = endpoint.from_hub(obj)
@@ -166,10 +166,10 @@ async def _mark(
     if isinstance(written, Raced):
         return written
     if is_end:
-        gone = await _remove(call, collection, written, given)
-        # Somebody else was faster: what was marked is the last that is known of it.
+        gone = await _remove(call, collection, written, delete_options)
+        # Another client deleted it first: the marked object is its last known state.
         return Stored(written) if isinstance(gone, Raced) and gone.current is None else gone
-    is_accepted = given.orphan_dependents is False
+    is_accepted = delete_options.orphan_dependents is False
     return Stored(written, 202 if is_accepted else 200)
 
 
@@ -204,5 +204,5 @@ def _returns_object(call: Call) -> bool:
 
 
 def _success(call: Call, name: str, uid: str) -> Computed:
-    told = deleted_status(call.endpoint.resource, name, uid)
-    return Computed(told, _STATUS, built_in_type(_STATUS))
+    answer = deleted_status(call.endpoint.resource, name, uid)
+    return Computed(answer, _STATUS, built_in_type(_STATUS))

@@ -1,4 +1,4 @@
-"""Deletecollection: every object of a list is deleted, one by one."""
+"""Deletecollection: deletes every object of a list, one by one."""
 
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.verbs import options
@@ -9,7 +9,7 @@ from kvstack.apiserver.verbs.results import Listing
 
 
 async def delete_collection(call: Call) -> Listing:
-    """Delete what is listed; return the list as it was. The first error ends it: ApiError."""
+    """Delete the listed objects; return the list. The first error ends it: ApiError."""
     given = options.list_options(call.query, is_list=False)
     selection = get_and_list.selection_of(call, given)
     wanted = await call.apart(read_options, call, is_collection=True)

@@ -1,13 +1,13 @@
-"""What a delete does to an object: removes it, marks it, or leaves it as it is.
+"""The plan of a delete: remove the object, mark it, or leave it as it is.
 
     plan(pod, PODS.deletion, DeleteOptions(grace_seconds=30), now)
-    → KEEP      it is on its way out already, and the request asks for no less time
+    → KEEP      it is terminating already, and the request has no shorter grace period
     → UPDATE    its deletionTimestamp is set, finalizers may hold it or it is given time
     → REMOVE    nothing holds it
     → END       it is marked, and then removed at once
 
-Only kinds that end gracefully (Pods) are given time. Finalizers for the garbage collector are added
-and removed as the propagation policy wants it. Everything here is pure.
+Only kinds with graceful deletion (Pods) have a grace period. Finalizers of the garbage collector
+are added and removed according to the propagation policy. Everything here is pure.
 """
 
 from enum import Enum, auto
@@ -28,7 +28,7 @@ _POLICY_FINALIZERS: Final = {
 
 
 class Operation(Enum):
-    """What is to be done."""
+    """The operation of a plan."""
 
     KEEP = auto()
     UPDATE = auto()
@@ -37,33 +37,33 @@ class Operation(Enum):
 
 
 class Plan(NamedTuple):
-    """What a delete does to one object."""
+    """The effect of a delete on one object."""
 
     operation: Operation
     obj: Obj
-    """As it is to be stored, for UPDATE and END."""
+    """The object to store, for UPDATE and END."""
 
 
 def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
-    """Return what a delete does; the object is the caller's and is changed."""
+    """Return the plan of a delete; the caller's object is changed."""
     meta = obj["metadata"]
     if deletion.mark is not None and not meta.get("deletionTimestamp"):
         deletion.mark(obj, now)
         return Plan(Operation.UPDATE, obj)
     is_graceful, seconds = False, 0
     if deletion.grace_period is not None:
-        asked = options.grace_seconds
-        if asked is not None and asked < 0:
-            asked = 1
+        requested = options.grace_seconds
+        if requested is not None and requested < 0:
+            requested = 1
         if meta.get("deletionTimestamp"):
             given = meta.get("deletionGracePeriodSeconds") or 0
             if given:
-                if asked is None or asked >= given:
+                if requested is None or requested >= given:
                     return Plan(Operation.KEEP, obj)
-                seconds = _shorten(meta, given, asked, now)
+                seconds = _shorten(meta, given, requested, now)
                 is_graceful = True
         else:
-            seconds = deletion.grace_period(obj, asked)
+            seconds = deletion.grace_period(obj, requested)
             meta["deletionTimestamp"] = _later(now, seconds)
             meta["deletionGracePeriodSeconds"] = seconds
             _raise_generation(meta)
@@ -89,7 +89,7 @@ def mark(meta: Obj, now: str) -> None:
 
 
 def set_collector_finalizers(meta: Obj, deletion: Deletion, options: DeleteOptions) -> None:
-    """Add or remove what tells the garbage collector what to do about dependents."""
+    """Add or remove the garbage collector's finalizers for the propagation policy."""
     if not deletion.sets_finalizers:
         return
     before: list[str] = meta.get("finalizers") or []
@@ -116,15 +116,15 @@ def _collector_finalizer(before: list[str], deletion: Deletion, options: DeleteO
     return ORPHAN_FINALIZER if deletion.orphans_by_default else ""
 
 
-def _shorten(meta: Obj, given: int, asked: int, now: str) -> int:
-    """Move the end of an object forward; return the seconds it is given in all."""
-    end = _later(meta["deletionTimestamp"], asked - given)
+def _shorten(meta: Obj, given: int, requested: int, now: str) -> int:
+    """Move the end of an object forward; return its whole grace period in seconds."""
+    end = _later(meta["deletionTimestamp"], requested - given)
     if parse_time(end).seconds < parse_time(now).seconds:
         end = now
-        asked = 1 if asked else 0
+        requested = 1 if requested else 0
     meta["deletionTimestamp"] = end
-    meta["deletionGracePeriodSeconds"] = asked
-    return asked
+    meta["deletionGracePeriodSeconds"] = requested
+    return requested
 
 
 def _later(moment: str, seconds: int) -> str:

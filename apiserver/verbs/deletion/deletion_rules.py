@@ -1,4 +1,4 @@
-"""What a delete looks at and does, by resource; `DEFAULT` is for all that have no own rule."""
+"""Rules of deletion by resource; `DEFAULT` is for resources without a rule of their own."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -24,15 +24,14 @@ _VERSION: Final = (
 
 
 class DeletionRule(NamedTuple):
-    """How objects of a resource end."""
+    """How objects of a resource are deleted."""
 
     check_preconditions: Callable[[Endpoint, Obj, DeleteOptions], None]
-    """Raises ApiError 409 if the object is not the one that is meant."""
+    """Raises ApiError 409 if a precondition does not hold."""
     plan: Callable[[Obj, Deletion, DeleteOptions, str], Plan]
-    """(object, hooks, options, now): return what a delete does; the object may be changed."""
+    """(object, hooks, options, now): return the plan of a delete; the object may be changed."""
     is_held: Callable[[Obj], bool]
-    """(object): whether an object that is being deleted stays, although it has no finalizers in its
-    metadata."""
+    """(object): whether a terminating object stays although its metadata has no finalizers."""
 
 
 def rule_of(resource: GroupResource) -> DeletionRule:

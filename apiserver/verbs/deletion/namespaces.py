@@ -1,8 +1,8 @@
-"""How namespaces end: marked by the first delete, removed when both lists of finalizers are empty.
+"""Deletion of namespaces, which are removed when both lists of finalizers are empty.
 
 The first delete sets the deletionTimestamp and the phase `Terminating`. While `spec.finalizers`
-holds `kubernetes` further deletes change nothing; whoever has emptied the namespace takes it away
-through the subresource `finalize`, which removes the namespace.
+holds `kubernetes`, further deletes change nothing; the namespace controller removes it through the
+subresource `finalize`, which removes the namespace.
 """
 
 from kvstack.apimachinery.objects import status
@@ -19,20 +19,20 @@ from kvstack.apiserver.verbs.options import DeleteOptions
 def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) -> None:
     """Check the preconditions of a delete; raises ApiError."""
     meta = obj["metadata"]
-    for wanted, name, shown in (
+    for expected, name, label in (
         (options.uid, "uid", "UID"),
         (options.resource_version, "resourceVersion", "ResourceVersion"),
     ):
-        if wanted is not None and wanted != meta.get(name, ""):
+        if expected is not None and expected != meta.get(name, ""):
             text = (
-                f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta:"
+                f"Precondition failed: {label} in precondition: {expected}, {label} in object meta:"
                 f" {meta.get(name, '')}"
             )
             raise status.conflict(endpoint.resource, meta["name"], text)
 
 
 def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
-    """Return what a delete does; the object is changed."""
+    """Return the plan of a delete; the object is changed."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp"):
         meta["deletionTimestamp"] = now
@@ -45,13 +45,13 @@ def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan
 
 
 def is_held(obj: Obj) -> bool:
-    """Tell whether a namespace that is being deleted has finalizers of its own."""
+    """Return whether a terminating namespace has finalizers in its spec."""
     return bool((obj.get("spec") or {}).get("finalizers"))
 
 
 def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
     before = meta.get("finalizers") or []
-    wanted = {
+    finalizers = {
         ORPHAN_FINALIZER: _wants(
             options, "Orphan", is_orphan=True, is_there=ORPHAN_FINALIZER in before
         ),
@@ -59,8 +59,8 @@ def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
             options, "Foreground", is_orphan=False, is_there=FOREGROUND_FINALIZER in before
         ),
     }
-    after = [each for each in before if wanted.get(each, True)]
-    after += [each for each, is_wanted in wanted.items() if is_wanted and each not in before]
+    after = [each for each in before if finalizers.get(each, True)]
+    after += [each for each, is_wanted in finalizers.items() if is_wanted and each not in before]
     if after:
         meta["finalizers"] = after
     else:

@@ -1,1 +1,1 @@
-"""The forms an object has on its way: bodies in media types, versions, conversions."""
+"""Bodies in media types, and objects in versions."""

@@ -1,10 +1,9 @@
-"""Bodies of requests as objects: JSON, YAML or protobuf, of the kind that an endpoint takes.
+"""Bodies of requests as objects: JSON, YAML or protobuf, of the kind of an endpoint.
 
     read_object(call, WARN)   → Body(obj, …)     decoded by its type, without defaults
 
-Kind and version may be left out, then they are the endpoint's; custom resources must name both.
-What is unknown or stands twice is a warning or a refusal, as the request wants it; protobuf has
-neither. Texts are upstream's.
+Kind and version default to the endpoint's; custom resources must name both. Unknown and duplicate
+fields are warnings or errors, as the request chooses; protobuf has neither. Texts are upstream's.
 """
 
 from collections.abc import Callable
@@ -53,29 +52,29 @@ Obj = dict[str, Any]
 
 
 class Body(NamedTuple):
-    """A body that was read."""
+    """A decoded body."""
 
     obj: Obj
     kind: Kind
-    """What the body says it is, or the endpoint's where it does not."""
+    """The kind that the body names, or the endpoint's where it names none."""
     findings: list[str]
-    """What a strict reader says."""
+    """Findings of strict decoding."""
     has_empty: bool = False
-    """Whether it has empty lists or maps that are not written."""
+    """Whether it has empty lists or maps that are not stored."""
 
 
 class _Plain(NamedTuple):
-    """A value of JSON, and the text or finding by which repeated members are told."""
+    """A JSON value, and the text or findings that name repeated members."""
 
     value: Json
     text: bytes | None
     repeated: str
     huge: str = ""
-    """What is said of a number that no float holds; empty: there is none."""
+    """The error of a number that no float holds; empty: there is none."""
 
 
 class UnrecognizedError(Exception):
-    """A body that does not say what it is."""
+    """The body does not say its kind."""
 
 
 def read_object(
@@ -83,8 +82,8 @@ def read_object(
 ) -> Body:
     """Return the object of a body for an endpoint of a kind; raises ApiError.
 
-    is_custom: whether it is a custom resource; such an object may say that it is of another kind of
-    the group and version, which is an error of the object and not of the body.
+    is_custom: whether it is a custom resource; such an object may name another kind of the group
+    and version, which is an error of the object and not of the body.
     """
     if is_custom:
         return _read_custom(body, media_type, kind, type_)
@@ -93,50 +92,50 @@ def read_object(
             return _read_protobuf(body, kind, type_)
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        told = declared_kind(value, kind)
+        actual = declared_kind(value, kind)
     except (UnrecognizedError, ProtobufError) as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
-            f" ({_shown(body)})"
+            f" ({_beginning(body)})"
         ) from None
-    found = _type_of(told, kind, type_)
+    found = _type_of(actual, kind, type_)
     try:
         decoded = _decoded(plain._replace(value=value), found)
     except (DecodeError, RecursionError) as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
-    _check_kind(told, kind, type_)
-    return Body(decoded.obj, told, decoded.unknown, decoded.has_empty)
+        raise cannot_be_handled(actual, kind, str(error)) from None
+    _check_kind(actual, kind, type_)
+    return Body(decoded.obj, actual, decoded.unknown, decoded.has_empty)
 
 
 def _read_custom(body: bytes, media_type: str, kind: Kind, type_: Type) -> Body:
     try:
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        given = given_kind(value, lambda: body.decode("utf-8", "replace"))
+        claimed_kind = given_kind(value, lambda: body.decode("utf-8", "replace"))
     except UnrecognizedError as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error}"
-            f" ({_shown(body)})"
+            f" ({_beginning(body)})"
         ) from None
     try:
         decoded = _decoded(plain._replace(value=value), type_, is_custom=True)
     except (DecodeError, RecursionError) as error:
-        raise cannot_be_handled(given, kind, str(error)) from None
-    if (given.group, given.version) != (kind.group, kind.version):
-        raise _other_version(given, kind)
+        raise cannot_be_handled(claimed_kind, kind, str(error)) from None
+    if (claimed_kind.group, claimed_kind.version) != (kind.group, kind.version):
+        raise _other_version(claimed_kind, kind)
     findings = decoded.unknown
-    if given.kind != kind.kind:  # which fields it has is not known
+    if claimed_kind.kind != kind.kind:  # its fields are unknown
         findings = [each for each in findings if not each.startswith(_UNKNOWN)]
-    return Body(decoded.obj, given, findings, decoded.has_empty)
+    return Body(decoded.obj, claimed_kind, findings, decoded.has_empty)
 
 
 _UNKNOWN: Final = "unknown field "
 
 
 def given_kind(value: Json, text: Callable[[], str]) -> Kind:
-    """Return what a custom resource says it is; UnrecognizedError: that is no kind.
+    """Return the kind that a custom resource names; raises UnrecognizedError if it names none.
 
-    text: returns the whole as it was written. The version is empty if the object names none.
+    text: returns the body as it was written. The version is empty if the object names none.
     """
     given = declared_kind(value, _NO_KIND)
     if not given.kind:
@@ -148,34 +147,34 @@ _NO_KIND: Final = Kind("", "", "")
 
 
 def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
-    """Return the DeleteOptions of a body, of whatever group and version; raises ApiError."""
-    wanted = Kind(kind.group, kind.version, "DeleteOptions")
+    """Return the DeleteOptions of a body, of any group and version; raises ApiError."""
+    options_kind = Kind(kind.group, kind.version, "DeleteOptions")
     try:
         if media_type == PROTOBUF:
             envelope = unwrap(body)
             group, version = parse_group_version(envelope.api_version)
-            told = _completed(group, version, envelope.kind, wanted)
-            return from_protobuf(envelope.content, _options_type(told))
+            actual = _completed(group, version, envelope.kind, options_kind)
+            return from_protobuf(envelope.content, _options_type(actual))
         plain = _parse(body, media_type)
         value = {} if plain.value is None else plain.value
-        type_ = _options_type(declared_kind(value, wanted))
+        type_ = _options_type(declared_kind(value, options_kind))
         return _decoded(plain, type_).obj if plain.huge else decode(value, type_).obj
     except (UnrecognizedError, ProtobufError, DecodeError, ValueError, RecursionError) as error:
         raise bad_request(str(error)) from None
 
 
-def _options_type(told: Kind) -> Type:
-    found = _table().type_of(told) if told.kind == "DeleteOptions" else None
-    if found is None:
+def _options_type(actual: Kind) -> Type:
+    options_type = _table().type_of(actual) if actual.kind == "DeleteOptions" else None
+    if options_type is None:
         raise UnrecognizedError(
-            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
-    return found
+    return options_type
 
 
-def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
-    """Refuse what strict reading found, or warn of it, as the request wants; raises ApiError."""
+def report_findings(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
+    """Refuse or warn of findings of strict decoding, as the request chooses; raises ApiError."""
     if not body.findings or validation == IGNORE:
         return
     if validation == STRICT:
@@ -185,20 +184,20 @@ def tell(body: Body, kind: Kind, validation: str, warnings: list[str]) -> None:
 
 
 def as_warnings(findings: list[str]) -> list[str]:
-    """Return findings of strict reading as warnings: those about YAML line by line."""
-    found: list[str] = []
+    """Return findings of strict decoding as warnings: those about YAML line by line."""
+    texts: list[str] = []
     for each in findings:
         if each.startswith(_YAML_PREFIX):
-            found += [line.strip() for line in each.removeprefix(_YAML_PREFIX).splitlines()]
+            texts += [line.strip() for line in each.removeprefix(_YAML_PREFIX).splitlines()]
         else:
-            found.append(each)
-    return found
+            texts.append(each)
+    return texts
 
 
-def cannot_be_handled(told: Kind, kind: Kind, text: str) -> ApiError:
-    """Return the 400 of a body that says what it is, and is not that, or not what is wanted."""
+def cannot_be_handled(actual: Kind, kind: Kind, text: str) -> ApiError:
+    """Return the 400 of a body whose kind the endpoint does not take."""
     return bad_request(
-        f'{told.kind} in version "{told.version}" cannot be handled as a {kind.kind}: {text}'
+        f'{actual.kind} in version "{actual.version}" cannot be handled as a {kind.kind}: {text}'
     )
 
 
@@ -222,7 +221,7 @@ def _no_kind(text: str) -> str:
 
 
 def declared_kind(value: Json, kind: Kind) -> Kind:
-    """Return what a value says it is, and the kind of the endpoint where it says nothing."""
+    """Return the kind that a value names, completed by that of the endpoint."""
     if not isinstance(value, dict):
         word = _WORDS.get(json_text.type_word(value), json_text.type_word(value))
         raise UnrecognizedError(
@@ -244,41 +243,41 @@ def declared_kind(value: Json, kind: Kind) -> Kind:
 _WORDS: Final = {"boolean": "bool"}
 
 
-def _completed(group: str, version: str, told: str, kind: Kind) -> Kind:
+def _completed(group: str, version: str, kind_name: str, kind: Kind) -> Kind:
     if not version and group in ("", kind.group):
         group, version = kind.group, kind.version
-    found = Kind(group, version, told or kind.kind)
+    found = Kind(group, version, kind_name or kind.kind)
     return _SAME.get(found, found)
 
 
 _SAME: Final = {Kind("policy", "v1beta1", "Eviction"): Kind("policy", "v1", "Eviction")}
-"""Kinds of versions that are gone, and are read as what they became."""
+"""Kinds of removed versions, and the kinds that replaced them."""
 
 
-def _type_of(told: Kind, kind: Kind, type_: Type) -> Type:
-    """Return the type of what a body says it is; raises ApiError."""
+def _type_of(actual: Kind, kind: Kind, type_: Type) -> Type:
+    """Return the type of a body's kind; raises ApiError."""
     try:
-        return _registered(told, kind, type_)
+        return _registered(actual, kind, type_)
     except UnrecognizedError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
+        raise cannot_be_handled(actual, kind, str(error)) from None
 
 
-def _registered(told: Kind, kind: Kind, type_: Type) -> Type:
-    if told == kind:
+def _registered(actual: Kind, kind: Kind, type_: Type) -> Type:
+    if actual == kind:
         return type_
-    found = _table().type_of(told)
-    if found is None:
+    registered_type = _table().type_of(actual)
+    if registered_type is None:
         raise UnrecognizedError(
-            f'no kind "{told.kind}" is registered for version "{told.api_version}" in scheme'
+            f'no kind "{actual.kind}" is registered for version "{actual.api_version}" in scheme'
             f' "{_SCHEME}"'
         )
-    return found
+    return registered_type
 
 
-def check_type(told: Kind, kind: Kind, type_: Type) -> None:
-    """Check that what an object says it is can be taken for a kind; raises UnrecognizedError."""
-    found = _registered(told, kind, type_)
-    if told.kind != kind.kind or not _is_related(told.group, kind.group):
+def check_type(actual: Kind, kind: Kind, type_: Type) -> None:
+    """Check that the endpoint takes objects of a kind; raises UnrecognizedError."""
+    found = _registered(actual, kind, type_)
+    if actual.kind != kind.kind or not _is_related(actual.group, kind.group):
         raise UnrecognizedError(
             f"converting ({found.go_kind}) to ({_internal(kind, type_)}): unknown conversion"
         )
@@ -290,9 +289,9 @@ def _table() -> Table:
 
 
 def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> DecodedWithEmpty:
-    """Return the object, and what a strict reader says; raises DecodeError."""
+    """Return the object, and findings of strict decoding; raises DecodeError."""
     value = plain.value
-    if plain.huge:  # which fails where it is read: everywhere, if nothing has a type
+    if plain.huge:  # which fails where it is decoded: everywhere, if there is no type
         found = None if is_custom else decode_as_given(value, type_)
         if found is None or json_text.has_huge(found.obj):
             raise DecodeError(plain.huge)
@@ -306,26 +305,26 @@ def _decoded(plain: _Plain, type_: Type, *, is_custom: bool = False) -> DecodedW
     return decoded._replace(unknown=[plain.repeated, *decoded.unknown])
 
 
-def _check_kind(told: Kind, kind: Kind, type_: Type) -> None:
+def _check_kind(actual: Kind, kind: Kind, type_: Type) -> None:
     """Refuse an object of another kind, or of another version of the kind."""
-    if told == kind:
+    if actual == kind:
         return
     try:
-        check_type(told, kind, type_)
+        check_type(actual, kind, type_)
     except UnrecognizedError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
-    raise _other_version(told, kind)
+        raise cannot_be_handled(actual, kind, str(error)) from None
+    raise _other_version(actual, kind)
 
 
-def _other_version(told: Kind, kind: Kind) -> ApiError:
+def _other_version(actual: Kind, kind: Kind) -> ApiError:
     return bad_request(
-        f"the API version in the data ({told.api_version}) does not match the expected API version"
-        f" ({kind.api_version})"
+        f"the API version in the data ({actual.api_version}) does not match the expected API"
+        f" version ({kind.api_version})"
     )
 
 
 def _is_related(group: str, other: str) -> bool:
-    """Tell whether kinds of the same name in two groups are the same kind."""
+    """Return whether kinds of the same name in two groups are the same kind."""
     return group == other or {group, other} == {"", "events.k8s.io"}
 
 
@@ -343,20 +342,20 @@ def _read_protobuf(body: bytes, kind: Kind, type_: Type) -> Body:
         group, version = parse_group_version(envelope.api_version)
     except ValueError as error:
         raise UnrecognizedError(str(error)) from None
-    told = _completed(group, version, envelope.kind, kind)
-    found = _type_of(told, kind, type_)
+    actual = _completed(group, version, envelope.kind, kind)
+    found = _type_of(actual, kind, type_)
     try:
         obj = from_protobuf(envelope.content, found)
     except ProtobufError as error:
-        raise cannot_be_handled(told, kind, str(error)) from None
+        raise cannot_be_handled(actual, kind, str(error)) from None
     check_json(orjson.dumps(obj))
-    _check_kind(told, kind, type_)
-    obj = {"kind": told.kind, "apiVersion": told.api_version, **obj}
-    return Body(obj, told, [])
+    _check_kind(actual, kind, type_)
+    obj = {"kind": actual.kind, "apiVersion": actual.api_version, **obj}
+    return Body(obj, actual, [])
 
 
-def _shown(body: bytes) -> str:
-    """Return the beginning of a body as errors show it."""
+def _beginning(body: bytes) -> str:
+    """Return the beginning of a body, for errors."""
     if not body:
         return "<empty>"
     start = body[:_SHOWN_BYTES]

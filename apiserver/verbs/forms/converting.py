@@ -1,13 +1,13 @@
-"""Objects that a webhook converts: read in the version of the request, stored in that of the store.
+"""Objects that a webhook converts.
 
     record = await served(endpoint, record)        as the endpoint shows it
     obj = await stored(endpoint, obj)              as it is to be written
 
 Such objects are handled in the version of the request, and stay in the store as they were written
-until they are written again. Everybody else's endpoints pass through here without waiting.
+until they are written again. Other endpoints pass through here without waiting.
 
-What is made of an object without waiting (managed fields of other versions) may find that it needs
-a conversion; `settled` lets it begin anew once that was made.
+Synchronous code (managed fields of other versions) may need a conversion that is not cached;
+`settled` calls it again once the conversion is available.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 
 class NeedsConversionError(Exception):
-    """A conversion has to be made first."""
+    """A conversion is required first."""
 
     def __init__(self, converted: "ConvertedVersion", obj: Obj) -> None:
-        """Keep what is to be converted, and to which version."""
+        """converted: the version to convert to."""
         super().__init__(converted.api_version)
         self._converted = converted
         self._obj = obj
 
-    async def held(self) -> Callable[[], None]:
-        """Wait until it is made; return what forgets it. Raises ApiError."""
+    async def hold(self) -> Callable[[], None]:
+        """Wait for the conversion; return a function that drops it. Raises ApiError."""
         return await self._converted.hold(self._obj)
 
 
@@ -41,7 +41,6 @@ class ConvertedVersion:
     """One version of a resource that a webhook converts."""
 
     def __init__(self, row: CustomResource, converter: Converter) -> None:
-        """Hold the version and who converts to it."""
         self.row = row
         self.api_version = row.group_version
         self._converter = converter
@@ -49,7 +48,7 @@ class ConvertedVersion:
         self._form = f"converted {row.group_version} {row.fingerprint}"
 
     def ready(self, record: Record) -> Record | None:
-        """Return a record in this version, if it was converted before."""
+        """Return a record in this version, if its conversion is cached."""
         if record.error or record.body.startswith(self._opening):
             return record
         kept = record.encodings
@@ -57,17 +56,17 @@ class ConvertedVersion:
         return None if text is None else self._record(record, text)
 
     async def records(self, records: Sequence[Record]) -> list[Record]:
-        """Return records in this version, as they were once converted; raises ApiError.
+        """Return records in this version, from the cache where possible; raises ApiError.
 
-        Those that were not are converted by one call. So lists and watches see an object as it was
-        when it was first listed or watched, as those of a watch cache do.
+        Those that are not cached are converted by one call. So lists and watches see an object as
+        it was when it was first listed or watched, as with a watch cache.
         """
         await self._convert([each for each in records if self.ready(each) is None])
         found = [self.ready(each) for each in records]
         return [each for each in found if each is not None]
 
     async def fresh(self, record: Record) -> Record:
-        """Return a record in this version, for which the webhook is asked now; raises ApiError."""
+        """Return a record in this version by calling the webhook now; raises ApiError."""
         if not (record.error or record.body.startswith(self._opening)):
             await self._convert([record])
         found = self.ready(record)
@@ -83,10 +82,10 @@ class ConvertedVersion:
         for record, obj in zip(records, objects, strict=True):
             if record.encodings is None:
                 record.encodings = {}
-            record.encodings[self._form] = json_text.write_sorted(self._fitted(obj))[1:]
+            record.encodings[self._form] = json_text.write_sorted(self._prune(obj))[1:]
 
     async def hold(self, obj: Obj) -> Callable[[], None]:
-        """Have an object known in this version; return what forgets it. Raises ApiError."""
+        """Convert and cache an object; return a function that drops it. Raises ApiError."""
         held = await self._converter.hold(obj, self.api_version)
         return lambda: self._converter.release(held)
 
@@ -95,24 +94,24 @@ class ConvertedVersion:
         if obj.get("apiVersion") == self.api_version:
             return obj
         [found] = await self._converter.convert([obj], self.api_version)
-        return self._fitted(found)
+        return self._prune(found)
 
-    def known(self, obj: Obj) -> Obj:
-        """Return an object in this version; raises NeedsConversionError."""
-        found = self._converter.known(obj, self.api_version)
+    def from_cache(self, obj: Obj) -> Obj:
+        """Return an object in this version from the cache; raises NeedsConversionError."""
+        found = self._converter.find(obj, self.api_version)
         if found is None:
             raise NeedsConversionError(self, obj)
         try:
-            return self._fitted(found)
+            return self._prune(found)
         except status.ApiError as error:
             raise ConversionError(str(error)) from error
 
-    def _fitted(self, obj: Obj) -> Obj:
-        """Return what a webhook made, as the schema of this version has it."""
+    def _prune(self, obj: Obj) -> Obj:
+        """Return a converted object after pruning by the schema of this version."""
         try:
             found = decode(obj, self.row.type).obj
         except DecodeError as error:
-            raise status.unknown(f"a converted object cannot be read: {error}") from error
+            raise status.unknown(f"invalid converted object: {error}") from error
         self.row.strategy.default(found)
         return found
 
@@ -131,17 +130,17 @@ class ConvertedVersion:
 
 
 async def settled(make: Callable[[], Awaitable[T]]) -> T:
-    """Return what a function makes; it is called again after each conversion that it needs.
+    """Return the result of a function, which is called again after each conversion that it needs.
 
     Raises ApiError.
     """
-    held: list[Callable[[], None]] = []
+    releases: list[Callable[[], None]] = []
     try:
         while True:
             try:
                 return await make()
             except NeedsConversionError as needed:
-                held.append(await needed.held())
+                releases.append(await needed.hold())
     finally:
-        for forget in held:
+        for forget in releases:
             forget()

@@ -1,12 +1,12 @@
-"""Decodes what a strategic merge patch or an apply made, as Go's converter does.
+"""Decodes the result of a strategic merge patch or an apply, as Go's converter does.
 
     read({"spec": {"replicas": 3.0}}, deployment)   → replicas: 3
     read({"spec": {"replicas": "x"}}, deployment)   DecodeError: unrecognized type: int32
     read({"spec": {"replicas": 1.5}}, deployment)   DecodeError: cannot convert float64 to int32
 
-Upstream makes typed objects of maps there, without JSON between: numbers are taken more leniently,
-and refusals have texts of their own. Types that read themselves, such as times and quantities, say
-what they say in decoding.
+Upstream converts maps to typed objects there, without JSON between: numbers are accepted more
+leniently, and errors have texts of their own. Types with their own decoders, such as times and
+quantities, have the texts of decoding.
 """
 
 from typing import Any, Final
@@ -37,18 +37,18 @@ _NUMBERS: Final = frozenset((Shape.INT32, Shape.INT64, Shape.FLOAT64))
 
 
 def read(value: Any, type_: Type) -> DecodedWithEmpty:  # noqa: ANN401 — a map, or it is refused
-    """Return a plain value as its type reads it; raises DecodeError."""
+    """Return a plain value decoded by its type; raises DecodeError."""
     try:
         return decode_as_given(_written_anew(value, type_), type_)
     except DecodeError:
         text = _mismatch(value, type_)
         if text:
             raise DecodeError(text) from None
-    return decode_as_given(_fitted(value, type_), type_)
+    return decode_as_given(_fit_numbers(value, type_), type_)
 
 
-def _fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
-    """Return a value that fits its type with its numbers as Go converts them.
+def _fit_numbers(value: Any, type_: Type) -> Any:  # noqa: ANN401
+    """Return a value that fits its type, with its numbers as Go converts them.
 
     Whole floats become integers, and integers that are too large lose their upper bits.
     """
@@ -60,21 +60,21 @@ def _fitted(value: Any, type_: Type) -> Any:  # noqa: ANN401
     if shape is Shape.STRUCT and isinstance(value, dict):
         fields = type_.fields
         return {
-            name: _fitted(each, fields[name].type) if name in fields else each
+            name: _fit_numbers(each, fields[name].type) if name in fields else each
             for name, each in value.items()
         }
     if shape is Shape.LIST and element is not None and isinstance(value, list):
-        return [_fitted(each, element) for each in value]
+        return [_fit_numbers(each, element) for each in value]
     if shape is Shape.MAP and element is not None and isinstance(value, dict):
-        return {name: _fitted(each, element) for name, each in value.items()}
+        return {name: _fit_numbers(each, element) for name, each in value.items()}
     return value
 
 
 def _written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
-    """Return a value with what is kept as it came, in the form it gets by being converted.
+    """Return a value whose raw content is in the form that conversion gives it.
 
-    Upstream writes raw content from a map, so its members are sorted, and where it may not change,
-    that is a change.
+    Upstream writes raw content from a map, so its members are sorted; for immutable content, that
+    is a change.
     """
     if value is None or not _reaches_raw(type_):
         return value
@@ -95,7 +95,7 @@ def _written_anew(value: Any, type_: Type) -> Any:  # noqa: ANN401
 
 
 def _reaches_raw(type_: Type) -> bool:
-    """Tell whether a value of a type may hold a RawExtension."""
+    """Return whether a value of a type may hold a RawExtension."""
     found = type_.compiled.get(_REACHES_RAW)
     if found is None:
         found = _finds_raw(type_, set())
@@ -114,7 +114,7 @@ def _finds_raw(type_: Type, seen: set[Type]) -> bool:
 
 
 def _mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, or not
-    """Return the first thing that is wrong with a value; empty if it fits."""
+    """Return the first mismatch of a value and its type; empty if it fits."""
     if value is None:
         return ""
     if type_.shape in _SCALARS:
@@ -140,20 +140,20 @@ def _mismatch(value: Any, type_: Type) -> str:  # noqa: ANN401 — of the type, 
 
 def _of_scalar(value: Any, type_: Type) -> str:  # noqa: ANN401
     shape = type_.shape
-    wanted = _SCALARS[shape]
+    expected = _SCALARS[shape]
     kind = _go_kind(value)
-    if kind == wanted or (shape in _NUMBERS and kind == "int64"):
+    if kind == expected or (shape in _NUMBERS and kind == "int64"):
         return ""
     if shape in _NUMBERS and kind == "float64":
         fits = shape is Shape.FLOAT64 or float(value).is_integer()
-        return "" if fits else f"cannot convert float64 to {type_.go_kind or wanted}"
+        return "" if fits else f"cannot convert float64 to {type_.go_kind or expected}"
     if shape is Shape.STRING and kind == "int64":
-        return f"cannot convert int64 to {type_.go_kind or wanted}"
-    return f"unrecognized type: {wanted}"
+        return f"cannot convert int64 to {type_.go_kind or expected}"
+    return f"unrecognized type: {expected}"
 
 
 def _of_reader(value: Any, type_: Type) -> str:  # noqa: ANN401
-    """Return what a type that reads itself says of a value."""
+    """Return the error of a type with its own decoder."""
     holder = Type(Shape.LIST)
     holder.element = type_
     try:

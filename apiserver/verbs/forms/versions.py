@@ -1,4 +1,4 @@
-"""The versions of a resource, as admission sees them: objects converted there and back.
+"""The versions of a resource as admission sees them: conversion in both directions.
 
     versions = RequestVersions(endpoint, endpoints)
     shown = await versions.show(obj, versioned)
@@ -22,7 +22,6 @@ class RequestVersions:
     """The versions of one endpoint's resource; see `policy.admission.request.Versions`."""
 
     def __init__(self, endpoint: Endpoint, endpoints: Endpoints) -> None:
-        """Find the endpoints of the other versions among all."""
         self._endpoint: Final = endpoint
         self._endpoints: Final = endpoints
         self.served: Final[tuple[VersionedResource, ...]] = (
@@ -37,7 +36,7 @@ class RequestVersions:
         return [each for each in found if each is not None]
 
     async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
-        """Return an object in a version; the given one stays as it is. Raises ApiError."""
+        """Return an object in a version; the argument is not changed. Raises ApiError."""
         endpoint = self._at(versioned)
         if not endpoint.is_of(obj) or endpoint.type is None:
             return obj
@@ -51,17 +50,21 @@ class RequestVersions:
         type_ = endpoint.type
         assert type_ is not None, "what is patched has a type"
         try:
-            taken = decode(obj, type_).obj
-            taken = {"kind": versioned.kind.kind, "apiVersion": versioned.kind.api_version, **taken}
+            decoded = decode(obj, type_).obj
+            decoded = {
+                "kind": versioned.kind.kind,
+                "apiVersion": versioned.kind.api_version,
+                **decoded,
+            }
             if endpoint.kind == endpoint.row.kind:
-                endpoint.default(taken)
-                taken = endpoint.to_hub(taken)
+                endpoint.default(decoded)
+                decoded = endpoint.to_hub(decoded)
                 own = self._endpoint.converted_version
                 if own is not None:
-                    taken = await own.object(taken)
+                    decoded = await own.object(decoded)
         except DecodeError as error:
             raise status.internal_error(str(error)) from error
-        return taken
+        return decoded
 
     def type_of(self, versioned: VersionedResource) -> Type:
         """Return the type of the objects in a version."""

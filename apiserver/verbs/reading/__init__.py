@@ -1,1 +1,1 @@
-"""Get, list and watch: verbs that change nothing."""
+"""Get, list and watch."""

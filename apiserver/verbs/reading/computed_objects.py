@@ -1,8 +1,9 @@
-"""Get and list of objects that are not stored: they are made when they are asked for.
+"""Get and list of objects that are not stored but computed on each request.
 
-    GET /api/v1/componentstatuses/etcd-0   → what the source of the resource makes of that name
+    GET /api/v1/componentstatuses/etcd-0   → what the source of the resource makes for that name
 
-They have no revision, are not watched, and are listed whole. Selectors see their name alone.
+They have no revision, cannot be watched, and are listed without pages. Field selectors see only
+their name.
 """
 
 import asyncio
@@ -30,19 +31,19 @@ async def get(call: Call) -> Computed:
         resource = call.endpoint.resource
         singular = GroupResource(resource.group, call.endpoint.row.singular)
         raise status.not_found(singular, name)
-    return Computed(await _made(call, source, name), call.endpoint.kind, call.object_type)
+    return Computed(await _make_object(call, source, name), call.endpoint.kind, call.object_type)
 
 
 async def list_objects(call: Call) -> Listing:
-    """Return all objects that are asked for; raises ApiError."""
+    """Return the listed objects; raises ApiError."""
     source = _source(call)
-    given = options.list_options(call.query)
-    selector = get_and_list.supported(call, given.fields)
-    objects = await asyncio.gather(*[_made(call, source, name) for name in source.names])
+    list_options = options.list_options(call.query)
+    selector = get_and_list.supported(call, list_options.fields)
+    objects = await asyncio.gather(*[_make_object(call, source, name) for name in source.names])
     records = [
         _record(each)
         for each in objects
-        if given.labels.matches(each["metadata"].get("labels") or {})
+        if list_options.labels.matches(each["metadata"].get("labels") or {})
         and selector.matches({"metadata.name": each["metadata"]["name"], "metadata.namespace": ""})
     ]
     return Listing(Page(records, _UNVERSIONED))
@@ -56,7 +57,7 @@ def _source(call: Call) -> ObjectSource:
     return found
 
 
-async def _made(call: Call, source: ObjectSource, name: str) -> Obj:
+async def _make_object(call: Call, source: ObjectSource, name: str) -> Obj:
     kind = call.endpoint.kind
     made = await source.make(name)
     return normalize({"kind": kind.kind, "apiVersion": kind.api_version, **made}, call.object_type)

@@ -40,13 +40,13 @@ async def get(call: Call) -> Stored:
     endpoint = call.endpoint
     if endpoint.converted_version is None:
         return Stored(record)
-    # Who names a resourceVersion is content with what a cache has.
+    # With a resourceVersion the watch cache suffices.
     is_any = not call.at_revision and revision is not None
     return Stored(await endpoint.read(record, may_be_old=is_any))
 
 
 async def list_objects(call: Call) -> Listing:
-    """Return the objects of a resource that are asked for; raises ApiError."""
+    """Return the listed objects; raises ApiError."""
     given = options.list_options(call.query)
     selection = selection_of(call, given)
     asked = read_options(given)
@@ -55,40 +55,42 @@ async def list_objects(call: Call) -> Listing:
     return Listing(await page_of(call, selection, asked))
 
 
-async def page_of(call: Call, selection: Selection, asked: ListOptions) -> Page:
+async def page_of(call: Call, selection: Selection, list_options: ListOptions) -> Page:
     """Return the objects of a selection in the version of the endpoint; raises ApiError."""
     reads, collection = call.env.registry.reads, call.collection
     converted, matches = call.endpoint.converted_version, selection.matches
     if converted is None or matches is None or not selection.needs_converted:
-        return await call.endpoint.read_all(await reads.list(collection, selection, asked))
+        return await call.endpoint.read_all(await reads.list(collection, selection, list_options))
     kept_records: list[Record] = []
     while True:
-        page = await reads.list(collection, selection.unfiltered(), asked)
+        page = await reads.list(collection, selection.unfiltered(), list_options)
         records = await converted.records(page.records)
         for position, each in enumerate(records):
             if not matches(each):
                 continue
             kept_records.append(each)
             is_last = position + 1 == len(records) and not page.continue_token
-            if len(kept_records) == asked.limit and not is_last:
+            if len(kept_records) == list_options.limit and not is_last:
                 last = each.key.removeprefix(selection.prefix)
                 token = continue_token.after(page.revision, last)
                 return Page(kept_records, page.revision, token)
         if not page.continue_token:
             return Page(kept_records, page.revision)
-        asked = ListOptions(None, "", asked.limit, page.continue_token)
+        list_options = ListOptions(None, "", list_options.limit, page.continue_token)
 
 
-def selection_of(call: Call, given: ListParameters) -> Selection:
-    """Return what a list or watch is about; raises ApiError."""
-    selector = supported(call, given.fields)
+def selection_of(call: Call, parameters: ListParameters) -> Selection:
+    """Return the selection of a list or watch; raises ApiError."""
+    selector = supported(call, parameters.fields)
     name = call.info.name
     if name and selector.exact_value("metadata.name") is None:
-        selector = fields.parse(f"{given.fields},metadata.name={fields.escape(name)}".lstrip(","))
+        selector = fields.parse(
+            f"{parameters.fields},metadata.name={fields.escape(name)}".lstrip(",")
+        )
     return Selection.of(
         call.collection,
         call.namespace,
-        given.labels,
+        parameters.labels,
         selector,
         call.endpoint.fields_of(),
         is_converted=call.endpoint.converted_version is not None,
@@ -96,7 +98,7 @@ def selection_of(call: Call, given: ListParameters) -> Selection:
 
 
 def supported(call: Call, selector: FieldSelector) -> FieldSelector:
-    """Return a selector with the names of today; raises ApiError if it names unknown fields."""
+    """Return a selector with current field names; raises ApiError if it names unknown fields."""
     if selector.is_everything:
         return selector
     known = call.endpoint.row.selectable
@@ -109,20 +111,20 @@ def supported(call: Call, selector: FieldSelector) -> FieldSelector:
     return FieldSelector(renamed)
 
 
-def read_options(given: ListParameters) -> ListOptions:
-    """Return of what state a list is to be; raises ApiError."""
+def read_options(parameters: ListParameters) -> ListOptions:
+    """Return the consistency options of a list; raises ApiError."""
     try:
-        revision = given.revision
+        revision = parameters.revision
     except NumberError as error:
-        found = invalid(_PATH, given.resource_version, str(error))
+        found = invalid(_PATH, parameters.resource_version, str(error))
         raise status.bad_request(f"invalid resource version: {found}") from None
-    return ListOptions(revision, given.match, given.limit, given.continue_token)
+    return ListOptions(revision, parameters.match, parameters.limit, parameters.continue_token)
 
 
 def _of_the_past(asked: ListOptions, revision: int) -> ListOptions:
-    """Return the options of a list at a revision; its pages go on where they were."""
+    """Return the options of a list at a revision; its pages continue at their own."""
     if asked.revision is not None or asked.match:
-        raise status.bad_request("a resourceVersion cannot be given with a path into the past")
+        raise status.bad_request("a resourceVersion cannot be combined with a path to a past state")
     return asked if asked.continue_token else asked._replace(revision=revision, match=EXACT)
 
 
@@ -136,5 +138,5 @@ def _revision(text: str) -> int | None:
 
 
 def bad_version(text: str, error: NumberError) -> ApiError:
-    """Return the 500 of a resourceVersion that is no number, of a get or watch."""
+    """Return the 500 of a get or watch with an invalid resourceVersion."""
     return status.unknown(str(invalid(_PATH, text, str(error))))

@@ -1,1 +1,1 @@
-"""Acts on part of an object, or on one object in a way of its own."""
+"""Subresources with a behavior of their own."""

@@ -1,6 +1,6 @@
 """The subresource `binding` of pods, and the resource `bindings`: a pod gets its node.
 
-The pod is changed as it is stored, past its hooks: nobody else may set its node.
+The stored pod is changed without its hooks: no other write may set the node.
 """
 
 from typing import Final
@@ -28,30 +28,30 @@ _STATUS: Final = Kind("", "v1", "Status")
 
 async def create(call: Call) -> Computed:
     """Bind a pod; raises ApiError."""
-    given = options.write_options(options.CREATE, call.query)
-    binding = await call.apart(read_body, call, given)
+    write_options = options.write_options(options.CREATE, call.query)
+    binding = await call.apart(read_body, call, write_options)
     meta = binding.setdefault("metadata", {})
     metadata.match_namespace(meta, call.info.namespace)
     name = call.info.name or meta.get("name", "")
-    manager = given.manager or name_from_user_agent(call.user_agent)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
     await call.apart(managers.on_create, call.endpoint.fields, binding, manager, call.now)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         CREATE,
-        given.to_object(options.CREATE),
+        write_options.to_object(options.CREATE),
         name=name,
-        is_dry_run=given.dry_run,
+        is_dry_run=write_options.dry_run,
         kind=call.endpoint.kind,
     )
-    await admission.mutate(call, asked, binding, None)
+    await admission.mutate(call, admission_request, binding, None)
     check_binding(binding, name)
-    await admission.validate(call, asked, binding, None)
-    await _bind(call, name, binding, given)
+    await admission.validate(call, admission_request, binding, None)
+    await _bind(call, name, binding, write_options)
     return success()
 
 
 def success() -> Computed:
-    """Return the Status that answers an act."""
+    """Return the Status that answers a successful operation."""
     obj = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -62,24 +62,26 @@ def success() -> Computed:
     return Computed(obj, _STATUS, built_in_type(_STATUS), 201)
 
 
-async def _bind(call: Call, name: str, binding: Obj, given: WriteOptions) -> None:
+async def _bind(call: Call, name: str, binding: Obj, write_options: WriteOptions) -> None:
     meta = binding["metadata"]
     key = object_key(call.info.namespace, name)
 
     def changed(pod: Obj) -> Obj:
-        for wanted, member, shown in (
+        for expected, member, label in (
             (meta.get("uid"), "uid", "UID"),
             (meta.get("resourceVersion"), "resourceVersion", "ResourceVersion"),
         ):
-            if wanted and wanted != pod["metadata"].get(member, ""):
+            if expected and expected != pod["metadata"].get(member, ""):
                 text = (
-                    f"{shown} in precondition: {wanted}, {shown} in object meta:"
+                    f"{label} in precondition: {expected}, {label} in object meta:"
                     f" {pod['metadata'].get(member, '')}"
                 )
-                raise storing.precondition_failed(call, PODS, key, text, is_dry_run=given.dry_run)
+                raise storing.precondition_failed(
+                    call, PODS, key, text, is_dry_run=write_options.dry_run
+                )
         bind(pod, binding, call.now)
         return pod
 
-    found = await plain_updates.run(call, PODS, key, changed, is_dry_run=given.dry_run)
+    found = await plain_updates.run(call, PODS, key, changed, is_dry_run=write_options.dry_run)
     if found is None:
         raise status.not_found(PODS, name)

@@ -1,4 +1,4 @@
-"""The subresources that are streams: where a client's request is to be carried.
+"""Subresources that are streams: the target of a client's request.
 
     pods       log            GET         → its text, from the kubelet
                exec, attach   GET, POST   → an upgraded connection to the kubelet
@@ -6,7 +6,7 @@
     nodes, pods, services
                proxy          any method  → whatever answers there
 
-Whoever begins a stream other than a log or a proxy must be allowed to create, also by GET.
+All streams except logs and proxies require the verb create, also for GET.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _REQUESTS: Final[Mapping[str, Callable[[Obj, Mapping[str, Any]], NodeRequest]]] 
 
 
 async def connect(call: Call) -> Connecting | Proxying:
-    """Return where a stream is to be had; raises ApiError."""
+    """Return the target of a stream; raises ApiError."""
     kind = call.endpoint.subresource
     if kind == "log":
         return await _log(call)
@@ -44,7 +44,7 @@ async def connect(call: Call) -> Connecting | Proxying:
     options = stream_options.read(call.endpoint.kind.kind, call.query)
     if kind == "proxy":
         options["path"] = proxy.path_of(call)
-    options = await _admitted(call, options)
+    options = await _admit(call, options)
     if kind == "proxy":
         return await proxy.target(call)
     if call.info.verb != "create":
@@ -53,8 +53,8 @@ async def connect(call: Call) -> Connecting | Proxying:
     return await _at_kubelet(call, pod, _REQUESTS[kind](pod, options), is_log=False)
 
 
-async def _admitted(call: Call, options: Obj) -> Obj:
-    """Return the options as admission leaves them; raises ApiError."""
+async def _admit(call: Call, options: Obj) -> Obj:
+    """Return the options after admission; raises ApiError."""
     kind = call.endpoint.kind
     asked = admission.admission_of(call, CONNECT, {}, kind=kind)
     if asked is None:
@@ -78,7 +78,7 @@ async def _log(call: Call) -> Connecting:
 
 
 async def _pod(call: Call) -> Obj:
-    """Return the pod; what is asked of the stream is not asked of it."""
+    """Return the pod."""
     plain = Call(
         call.env, call.endpoint, call.info, call.user, {}, call.now, at_revision=call.at_revision
     )

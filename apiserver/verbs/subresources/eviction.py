@@ -2,7 +2,7 @@
 
     pod → may budgets be ignored? → budget gives one disruption → pod is marked → delete
 
-The budget is written before the pod: what it has given is gone, even if the delete then fails.
+The budget is written before the pod: its disruption is used up even if the delete then fails.
 """
 
 import asyncio
@@ -42,30 +42,34 @@ BUDGETS: Final = GroupResource("policy", "poddisruptionbudgets")
 
 async def create(call: Call) -> Computed:
     """Evict a pod; raises ApiError."""
-    given = options.write_options(options.CREATE, call.query)
-    eviction = await call.apart(read_body, call, given)
+    write_options = options.write_options(options.CREATE, call.query)
+    eviction = await call.apart(read_body, call, write_options)
     metadata.match_namespace(eviction.setdefault("metadata", {}), call.info.namespace)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         CREATE,
-        given.to_object(options.CREATE),
-        is_dry_run=given.dry_run,
+        write_options.to_object(options.CREATE),
+        is_dry_run=write_options.dry_run,
         kind=call.endpoint.kind,
     )
-    await admission.mutate(call, asked, eviction, None)
-    dry_run = ["All"] if given.dry_run else []
+    await admission.mutate(call, admission_request, eviction, None)
+    dry_run = ["All"] if write_options.dry_run else []
     body = delete_options(eviction, call.info.name, dry_run)
-    wanted = options.delete_options({}, body)
-    await admission.validate(call, asked, eviction, None)
+    eviction_options = options.delete_options({}, body)
+    await admission.validate(call, admission_request, eviction, None)
     for _ in range(ATTEMPTS_MAX):
         pod = await _pod(call)
         if not ignores_budgets(pod):
-            await _evict_by_budget(call, pod, wanted)
+            await _evict_by_budget(call, pod, eviction_options)
             return success()
         try:
-            await _delete(call, pod, wanted, only_this=needs_version(pod))
+            await _delete(call, pod, eviction_options, only_this=needs_version(pod))
         except ApiError as error:
-            if error.reason != "Conflict" or wanted.uid or wanted.resource_version is not None:
+            if (
+                error.reason != "Conflict"
+                or eviction_options.uid
+                or eviction_options.resource_version is not None
+            ):
                 raise
             await asyncio.sleep(ATTEMPTS_PAUSE)
         else:
@@ -81,15 +85,15 @@ async def _pod(call: Call) -> Obj:
     return storing.parsed(record)
 
 
-async def _evict_by_budget(call: Call, pod: Obj, wanted: DeleteOptions) -> None:
+async def _evict_by_budget(call: Call, pod: Obj, eviction_options: DeleteOptions) -> None:
     """Delete a pod if its budget allows it; raises ApiError."""
     decision = decide(pod, covering_budgets(pod, await _budgets(call)), call.now)
     if decision.budget is not None:
-        await _write_budget(call, pod, decision.budget, is_dry_run=wanted.dry_run)
+        await _write_budget(call, pod, decision.budget, is_dry_run=eviction_options.dry_run)
     try:
-        await _delete(call, pod, wanted, only_this=decision.only_this_version)
+        await _delete(call, pod, eviction_options, only_this=decision.only_this_version)
     except ApiError as error:
-        is_ours = decision.only_this_version and wanted.resource_version is None
+        is_ours = decision.only_this_version and eviction_options.resource_version is None
         if error.reason == "Conflict" and is_ours:
             raise still_processed(decision.budget_name) from None
         raise
@@ -103,7 +107,7 @@ async def _budgets(call: Call) -> list[Obj]:
 
 
 async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) -> None:
-    """Store a budget that gives a disruption; again with what it has by then if others write it."""
+    """Decrement a budget's allowed disruptions; retries with the current budget on conflicts."""
     if is_dry_run:
         return
     registry = call.env.registry
@@ -128,32 +132,34 @@ async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) 
     raise contended(name)
 
 
-async def _delete(call: Call, pod: Obj, wanted: DeleteOptions, *, only_this: bool) -> None:
+async def _delete(
+    call: Call, pod: Obj, eviction_options: DeleteOptions, *, only_this: bool
+) -> None:
     """Mark a pod as evicted and delete it; only_this: only if it has not changed."""
     meta = pod["metadata"]
-    if only_this and wanted.resource_version is None:
-        wanted = wanted._replace(resource_version=meta["resourceVersion"])
-    if not wanted.dry_run:
-        wanted = await _mark(call, wanted)
-    await delete_object(call, meta["name"], wanted, admits=False)
+    if only_this and eviction_options.resource_version is None:
+        eviction_options = eviction_options._replace(resource_version=meta["resourceVersion"])
+    if not eviction_options.dry_run:
+        eviction_options = await _mark(call, eviction_options)
+    await delete_object(call, meta["name"], eviction_options, admits=False)
 
 
-async def _mark(call: Call, wanted: DeleteOptions) -> DeleteOptions:
-    """Tell in the pod why it ends; return the options of its delete."""
+async def _mark(call: Call, eviction_options: DeleteOptions) -> DeleteOptions:
+    """Set the condition that says why the pod is evicted; return the options of its delete."""
     key = object_key(call.namespace, call.info.name)
     kind = GroupResource("", "Pod")
 
     def changed(pod: Obj) -> Obj:
         meta = pod["metadata"]
-        for asked, member, shown, text in (
-            (wanted.uid, "uid", "UID", "deleted and then recreated"),
-            (wanted.resource_version, "resourceVersion", "ResourceVersion", "modified"),
+        for requested, member, label, text in (
+            (eviction_options.uid, "uid", "UID", "deleted and then recreated"),
+            (eviction_options.resource_version, "resourceVersion", "ResourceVersion", "modified"),
         ):
-            if asked and asked != meta.get(member, ""):
+            if requested and requested != meta.get(member, ""):
                 raise status.conflict(
                     kind,
                     meta["name"],
-                    f"the {shown} in the precondition ({asked}) does not match the {shown} in"
+                    f"the {label} in the precondition ({requested}) does not match the {label} in"
                     f" record ({meta.get(member, '')}). The object might have been {text}",
                 )
         mark_evicted(pod, call.now)
@@ -162,6 +168,6 @@ async def _mark(call: Call, wanted: DeleteOptions) -> DeleteOptions:
     record = await plain_updates.run(call, PODS, key, changed)
     if record is None:
         raise status.not_found(PODS, call.info.name)
-    if wanted.resource_version is None:
-        return wanted
-    return wanted._replace(resource_version=str(record.revision))
+    if eviction_options.resource_version is None:
+        return eviction_options
+    return eviction_options._replace(resource_version=str(record.revision))

@@ -1,12 +1,12 @@
-"""The subresource `proxy`: whom a request is passed on to, and what it asks for there.
+"""The subresource `proxy`: the target of a request, and the path there.
 
     nodes/NAME/proxy/healthz                  → the kubelet of the node
     nodes/http:NAME:8080/proxy/               → another port of the node
     pods/NAME:8080/proxy/a/b                  → a port of the pod; without one, its first
     services/https:NAME:web/proxy/            → a pod that is ready behind a port of the Service
 
-Addresses of loopback, of one link and the like are refused: they lead to the machine of the server
-itself. A Service leads only to addresses that are those of pods of its namespace.
+Loopback, link-local and similar addresses are refused: they lead to the server's own machine. A
+Service leads only to addresses of pods in its namespace.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 _SERVICE_NAME: Final = "kubernetes.io/service-name"
 _SCHEMES: Final = ("", "http", "https")
 _PORT_MAX: Final = 65535
-_PLACE_PARTS: Final = 3
-"""Resource, name and subresource; what stands behind them in a path is the other side's."""
+_TARGET_SEGMENTS: Final = 3
+"""Segments: resource, name and subresource; the rest of the path belongs to the target."""
 
 
 class Name(NamedTuple):
-    """What the name in the path says."""
+    """The parsed name of the path."""
 
     scheme: str
     name: str
@@ -45,7 +45,7 @@ class Name(NamedTuple):
 
 
 async def target(call: Call) -> Proxying:
-    """Return whom a request is passed on to; raises ApiError."""
+    """Return the target of a request; raises ApiError."""
     resource = call.endpoint.resource
     name = _split(call.info.name)
     if name is None:
@@ -56,7 +56,7 @@ async def target(call: Call) -> Proxying:
         find = _of_pod
     elif resource == node_addresses.NODES:
         find = _of_node
-    rest = "/".join(call.info.parts[_PLACE_PARTS:])
+    rest = "/".join(call.info.parts[_TARGET_SEGMENTS:])
     prefix = call.info.path.rstrip("/").removesuffix(rest).rstrip("/")
     return (await find(call, name))._replace(path=path_of(call), prefix=prefix)
 
@@ -74,8 +74,8 @@ def _split(text: str) -> Name | None:
 
 
 def path_of(call: Call) -> str:
-    """Return what is asked for; empty where the path ends with the subresource."""
-    rest = call.info.parts[_PLACE_PARTS:]
+    """Return the path at the target; empty if the path ends with the subresource."""
+    rest = call.info.parts[_TARGET_SEGMENTS:]
     if not rest:
         return "/" if call.info.path.endswith("/") else ""
     joined = posixpath.normpath("/" + "/".join(rest).lstrip("/"))
@@ -84,12 +84,12 @@ def path_of(call: Call) -> str:
 
 async def _of_node(call: Call, name: Name) -> Proxying:
     address = await node_addresses.kubelet_of(call, name.name)
-    found = await _checked(call, address.host)
+    found = await _resolve(call, address.host)
     if name.port in ("", str(address.port)):
-        host = _joined(address.host, str(address.port))
+        host = _host_port(address.host, str(address.port))
         return Proxying("https", host, "", is_kubelet=True, address=found)
     _check_port(name.port)
-    return Proxying(name.scheme or "http", _joined(address.host, name.port), "", address=found)
+    return Proxying(name.scheme or "http", _host_port(address.host, name.port), "", address=found)
 
 
 async def _of_pod(call: Call, name: Name) -> Proxying:
@@ -99,7 +99,7 @@ async def _of_pod(call: Call, name: Name) -> Proxying:
     _check_address(call, address)
     if port:
         _check_port(port)
-    return Proxying(name.scheme or "http", _joined(address, port), "")
+    return Proxying(name.scheme or "http", _host_port(address, port), "")
 
 
 async def _of_service(call: Call, name: Name) -> Proxying:
@@ -125,7 +125,7 @@ async def _of_service(call: Call, name: Name) -> Proxying:
 
 
 def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
-    """Give host and port of what is ready behind a port of a Service."""
+    """Yield host and port of ready endpoints behind a port of a Service."""
     registry, namespace = call.env.registry, call.info.namespace
     for record in registry.collection(SLICES).between(f"{namespace}/", f"{namespace}0"):
         each = record.parse()
@@ -139,7 +139,7 @@ def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
                 continue
             address = endpoint["addresses"][0]
             if _is_of_pod(call, endpoint, address):
-                yield _joined(address, str(port))
+                yield _host_port(address, str(port))
 
 
 def _is_port(port: Mapping[str, object], name: str) -> bool:
@@ -147,7 +147,7 @@ def _is_port(port: Mapping[str, object], name: str) -> bool:
 
 
 def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
-    """Tell whether an address is that of the pod that its endpoint names."""
+    """Return whether an address is that of the pod that its endpoint names."""
     reference = endpoint.get("targetRef")
     namespace = call.info.namespace
     if reference is None or reference.get("namespace") != namespace:
@@ -188,19 +188,19 @@ def _check_port(port: str) -> None:
         raise status.bad_request(f"invalid port {quote(port)}")
 
 
-def _joined(host: str, port: str) -> str:
+def _host_port(host: str, port: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{port}" if port else shown
 
 
-async def _checked(call: Call, host: str) -> str:
+async def _resolve(call: Call, host: str) -> str:
     """Return an address of a host, all of which must be allowed; raises ApiError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise status.bad_request(f"lookup {host}: {error.strerror}") from None
-    for *_, place in found:
-        _check_address(call, str(place[0]))
+    for *_, address in found:
+        _check_address(call, str(address[0]))
     return str(found[0][4][0])
 
 

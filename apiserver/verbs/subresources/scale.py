@@ -40,7 +40,7 @@ async def get(call: Call) -> Computed:
 
 
 async def change(call: Call, update: Update) -> Computed:
-    """Change a Scale, and its workload with it; raises ApiError."""
+    """Change a Scale and its workload; raises ApiError."""
     update.as_seen = _scaling(call).scale_of
     update.uid = ""
     update.creates = False
@@ -60,7 +60,7 @@ def _answer(call: Call, parent: Obj) -> Computed:
 
 
 def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
-    """Return the change of a workload that a change of its Scale is."""
+    """Return a change of a Scale as a change of its workload."""
     paths: ReplicasPaths = {call.endpoint.api_version: _scaling(call).path}
 
     async def changed_parent(live: Obj | None) -> Obj:
@@ -99,14 +99,14 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
 
 
 async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         UPDATE,
         given.to_object(options.UPDATE),
         is_dry_run=given.dry_run,
         kind=call.endpoint.kind,
     )
-    await admission.mutate(call, asked, new, old)
+    await admission.mutate(call, admission_request, new, old)
 
 
 def _set(meta: Obj, name: str, value: object) -> None:

@@ -1,9 +1,9 @@
-"""What clients ask of streams, in parameters of the query, as objects of options.
+"""Query parameters of streams, as option objects.
 
     read("PodLogOptions", {"tailLines": ["5"], "follow": [""]})   → {"follow": True, "tailLines": 5}
 
-Only the first value of a parameter counts, but where there are several; unknown ones are ignored. A
-parameter without a value is true where it is true or false.
+Except for lists, only the first value of a parameter counts; unknown ones are ignored. A boolean
+parameter without a value is true.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ _READERS: Final[Mapping[str, Mapping[str, Read]]] = {
 
 
 def read(kind: str, query: Mapping[str, Sequence[str]]) -> Obj:
-    """Return the options of a kind that a query gives; raises ApiError."""
+    """Return the options of a kind from a query; raises ApiError."""
     try:
         return {
             name: reader(query[name]) for name, reader in _READERS[kind].items() if query.get(name)

@@ -1,4 +1,4 @@
-"""Admission as the verbs call it: one request of admission a write, made only if a plugin wants it.
+"""Admission as the verbs call it: one request per write, made only if a plugin handles it.
 
 asked = admission_of(call, CREATE, options)      None: no plugin is interested
 await mutate(asked, obj, old)                    plugins change the object
@@ -26,7 +26,7 @@ def admission_of(
     subresource: str | None = None,
     kind: Kind | None = None,
 ) -> AdmissionRequest | None:
-    """Return a request of admission; None: no plugin wants to be asked.
+    """Return an admission request; None: no plugin handles it.
 
     subresource: the endpoint's if None; kind: of the object, the hub's if None.
     """
@@ -53,7 +53,7 @@ def admission_of(
 
 
 def _versions(call: Call) -> Versions:
-    """Return the versions of the resource; they are the same for all requests of an endpoint."""
+    """Return the versions of the resource; all requests of an endpoint share them."""
     versions = call.endpoint.versions
     if versions is None:
         versions = call.endpoint.versions = RequestVersions(call.endpoint, call.env.endpoints)
@@ -61,20 +61,20 @@ def _versions(call: Call) -> Versions:
 
 
 async def mutate(
-    call: Call, asked: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
 ) -> None:
     """Let plugins change an object in place; raises ApiError."""
-    if asked is None:
+    if request is None:
         return
-    asked.object, asked.old = obj, old
+    request.object, request.old = obj, old
     metadata = None if obj is None else obj.get("metadata")
     entries = None if metadata is None else metadata.get("managedFields")
-    waiting = call.env.admission.mutate(asked)
+    waiting = call.env.admission.mutate(request)
     if waiting is not None:
         await timed(call.env.clock, call.spent, ADMISSION, waiting)
     if obj is None or metadata is None:
         return
-    metadata = obj["metadata"]  # plugins put another in its place, since it may be shared
+    metadata = obj["metadata"]  # plugins replace it, since it may be shared
     if metadata.get("managedFields") != entries:
         kept, warning = entries_after_admission(entries, metadata.get("managedFields"))
         if warning:
@@ -87,17 +87,17 @@ async def mutate(
 
 
 async def validate(
-    call: Call, asked: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
 ) -> None:
-    """Let plugins refuse an object as it is to be stored; raises ApiError."""
-    if asked is None:
+    """Let plugins refuse an object in its final form; raises ApiError."""
+    if request is None:
         return
-    asked.object, asked.old = obj, old
-    name = asked.name
+    request.object, request.old = obj, old
+    name = request.name
     if not name and obj is not None:
-        # That of a new object was generated meanwhile, and may be once more.
-        asked.name = (obj.get("metadata") or {}).get("name", "")
-    waiting = call.env.admission.validate(asked)
+        # The name of a new object was generated meanwhile, and may be generated again.
+        request.name = (obj.get("metadata") or {}).get("name", "")
+    waiting = call.env.admission.validate(request)
     if waiting is not None:
         await timed(call.env.clock, call.spent, ADMISSION, waiting)
-    asked.name = name
+    request.name = name

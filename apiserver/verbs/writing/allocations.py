@@ -1,11 +1,11 @@
-"""What a write of a Service takes and gives back of the cluster: addresses and node ports.
+"""Allocations of a Service: cluster IPs and node ports.
 
     claims = await for_new(call, service)          the service gets its addresses and ports
     writes.create(…, also=claims)                  stored in one transaction with what it claims
 
-Each address is an IPAddress object, all node ports are one bitmap. Somebody who claims the same at
-the same time makes the transaction fail, and the write begins again with what is free then. Other
-kinds claim nothing.
+Each address is an IPAddress object, all node ports are one bitmap. If another client claims the
+same at the same time the transaction fails, and the write starts again with what is free then.
+Other kinds claim nothing.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ from kvstore.client.errors import StoreError
 
 SERVICES: Final = GroupResource("", "services")
 ATTEMPTS_MAX: Final = 10
-"""How often a write is tried when others claim the same."""
+"""Limit of attempts when other clients claim the same."""
 
 _ADDRESSES: Final = GroupResource("networking.k8s.io", "ipaddresses")
 _RANGES: Final = GroupResource("networking.k8s.io", "servicecidrs")
@@ -55,7 +55,7 @@ _WITH_PORTS: Final = frozenset(("NodePort", "LoadBalancer"))
 
 
 async def for_new(call: Call, obj: Obj, *, is_dry_run: bool) -> list[Also]:
-    """Give a new Service what it needs; return what is claimed. Raises ApiError."""
+    """Allocate for a new Service; return the claims. Raises ApiError."""
     if not concerns(call):
         return []
     return await _allocate(
@@ -64,7 +64,7 @@ async def for_new(call: Call, obj: Obj, *, is_dry_run: bool) -> list[Also]:
 
 
 async def for_changed(call: Call, new: Obj, old: Obj, *, is_dry_run: bool) -> list[Also]:
-    """Give a changed Service what it needs more; return what is claimed and released."""
+    """Allocate for a changed Service; return claims and releases."""
     if not concerns(call):
         return []
     return await _allocate(
@@ -73,19 +73,19 @@ async def for_changed(call: Call, new: Obj, old: Obj, *, is_dry_run: bool) -> li
 
 
 async def for_gone(call: Call, obj: Obj) -> list[Also]:
-    """Return what a deleted Service gives back."""
+    """Return what a deleted Service releases."""
     if call.endpoint.resource != SERVICES:
         return []
     return await _allocate(call, obj, None, lambda pools: release_all(obj, pools))
 
 
 def concerns(call: Call) -> bool:
-    """Tell whether a write of this endpoint may claim anything."""
+    """Return whether writes of this endpoint may allocate."""
     return call.endpoint.resource == SERVICES and not call.endpoint.subresource
 
 
 async def begin_again(call: Call) -> None:
-    """Wait until what others claimed is known."""
+    """Wait until the claims of other clients are in the cache."""
     copy = call.env.registry.watch_cache
     try:
         await copy.latest(call.env.settings.catch_up_s)
@@ -100,14 +100,14 @@ async def _allocate(
 ) -> list[Also]:
     settings = call.env.settings
     needs_ports = _has_ports(obj) or (old is not None and _has_ports(old))
-    revision, taken = await _taken_ports(call, settings.node_ports) if needs_ports else (0, 0)
+    revision, taken_ports = await _taken_ports(call, settings.node_ports) if needs_ports else (0, 0)
     addresses = call.env.registry.collection(_ADDRESSES)
     pools = Pools(
         families=list(dict.fromkeys(each.family for each in settings.service_ranges)) or ["IPv4"],
         ranges=_ranges(call),
         taken_addresses=_ClaimedAddresses(addresses),
         port_range=settings.node_ports,
-        taken_ports=taken,
+        taken_ports=taken_ports,
         random_below=call.env.random.randrange,
     )
     allocation = allocate(pools)
@@ -125,13 +125,13 @@ def _has_ports(obj: Obj) -> bool:
 
 
 def _ranges(call: Call) -> list[AddressRange]:
-    """Return the ranges that addresses come from: those of the flags until there are objects."""
+    """Return the address ranges: those of the flags until there are ServiceCIDRs."""
     found = service_ranges(call.env.registry.view.list(_RANGES))
     return found or list(call.env.settings.service_ranges)
 
 
 class _ClaimedAddresses:
-    """The addresses that are claimed, as far as this server knows."""
+    """The allocated addresses, as far as this server knows."""
 
     def __init__(self, addresses: Collection) -> None:
         self._addresses = addresses
@@ -177,7 +177,7 @@ async def _taken_ports(call: Call, port_range: PortRange) -> tuple[int, int]:
 
 
 def range_allocation(value: bytes) -> dict[str, Any]:
-    """Return the RangeAllocation that a value of the store is, in either encoding."""
+    """Return the RangeAllocation of a stored value, in either encoding."""
     if value.startswith(MAGIC):
         return from_protobuf(unwrap(value).content, built_in_types()[_RANGE_ALLOCATION])
     found: dict[str, Any] = orjson.loads(value)

@@ -1,11 +1,11 @@
-"""What every object goes through before it is stored: preparation, validation, warnings.
+"""Preparation, validation and warnings of every object before it is stored.
 
     complete_new       system fields → name → the kind's preparation → validation → warnings
     complete_changed   system fields kept → the kind's preparation → validation → warnings
-    to_stored_form     what comes of it by being stored, once all that look at it have seen it
+    to_stored_form     the form after storing, once all checks have seen the object
 
-Objects are in the hub version with defaults, and are changed in place. Errors of one pass are told
-together, with upstream's paths and texts.
+Objects are in the hub version with defaults, and are changed in place. All errors of one pass are
+reported together, with upstream's paths and texts.
 """
 
 from typing import Final
@@ -50,7 +50,7 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     strategy = endpoint.strategy
     metadata.keep_system_fields(obj["metadata"], old["metadata"])
     if not context.is_dry_run:
-        obj["metadata"].pop("selfLink", None)  # the store forgets it
+        obj["metadata"].pop("selfLink", None)  # it is not stored
     strategy.prepare_update(obj, old, context)
     meta = obj["metadata"]
     errors = metadata.validate(meta, name_is_path_segment, is_namespaced=endpoint.row.is_namespaced)
@@ -71,22 +71,29 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     call.warnings += strategy.update_warnings(obj, old, context)
 
 
-def _refuse_kind(given: Kind, endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:
-    """Refuse a custom resource that says it is something else; raises ApiError.
+def _refuse_kind(
+    claimed_kind: Kind, endpoint: Endpoint, meta: Obj, errors: list[FieldError]
+) -> None:
+    """Refuse a custom resource that names another kind; raises ApiError.
 
-    errors: what is wrong besides. The type of a status that is written does not count.
+    errors: the other errors. For writes of the status the kind does not count.
     """
-    if not given.version:
+    if not claimed_kind.version:
         text = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
         raise status.internal_error(text)
     if endpoint.subresource:
         return
     kind = endpoint.kind
-    if given.kind != kind.kind:
-        errors = [*errors, invalid("kind", given.kind, f"must be {kind.kind}")]
-    if given.api_version != kind.api_version:
-        errors = [*errors, invalid("apiVersion", given.api_version, f"must be {kind.api_version}")]
-    raise status.invalid(GroupKind(given.group, given.kind), meta.get("name", ""), errors)
+    if claimed_kind.kind != kind.kind:
+        errors = [*errors, invalid("kind", claimed_kind.kind, f"must be {kind.kind}")]
+    if claimed_kind.api_version != kind.api_version:
+        errors = [
+            *errors,
+            invalid("apiVersion", claimed_kind.api_version, f"must be {kind.api_version}"),
+        ]
+    raise status.invalid(
+        GroupKind(claimed_kind.group, claimed_kind.kind), meta.get("name", ""), errors
+    )
 
 
 def _refuse(endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:
@@ -95,7 +102,7 @@ def _refuse(endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:
 
 
 def distinct(errors: list[FieldError]) -> list[FieldError]:
-    """Return errors each once: both hand-written and declared rules may find them."""
+    """Return errors without duplicates: hand-written and declarative rules may report the same."""
     return list({str(each): each for each in errors}.values()) if errors else errors
 
 
@@ -116,7 +123,7 @@ def _new_errors(endpoint: Endpoint, obj: Obj, context: Context) -> list[FieldErr
 
 
 def to_stored_form(call: Call, obj: Obj) -> None:
-    """Make of a complete object what reading it back from the store would give, in place."""
+    """Change a complete object in place to what reading it back from the store would give."""
     endpoint = call.endpoint
     collection = endpoint.collection
     if call.has_empty and collection is not None:
@@ -129,6 +136,6 @@ def to_stored_form(call: Call, obj: Obj) -> None:
         blank: Obj = endpoint.blank_status()
         obj["status"] = {**blank, **status_} if status_ else blank
     if collection is not None and not collection.codec.is_json:
-        # What is answered was read from the store, where defaults are filled in again.
+        # The answer is as if read from the store, where defaults are applied again.
         endpoint.main.default(obj)
         as_stored(obj, collection.codec.type)

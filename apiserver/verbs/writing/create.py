@@ -3,8 +3,8 @@
     body → defaults → metadata → managed fields → admission
     → name, completion, validation → admission → one transaction → 201
 
-With generateName and no name, the second line is walked anew for each name that is taken, eight
-times at most.
+With generateName and no name, the second line is repeated for each name that is taken, at most
+eight times.
 """
 
 import orjson
@@ -30,98 +30,100 @@ from kvstack.apiserver.verbs.writing.request_body import read_new
 
 
 class NameTakenError(Exception):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
     def __init__(self, name: str, current: Record | None) -> None:
-        """Keep the name, and what has it."""
+        """current: the existing object."""
         self.name = name
         self.current = current
 
 
 async def create(call: Call) -> Stored | Computed:
     """Store the object of the body; raises ApiError."""
-    given = options.write_options(options.CREATE, call.query)
-    obj = await call.apart(read_new, call, given)
-    manager = given.manager or name_from_user_agent(call.user_agent)
+    write_options = options.write_options(options.CREATE, call.query)
+    obj = await call.apart(read_new, call, write_options)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
     obj = await settled(lambda: call.apart(_owned, call, obj, manager))
     obj = await call.apart(call.endpoint.to_hub, obj)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         CREATE,
-        given.to_object(options.CREATE),
+        write_options.to_object(options.CREATE),
         name=obj["metadata"].get("name", ""),
-        is_dry_run=given.dry_run,
+        is_dry_run=write_options.dry_run,
     )
-    await admission.mutate(call, asked, obj, None)
+    await admission.mutate(call, admission_request, obj, None)
     try:
-        return await store_new(call, obj, given, asked)
+        return await store_new(call, obj, write_options, admission_request)
     except NameTakenError as taken:
         raise _exists(call, taken) from None
 
 
 def _owned(call: Call, obj: Obj, manager: str) -> Obj:
-    """Return a new object with its managers."""
+    """Return a new object with its managed fields."""
     if call.endpoint.converted_version is not None:
-        obj = json_text.copied(obj)  # it may have to be made once more
+        obj = json_text.copied(obj)  # a second attempt may need the original
     own_new(call, obj, manager)
     return obj
 
 
 async def store_new(
-    call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
+    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
-    """Store an object in the hub version that admission has seen.
+    """Store an object in the hub version that mutating admission has seen.
 
     Raises ApiError, and NameTakenError if the name was not generated.
     """
     meta = obj["metadata"]
     if meta.get("name") or not meta.get("generateName"):
-        return await _attempt(call, obj, given, asked)
-    told = len(call.warnings)
-    kept = await call.apart(orjson.dumps, obj)  # for a second attempt, which is rare
+        return await _attempt(call, obj, write_options, admission_request)
+    warning_count = len(call.warnings)
+    encoded = await call.apart(orjson.dumps, obj)  # for a second attempt, which is rare
     name = ""
     for _ in range(metadata.GENERATE_ATTEMPTS):
         name = call.env.identifiers.new_name(meta["generateName"])
         obj["metadata"]["name"] = name
         try:
-            return await _attempt(call, obj, given, asked)
+            return await _attempt(call, obj, write_options, admission_request)
         except NameTakenError:
-            del call.warnings[told:]
-            obj = orjson.loads(kept)
+            del call.warnings[warning_count:]
+            obj = orjson.loads(encoded)
     raise status.generated_name_exists(call.endpoint.resource, name)
 
 
 class _ClaimedError(Exception):
-    """Somebody else claimed what the object was to have."""
+    """Another client claimed the same address or port."""
 
 
 async def _attempt(
-    call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
+    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
     if not allocations.concerns(call):
-        return await _store(call, obj, given, asked)
-    told = len(call.warnings)
+        return await _store(call, obj, write_options, admission_request)
+    warning_count = len(call.warnings)
     for _ in range(allocations.ATTEMPTS_MAX):
-        del call.warnings[told:]
+        del call.warnings[warning_count:]
         try:
-            return await _store(call, await call.apart(json_text.copied, obj), given, asked)
+            return await _store(
+                call, await call.apart(json_text.copied, obj), write_options, admission_request
+            )
         except _ClaimedError:
             await allocations.begin_again(call)
     raise status.server_timeout(call.endpoint.resource, "create")
 
 
 async def _store(
-    call: Call, obj: Obj, given: WriteOptions, asked: AdmissionRequest | None
+    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
     endpoint = call.endpoint
     metadata.fill_system_fields(obj["metadata"], call.env.identifiers.new_uid(), call.now)
-    also = await allocations.for_new(call, obj, is_dry_run=given.dry_run)
-    await call.apart(complete_new, call, obj, call.context(is_dry_run=given.dry_run))
-    await admission.validate(call, asked, obj, None)
+    also = await allocations.for_new(call, obj, is_dry_run=write_options.dry_run)
+    await call.apart(complete_new, call, obj, call.context(is_dry_run=write_options.dry_run))
+    await admission.validate(call, admission_request, obj, None)
     await call.apart(to_stored_form, call, obj)
     meta = obj["metadata"]
     key = object_key(meta.get("namespace", ""), meta["name"])
-    if given.dry_run:
+    if write_options.dry_run:
         current = await storing.read_live(call, call.collection, key)
         if current is not None:
             raise NameTakenError(meta["name"], current)

@@ -1,4 +1,4 @@
-"""Random UIDs, and random ends of generated names.
+"""Random UIDs, and random suffixes of generated names.
 
 identifiers = Identifiers(Random(1))
 identifiers.new_uid()             → "0e4a5b0e-…"
@@ -15,19 +15,19 @@ from kvstack.apimachinery.objects.metadata import (
 )
 
 SUFFIXES: Final = 32
-"""Ends of names that are drawn at once."""
+"""Number of suffixes that are generated at once."""
 _UIDS: Final = 32
 _VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
 _SUFFIX_MASK: Final = (1 << 64) - 1
 
 
 class Identifiers:
-    """Draws many at once, since a good random source is slow to ask."""
+    """Generates many at once, since a good random source is slow to read."""
 
     __slots__ = ("_random", "_suffixes", "_uids")
 
     def __init__(self, random: Random) -> None:
-        """Draw from a random source."""
+        """random: the source."""
         self._random = random
         self._uids: list[str] = []
         self._suffixes: list[str] = []
@@ -45,9 +45,9 @@ class Identifiers:
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     def name_suffix(self) -> str:
-        """Return the random end of a generated name."""
+        """Return the random suffix of a generated name."""
         if not self._suffixes:
-            # In a number of so many bits no character is more frequent than another.
+            # With this number of bits all characters are equally frequent.
             left = self._random.getrandbits(64 * SUFFIXES)
             for _ in range(SUFFIXES):
                 self._suffixes.append(_suffix(left & _SUFFIX_MASK))
@@ -55,7 +55,7 @@ class Identifiers:
         return self._suffixes.pop()
 
     def new_name(self, prefix: str) -> str:
-        """Return a name with a random end."""
+        """Return a name with a random suffix."""
         return generated_name(prefix, self.name_suffix())
 
 

@@ -1,4 +1,4 @@
-"""Who owns the fields of an object that a request writes: its managedFields."""
+"""Ownership of the fields that a request writes: managedFields."""
 
 from kvstack.apimachinery.schema.stored_form import without_empty
 from kvstack.apiserver.apply import update as managers
@@ -21,18 +21,18 @@ def own_changed(call: Call, live: Obj, obj: Obj, manager: str) -> None:
 
 
 def as_written(call: Call, obj: Obj) -> Obj:
-    """Return an object of the endpoint's type as it is written; itself, where that is the same."""
+    """Return an object of the endpoint's type as it is written; itself, if nothing differs."""
     if not call.has_empty:
         return obj
     written: Obj = without_empty(obj, call.object_type)
     meta = {**(written.get("metadata") or {})}
     if "managedFields" in (obj.get("metadata") or {}):
-        meta["managedFields"] = obj["metadata"]["managedFields"]  # empty: all is to be forgotten
+        meta["managedFields"] = obj["metadata"]["managedFields"]  # empty: clears all managers
     return {**written, "metadata": meta}
 
 
 def _take_entries(obj: Obj, written: Obj) -> None:
-    """Give an object the managedFields that were found for what is written of it."""
+    """Give an object the managedFields that were computed for its written form."""
     if written is obj:
         return
     obj["metadata"].pop("managedFields", None)

@@ -2,8 +2,8 @@
 
     body → stored object in the endpoint's version → patched → decoded, defaulted → as an update
 
-The patch is applied anew each time something else was stored meanwhile, unless it names a
-resourceVersion. Only an apply makes an object that is not there.
+The patch is applied again each time the stored object has changed meanwhile, unless it names a
+resourceVersion. Only an apply creates a missing object.
 """
 
 from collections.abc import Callable
@@ -55,15 +55,15 @@ _PATCHED_TOO_DEEP: Final = "the patched object is nested too deeply"
 
 
 class Patched(NamedTuple):
-    """What a patch made of an object: plain, not decoded yet."""
+    """The plain result of a patch, not decoded yet."""
 
     obj: Json
     shown: Callable[[], str]
-    """Returns what refusals quote: of JSON the patched object, members in Go's order."""
+    """Returns what errors quote: for JSON the patched object, members in Go's order."""
     findings: list[str]
-    """What a strict reader says of the patch itself."""
+    """Findings of strict decoding of the patch itself."""
     is_plain: bool = False
-    """Whether the typed object is made of it without JSON between."""
+    """Whether the typed object is converted from it without JSON between."""
 
 
 Apply = Callable[[Obj], Patched]
@@ -75,17 +75,17 @@ async def patch(call: Call) -> Stored | Computed:
     read = _Yaml(call.body)
     if call.audit is not None and call.audit.wants_request:
         call.audit.request_object = await call.apart(read.recorded)
-    given = options.write_options(options.PATCH, call.query, is_apply=is_apply)
+    write_options = options.write_options(options.PATCH, call.query, is_apply=is_apply)
     name = call.info.name
     if is_apply:
-        changed = await call.apart(_applied, call, given, read)
+        changed = await call.apart(_applied, call, write_options, read)
     else:
-        changed = await call.apart(_patched, call, given)
+        changed = await call.apart(_patched, call, write_options)
     change = update_loop.Update(
         name,
         object_key(call.namespace, name),
         changed,
-        given,
+        write_options,
         creates=is_apply and not call.endpoint.subresource,
     )
     if call.endpoint.subresource == "scale":
@@ -94,26 +94,26 @@ async def patch(call: Call) -> Stored | Computed:
 
 
 class _Yaml:
-    """A body of YAML, parsed when it is first asked for, and once."""
+    """A YAML body, parsed once on first use."""
 
     def __init__(self, body: bytes) -> None:
         self._body: Final = body
 
     @cached_property
     def parsed(self) -> Parsed:
-        """The value, and what is said of keys that stand twice; raises YamlError."""
+        """The value, and the findings about duplicate keys; raises YamlError."""
         return yaml_text.parse(self._body)
 
     def recorded(self) -> Json:
-        """Return the value as the audit has it; one that cannot be read is left out."""
+        """Return the value for the audit; an unreadable one is left out."""
         try:
             return self.parsed.value
         except YamlError:
             return None
 
 
-def patch_function(call: Call, given: WriteOptions) -> Apply:
-    """Return what applies the patch of the body to a plain object; raises ApiError.
+def patch_function(call: Call, write_options: WriteOptions) -> Apply:
+    """Return a function that applies the patch of the body to a plain object; raises ApiError.
 
     It may be called several times: neither the object nor the patch is changed.
     """
@@ -121,7 +121,7 @@ def patch_function(call: Call, given: WriteOptions) -> Apply:
         value = json_text.parse(call.body)
     except JsonError:
         raise bad_request("invalid JSON patch") from None
-    is_strict = given.validation != IGNORE
+    is_strict = write_options.validation != IGNORE
     if call.media_type == JSON_PATCH:
         operations, findings = json_patch.parse(call.body, is_strict=is_strict)
         return _repeatable(
@@ -142,7 +142,7 @@ def patch_function(call: Call, given: WriteOptions) -> Apply:
 
 
 def _repeatable(patch_: object, apply: Apply) -> Apply:
-    """Return what applies a patch; while tests run it looks whether the patch stays as it is."""
+    """Return a function that applies a patch; tests verify that it does not change the patch."""
     if not unchanged.IS_CHECKED:
         return apply
     check = unchanged.watched(patch_, "a patch that may be applied again")
@@ -188,15 +188,15 @@ def _by_strategic_merge(call: Call, live: Obj, patch_: Obj, findings: list[str])
     return Patched(obj, lambda: go_plain(rest), findings, is_plain=True)
 
 
-def _patched(call: Call, given: WriteOptions) -> update_loop.Changed:
-    apply = patch_function(call, given)
-    manager = given.manager or name_from_user_agent(call.user_agent)
+def _patched(call: Call, write_options: WriteOptions) -> update_loop.Changed:
+    apply = patch_function(call, write_options)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
 
     def changed(live: Obj | None) -> Obj:
         if live is None:
             raise status.not_found(call.endpoint.resource, call.info.name)
         try:
-            new = typed(call, apply(live), given)
+            new = typed(call, apply(live), write_options)
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
         own_changed(call, live, new, manager)
@@ -219,7 +219,7 @@ def typed(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     return obj
 
 
-def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
+def _decoded(call: Call, patched: Patched, write_options: WriteOptions) -> Obj:
     type_ = call.object_type
     if not patched.is_plain:
         _check_kind(call, patched)
@@ -228,8 +228,8 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     except DecodeError as error:
         raise _not_fitting(patched, str(error)) from None
     findings = [*patched.findings, *(sorted(unknown) if patched.is_plain else unknown)]
-    if findings and given.validation != IGNORE:
-        if given.validation == STRICT:
+    if findings and write_options.validation != IGNORE:
+        if write_options.validation == STRICT:
             text = f"strict decoding error: {', '.join(findings)}"
             raise _not_fitting(patched, text)
         call.warnings += findings
@@ -237,7 +237,7 @@ def _decoded(call: Call, patched: Patched, given: WriteOptions) -> Obj:
 
 
 def _read(patched: Patched, type_: Type) -> DecodedWithEmpty:
-    """Return a patched object as its type reads it; raises DecodeError."""
+    """Return a patched object decoded by its type; raises DecodeError."""
     read = from_plain.read if patched.is_plain else decode_as_given
     return read(patched.obj, type_)
 
@@ -247,7 +247,7 @@ def _not_fitting(patched: Patched, text: str) -> ApiError:
 
 
 def _check_kind(call: Call, patched: Patched) -> None:
-    """Refuse a patched object that says it is something else; raises ApiError."""
+    """Refuse a patched object that names another kind; raises ApiError."""
     obj = patched.obj
     if not isinstance(obj, dict):
         word = json_text.type_word(obj)
@@ -255,8 +255,8 @@ def _check_kind(call: Call, patched: Patched) -> None:
         raise _not_fitting(patched, f"couldn't get version/kind; json parse error: {text}")
     kind = call.endpoint.kind
     call.given_kind = None
-    told = (obj.get("apiVersion"), obj.get("kind"))
-    if told == (kind.api_version, kind.kind):
+    named_kind = (obj.get("apiVersion"), obj.get("kind"))
+    if named_kind == (kind.api_version, kind.kind):
         return
     if call.endpoint.is_custom_object:
         try:
@@ -264,8 +264,8 @@ def _check_kind(call: Call, patched: Patched) -> None:
         except bodies.UnrecognizedError as error:
             raise _not_fitting(patched, str(error)) from None
         return
-    if not told[1]:
-        # Without a kind nothing of it is read.
+    if not named_kind[1]:
+        # Without a kind it cannot be decoded.
         names = [each for each in obj if each not in ("kind", "apiVersion")]
         call.warnings += [json_text.unknown_field(each) for each in sorted(names)]
         metadata.check_url_name({}, call.info.name)
@@ -286,7 +286,7 @@ def check_identity(call: Call, new: Obj) -> None:
 # Server-side apply.
 
 
-def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Changed:
+def _applied(call: Call, write_options: WriteOptions, read: _Yaml) -> update_loop.Changed:
     config = _config_of(call, read)
     repeated = read.parsed.repeated
     check = unchanged.watched(config, "a configuration that may be applied again")
@@ -298,14 +298,19 @@ def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Change
             raise status.not_found(endpoint.resource, call.info.name)
         try:
             merged = server_side.on_apply(
-                endpoint.fields, live, config, given.manager, call.now, force=given.force
+                endpoint.fields,
+                live,
+                config,
+                write_options.manager,
+                call.now,
+                force=write_options.force,
             )
             new = _of_merged(call, merged)
-            if live is not None and _is_unchanged(merged, live):  # then nothing is written anew
+            if live is not None and _is_unchanged(merged, live):  # then nothing is written
                 new |= {name: live[name] for name in live if name != "metadata"}
         except RecursionError:
             raise bad_request(_PATCHED_TOO_DEEP) from None
-        _tell_repeated(call, given, repeated)
+        _tell_repeated(call, write_options, repeated)
         if live is None and new["metadata"].get("uid"):
             raise status.conflict(
                 endpoint.resource,
@@ -320,7 +325,7 @@ def _applied(call: Call, given: WriteOptions, read: _Yaml) -> update_loop.Change
 
 
 def _config_of(call: Call, read: _Yaml) -> Obj:
-    """Return the configuration of the body of an apply; raises ApiError."""
+    """Return the applied configuration of the body; raises ApiError."""
     try:
         parsed = read.parsed
     except YamlError as error:
@@ -339,7 +344,7 @@ def _config_of(call: Call, read: _Yaml) -> Obj:
 
 
 def _tell_repeated(call: Call, given: WriteOptions, repeated: str) -> None:
-    """Refuse keys that stand twice in the configuration, or warn of them; raises ApiError."""
+    """Refuse duplicate keys in the configuration, or warn of them; raises ApiError."""
     if given.validation == IGNORE or not repeated:
         return
     if given.validation == STRICT:
@@ -349,7 +354,7 @@ def _tell_repeated(call: Call, given: WriteOptions, repeated: str) -> None:
 
 
 def _of_merged(call: Call, merged: Obj) -> Obj:
-    """Return what an apply merged, decoded and with defaults; raises ApiError."""
+    """Return a merged object, decoded and with defaults; raises ApiError."""
     endpoint, type_ = call.endpoint, call.object_type
     try:
         obj, _, call.has_empty = _read(Patched(merged, str, [], is_plain=True), type_)
@@ -358,10 +363,10 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
             endpoint.default(obj, call.now)
     except DecodeError as error:
         meta = merged.get("metadata") or {}
-        place = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+        key = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
         kind = f"{_slashed(endpoint.kind)}, Kind={endpoint.kind.kind}"
         raise status.unknown(
-            f"failed to convert new object ({place}; {kind}) to proper version: unable to convert"
+            f"failed to convert new object ({key}; {kind}) to proper version: unable to convert"
             f" unstructured object to {kind}: {error}"
         ) from None
     obj.setdefault("metadata", {})
@@ -369,7 +374,7 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
 
 
 def _is_unchanged(merged: Obj, live: Obj) -> bool:
-    """Tell whether an apply has left an object as it was, but for its managers."""
+    """Return whether an apply changed nothing but the managers."""
     return _has_members_of(merged, live, "metadata") and _has_members_of(
         merged.get("metadata") or {}, live.get("metadata") or {}, "managedFields"
     )

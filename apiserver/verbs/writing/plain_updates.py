@@ -1,10 +1,10 @@
-"""Changes of stored objects past their hooks: for acts of the server itself on behalf of a request.
+"""Changes of stored objects without their hooks: operations of the server itself for a request.
 
     await run(call, PODS, "a/web", lambda pod: {**pod, …})   → the record, or None if there is none
 
-The object is changed as it is stored and put back if nothing came between, else the change is made
-again. It begins with a guess (`Collection.guess`), by which nothing is refused or left as it is.
-There is no admission, validation or field manager.
+The stored object is changed and put back if it has not been written meanwhile, else the change is
+repeated. The first attempt uses a guess (`Collection.guess`), which never leads to a refusal or to
+leaving the object unchanged. There is no admission, validation or field manager.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ async def run(
     *,
     is_dry_run: bool = False,
 ) -> Record | None:
-    """Change a stored object; `changed` may change what it is given. Raises ApiError."""
+    """Change a stored object; `changed` may change its argument. Raises ApiError."""
     registry = call.env.registry
     collection = registry.collection(resource)
     record = collection.guess(key)

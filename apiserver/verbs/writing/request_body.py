@@ -1,4 +1,4 @@
-"""The object in the body of a request, decoded, defaulted and with its metadata checked."""
+"""The object of a request's body: decoded, with defaults, its metadata checked."""
 
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.schema.decode import DecodeError
@@ -35,14 +35,14 @@ def check_namespace(call: Call, meta: Obj) -> None:
         raise status.bad_request("Namespace parameter required.")
 
 
-def read_body(call: Call, given: WriteOptions) -> Obj:
+def read_body(call: Call, write_options: WriteOptions) -> Obj:
     """Return the object of the body, decoded and with defaults; raises ApiError."""
     kind = call.endpoint.kind
     is_custom = call.endpoint.is_custom_object
     body = bodies.read_object(
         call.body, call.media_type, kind, call.object_type, is_custom=is_custom
     )
-    bodies.tell(body, kind, given.validation, call.warnings)
+    bodies.report_findings(body, kind, write_options.validation, call.warnings)
     call.has_empty = body.has_empty
     obj = {"kind": kind.kind, "apiVersion": kind.api_version, **body.obj}
     if is_custom and body.kind != kind:

@@ -1,10 +1,10 @@
-"""Objects in the store as verbs read and write them; what the store refuses becomes an ApiError.
+"""Reads and writes of stored objects for the verbs; errors of the store become ApiErrors.
 
     record = await read_live(call, collection, key)      as the store has it now
     written = await write_new(call, key, obj)            a Record, or Raced if the key is taken
     written = await replace(call, record, new)           raises RacedError if it changed meanwhile
 
-An object that is too large for the store is written once more without its managed fields.
+An object that is too large for the store is written again without its managed fields.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,15 +23,15 @@ from kvstore.client.errors import StoreError, TooLargeError
 
 
 class RacedError(Exception):
-    """Something else is stored by now."""
+    """The stored object has changed."""
 
     def __init__(self, current: Record | None) -> None:
-        """Keep what is stored; None: nothing."""
+        """current: the stored record; None: none."""
         self.current = current
 
 
 async def read_live(call: Call, collection: Collection, key: str) -> Record | None:
-    """Return an object as the store has it now; raises ApiError."""
+    """Return an object as it is stored now; raises ApiError."""
     try:
         asked = call.env.registry.history.get(collection, key)
         return await timed(call.env.clock, call.spent, STORE, asked)
@@ -42,7 +42,7 @@ async def read_live(call: Call, collection: Collection, key: str) -> Record | No
 def parsed(record: Record, prefix: str = "") -> Obj:
     """Return the object of a record; raises ApiError if it cannot be read.
 
-    prefix: of its collection, where that is known.
+    prefix: of its collection, if known.
     """
     if record.error:
         raise errors.unreadable(prefix, record)
@@ -64,7 +64,7 @@ def write_new(
 
 
 async def replace(call: Call, record: Record, new: Obj, also: Sequence[Also] = ()) -> Record:
-    """Put an object in the place of the one that was seen; raises ApiError and RacedError."""
+    """Replace an object that has not changed since it was read; raises ApiError and RacedError."""
     collection, ttl_s = call.collection, time_to_live(call)
     put = call.env.registry.writes.replace
     written = await _written(
@@ -99,14 +99,14 @@ async def _written(
 
 
 def time_to_live(call: Call) -> int:
-    """Return after how many seconds an object goes by itself; 0: never."""
+    """Return after how many seconds an object expires; 0: never."""
     return call.env.settings.event_ttl_s if call.endpoint.main.expires else 0
 
 
 def precondition_failed(
     call: Call, resource: GroupResource, key: str, text: str, *, is_dry_run: bool
 ) -> ApiError:
-    """Return the 409 of a precondition that does not hold, in the words of upstream's store."""
+    """Return the 409 of a failed precondition, with the text of upstream's store."""
     registry = call.env.registry
     root = "" if is_dry_run else registry.watch_cache.prefixes.root.rstrip("/")
     prefix = registry.collection(resource).prefix
@@ -115,7 +115,7 @@ def precondition_failed(
 
 
 def storage_error(key: str, text: str) -> str:
-    """Return what upstream's store says of an object that it may not change."""
+    """Return the error text of upstream's store for an object that it must not change."""
     return (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0,"
         f" AdditionalErrorMsg: {text}"

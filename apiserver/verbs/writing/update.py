@@ -14,17 +14,17 @@ from kvstack.apiserver.verbs.writing.request_body import read_changed
 
 
 async def update(call: Call) -> Stored | Computed:
-    """Put the object of the body in the place of the stored one; raises ApiError."""
-    given = options.write_options(options.UPDATE, call.query)
-    obj = await call.apart(read_changed, call, given)
-    manager = given.manager or name_from_user_agent(call.user_agent)
+    """Replace the stored object by that of the body; raises ApiError."""
+    write_options = options.write_options(options.UPDATE, call.query)
+    obj = await call.apart(read_changed, call, write_options)
+    manager = write_options.manager or name_from_user_agent(call.user_agent)
     name, uid = call.info.name, obj["metadata"].get("uid", "")
     is_first = True
 
     def changed(live: Obj | None) -> Obj:
         nonlocal is_first
-        # An attempt changes the object: its resourceVersion, what the kind and plugins fill in.
-        new = obj if is_first else _read_again(call, given)
+        # An attempt changes the object: its resourceVersion, and what hooks and plugins fill in.
+        new = obj if is_first else _read_again(call, write_options)
         is_first = False
         if live is None:
             own_new(call, new, manager)
@@ -33,14 +33,14 @@ async def update(call: Call) -> Stored | Computed:
         return new
 
     key = object_key(call.namespace, name)
-    change = update_loop.Update(name, key, changed, given, uid=uid)
+    change = update_loop.Update(name, key, changed, write_options, uid=uid)
     if call.endpoint.subresource == "scale":
         return await scale.change(call, change)
     return await update_loop.run(call, change)
 
 
 def _read_again(call: Call, given: WriteOptions) -> Obj:
-    """Return the object of the body once more; its warnings are in the answer already."""
+    """Return the object of the body once more; its warnings are recorded already."""
     count = len(call.warnings)
     obj = read_changed(call, given)
     del call.warnings[count:]

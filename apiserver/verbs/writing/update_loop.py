@@ -1,4 +1,4 @@
-"""The loop of every change: what is stored is changed, checked and put back if it is still that.
+"""The update loop: the stored object is changed, checked and put back if it has not changed.
 
     guess what is stored (the watch cache, or what this server stored last)
     loop: change → admission → completion, validation → admission → put where nothing came between
@@ -6,8 +6,8 @@
           refused, but only by a guess   → again, if the store knows better
           the store failed               → that is the answer: what was written may be there
 
-So a client is never refused for what the cache does not know yet. A resourceVersion in the new
-object must be that of the stored one; then there is nothing to try again.
+So a client is never refused because of a stale cache. If the new object has a resourceVersion, it
+must be that of the stored one, and there is no second attempt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ from kvstore.client.errors import StoreError
 
 Changed = Callable[[Obj | None], Obj | Awaitable[Obj]]
 """Returns the new object in the endpoint's version, given the stored one in the same version, or
-None where there is none. The stored one may not be changed."""
+None if there is none. The stored one must not be changed."""
 
 _NO_VERSION: Final = "must be specified for an update"
 
@@ -56,12 +56,12 @@ class Update:
     changed: Changed
     given: WriteOptions
     uid: str = ""
-    """That the stored object must have; empty: any."""
+    """UID that the stored object must have; empty: any."""
     creates: bool = False
-    """Whether an object that is not there is made, whatever the kind says."""
+    """Whether a missing object is created, whatever the kind says."""
     as_seen: Callable[[Obj], Obj] | None = None
-    """How validating admission sees objects, where it is not as they are stored; `changed` has
-    then asked mutating admission itself."""
+    """Objects as validating admission sees them, if not as they are stored; `changed` has then
+    called mutating admission itself."""
 
 
 async def run(call: Call, update: Update) -> Stored | Computed:
@@ -71,7 +71,7 @@ async def run(call: Call, update: Update) -> Stored | Computed:
     is_guess = record is not None
     if record is None:
         record = await storing.read_live(call, collection, update.key)
-    told = len(call.warnings)
+    warning_count = len(call.warnings)
     while True:
         try:
             return await _attempt(call, collection, update, record)
@@ -79,12 +79,12 @@ async def run(call: Call, update: Update) -> Stored | Computed:
             record, is_guess = raced.current, False
         except ApiError as error:
             if not is_guess or errors.is_of_store(error):
-                raise  # after a write of unknown outcome nothing is done a second time
+                raise  # after a write of unknown outcome nothing is retried
             stored = await storing.read_live(call, collection, update.key)
             if stored is not None and record is not None and stored.revision == record.revision:
                 raise
             record, is_guess = stored, False
-        del call.warnings[told:]
+        del call.warnings[warning_count:]
 
 
 async def _attempt(
@@ -106,7 +106,7 @@ async def _attempt(
     if record is None or live is None:
         return await _create(call, update, new)
     is_dry_run = update.given.dry_run
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call,
         UPDATE,
         update.given.to_object(options.UPDATE),
@@ -114,8 +114,8 @@ async def _attempt(
         kind=endpoint.hub_kind if update.as_seen is None else endpoint.kind,
     )
     if update.as_seen is None:
-        await admission.mutate(call, asked, new, live)
-    if asked is None:
+        await admission.mutate(call, admission_request, new, live)
+    if admission_request is None:
         call.warnings += drop_duplicate_owners(new["metadata"], is_after_admission=True)
     _check_version(call, update, new["metadata"], record)
     also = await allocations.for_changed(call, new, live, is_dry_run=is_dry_run)
@@ -127,9 +127,9 @@ async def _attempt(
         new["metadata"]["managedFields"] = entries
     seen = update.as_seen
     if seen is None:
-        await admission.validate(call, asked, new, live)
-    elif asked is not None:
-        await admission.validate(call, asked, seen(new), seen(live))
+        await admission.validate(call, admission_request, new, live)
+    elif admission_request is not None:
+        await admission.validate(call, admission_request, seen(new), seen(live))
     await call.apart(to_stored_form, call, new)
     if _is_to_go(endpoint.resource, new, live):
         return await _remove(call, collection, update, record, new)
@@ -149,7 +149,7 @@ async def _changed(call: Call, update: Update, live: Obj | None) -> Obj:
 
 
 async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
-    """Return whether an object is written although nothing changes: otherwise than it is stored."""
+    """Return whether an unchanged object is written because its stored form is outdated."""
     history = call.env.registry.history
     try:
         if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
@@ -160,25 +160,25 @@ async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
 
 
 async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
-    """Make an object that was to be changed and is not there, where that is allowed."""
+    """Create the missing object of an update or apply, where that is allowed."""
     endpoint = call.endpoint
     is_allowed = endpoint.strategy.allows_create_on_update and not endpoint.subresource
     if not (update.creates or is_allowed):
         raise status.not_found(endpoint.resource, update.name)
-    asked = admission.admission_of(
+    admission_request = admission.admission_of(
         call, CREATE, update.given.to_object(options.CREATE), is_dry_run=update.given.dry_run
     )
-    await admission.mutate(call, asked, new, None)
+    await admission.mutate(call, admission_request, new, None)
     await check_may(call, "create")
     new["metadata"].pop("resourceVersion", None)
     try:
-        return await create.store_new(call, new, update.given, asked)
+        return await create.store_new(call, new, update.given, admission_request)
     except NameTakenError as taken:
         raise RacedError(taken.current) from None
 
 
 def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
-    """Check the UID that the new object names; raises ApiError in the words of upstream's store."""
+    """Check the UID of the new object; raises ApiError with the text of upstream's store."""
     uid = "" if live is None else live["metadata"].get("uid", "")
     if uid != update.uid:
         text = f"UID in precondition: {update.uid}, UID in object meta: {uid}"
@@ -188,7 +188,7 @@ def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
 
 
 def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> None:
-    """Check the resourceVersion of the new object; without one it gets that of the stored."""
+    """Check the resourceVersion of the new object; the default is that of the stored object."""
     try:
         revision = parse_uint(meta.get("resourceVersion") or "0")
     except NumberError as error:
@@ -204,7 +204,7 @@ def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> Non
 
 
 def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
-    """Tell whether nothing holds an object any more that is being deleted."""
+    """Return whether nothing holds a terminating object any longer."""
     meta, before = new["metadata"], live["metadata"]
     if not before.get("deletionTimestamp") or meta.get("finalizers"):
         return False
@@ -214,10 +214,10 @@ def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
 async def _remove(
     call: Call, collection: Collection, update: Update, record: Record, new: Obj
 ) -> Stored | Computed:
-    """Delete an object whose last finalizer this change takes away; the answer is the change."""
-    made = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
+    """Delete an object whose last finalizer was removed; the answer is the changed object."""
+    result = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)
     if update.given.dry_run:
-        return made
+        return result
     try:
         also = await allocations.for_gone(call, new)
         removing = call.env.registry.writes.delete(collection, record, also=also)
@@ -226,4 +226,4 @@ async def _remove(
         raise errors.api_error(error, collection.resource, "delete") from error
     if isinstance(gone, Raced):
         raise RacedError(gone.current)
-    return made
+    return result

@@ -427,7 +427,7 @@ def test_the_past_is_seen_by_the_slider_and_changes_come_first(
     shows(page, "at 20")
     shows(page, "of the present alone")
     go(page, "#/at/2001-01-01T00:00:00Z/kind/-/v1/pods")
-    shows(page, "The oldest time that can be asked for is", "#state")
+    shows(page, "The oldest available time is", "#state")
 
 
 def test_objects_are_created_after_a_dry_run(cluster: Cluster, page: Page) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-_SURGE: Final = "of several nodes whose pods are equal, one takes the first by name, not by chance"
+_SURGE: Final = "of several nodes with equal pods the first by name is chosen, not a random one"
 
 DIFFERENCES: Final = {
-    ("pdb-forms", 2): "of several budgets of a pod all are kept up to date, not one by chance",
+    ("pdb-forms", 2): "all budgets of a pod are updated, not a random one of them",
     ("ds-surge", 1): _SURGE,
     ("ds-surge", 2): _SURGE,
 }

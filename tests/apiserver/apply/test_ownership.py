@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.apply.field_set import FieldSet
-from kvstack.apiserver.apply.ownership import fields_of, fitted, with_named_fields
+from kvstack.apiserver.apply.ownership import fields_of, fit_set, with_named_fields
 from tests.apiserver.apply.types import (
     ANY,
     APP,
@@ -108,19 +108,19 @@ def test_fields_with_members_below_become_members(fields: FieldSet, named: Field
     ],
 )
 def test_sets_fit_the_types_of_now(fields: FieldSet, fit: FieldSet) -> None:
-    assert fitted(fields, TYPE) == fit
+    assert fit_set(fields, TYPE) == fit
 
 
 def test_a_set_that_fits_is_the_same_object() -> None:
     value = {"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "a"}]}}
     fields = fields_of(value, APP)
-    assert fitted(fields, APP) is fields
+    assert fit_set(fields, APP) is fields
 
 
 def test_what_became_atomic_below_an_item_is_owned_as_a_whole() -> None:
     was = fields_of({"items": [{"name": "a", "m": {"x": "1"}}]}, _items(map_of(STRING)))
     now = _items(map_of(STRING, atomic=True))
-    assert fitted(was, now) == {"f:items": {A: {".": {}, "f:m": {}, "f:name": {}}}}
+    assert fit_set(was, now) == {"f:items": {A: {".": {}, "f:m": {}, "f:name": {}}}}
 
 
 def _items(more: Any) -> Any:

@@ -22,7 +22,7 @@ from kvstack.apiserver.apply.field_set import (
 )
 from kvstack.apiserver.apply.managed_fields import decode, encode
 from kvstack.apiserver.apply.merging import merge
-from kvstack.apiserver.apply.ownership import fields_of, fitted, with_named_fields
+from kvstack.apiserver.apply.ownership import fields_of, fit_set, with_named_fields
 from kvstack.apiserver.apply.path import path_text
 from kvstack.apiserver.apply.removal import extract, remove
 from kvstack.apiserver.apply.structure import Obj
@@ -61,7 +61,7 @@ def apply_or_conflicts(live: Obj | None, config: Obj, manager: str) -> Obj | set
 def test_an_object_fits_its_type_and_its_fields_fit_too(value: Obj) -> None:
     fields = fields_of(value, APP)
     assert mismatches(value, APP) == []
-    assert fitted(fields, APP) is fields
+    assert fit_set(fields, APP) is fields
     assert str(read(fields)) == str(fields)
 
 

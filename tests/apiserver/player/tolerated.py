@@ -22,35 +22,35 @@ class Tolerated(NamedTuple):
 
 TOLERATED = (
     Tolerated(
-        "two seconds before a watch ends a bookmark tells that the store's revision has moved,"
-        " which leases of the server itself move now and then",
+        "two seconds before a watch ends a bookmark may have a newer revision, since the server's"
+        " own leases change the store",
         "watches-bookmark",
         "events",
     ),
     Tolerated(
-        "the copy in memory still has this revision and needs no history; upstream's began later",
+        "the watch cache still has this revision; upstream's starts later",
         "lists-expired",
         r"status|headers/.*|json/.*",
         steps=(19, 20, 21, 23),
     ),
     Tolerated(
-        "the build is told, not the version: commit, state of the tree, date, compiler",
+        "details of the build instead of the version: commit, tree state, date, compiler",
         "authz/401|authz/403-urls|authz/certificates|meta-headers|meta-health",
         "json/(gitCommit|gitTreeState|buildDate|goVersion|compiler|platform)",
     ),
     Tolerated(
-        "which of two exceeded quotas is told is chance there; here it is the first by name",
+        "of two exceeded quotas upstream reports either, kvstack the first by name",
         "admission/quota/two",
         "json/message",
         steps=(6,),
     ),
     Tolerated(
-        "redirects of webhooks are not followed: they could lead the API server anywhere",
+        "redirects of webhooks are not followed, since they could lead the API server anywhere",
         "admission/webhook/validating-redirect-Fail",
         "json/(message|details/.*)",
     ),
     Tolerated(
-        "one delete asks each webhook once; upstream asks thrice where a pod is on its way already",
+        "a delete calls each webhook once; upstream calls it three times for a terminating pod",
         "admission/webhook/validating-requests",
         "calls",
         steps=(18,),

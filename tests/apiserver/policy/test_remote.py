@@ -48,8 +48,8 @@ def test_where_a_kubeconfig_leads() -> None:
     [
         ({}, {"exec": {"command": "x"}}, '"exec" is not supported'),
         ({}, {"client-key": "k"}, "must be given together"),
-        ({"server": "h"}, {}, "is no URL"),
-        ({"server": "file:///x"}, {}, "is no URL"),
+        ({"server": "h"}, {}, "invalid server URL"),
+        ({"server": "file:///x"}, {}, "invalid server URL"),
         ({"proxy-url": "https://p"}, {}, "only proxies with a URL of http://"),
         ({"certificate-authority-data": "*"}, {}, "certificate-authority-data"),
         ({"insecure-skip-tls-verify": "yes"}, {}, "must be of type boolean"),

@@ -128,7 +128,7 @@ def test_notes_that_cannot_be_written_are_written_later() -> None:
         await world.create("x")
         world.store.failing = UnavailableError("no leader")
         await asyncio.sleep(30)
-        assert "times cannot be noted" in world.log.lines
+        assert "failed to record times of revisions" in world.log.lines
         world.store.failing = None
         await asyncio.sleep(30)
         assert len(await keys(world)) == 1

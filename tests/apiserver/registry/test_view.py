@@ -7,7 +7,7 @@ import pytest
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.record import Record
-from kvstack.apiserver.registry.view import TOLD_MAX, Change, View
+from kvstack.apiserver.registry.view import CHANGES_PER_CALL, Change, View
 from tests.apiserver.registry.test_collection import collection
 
 PODS = GroupResource("", "pods")
@@ -88,11 +88,11 @@ def test_many_changes_are_delivered_in_several_calls() -> None:
 
     def records(revision: int) -> list[tuple[int, str, Record | None]]:
         body = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"a","uid":"u"}}'
-        keys = [f"a/p{number:04}" for number in range(2 * TOLD_MAX + 1)]
+        keys = [f"a/p{number:04}" for number in range(2 * CHANGES_PER_CALL + 1)]
         return [(revision, key, pods.codec.read(key, body, revision)) for key in keys]
 
     pods.apply(records(1))
     view.subscribe(PODS, lambda changes: sizes.append(len(changes)))
-    assert sizes == [TOLD_MAX, TOLD_MAX, 1]
+    assert sizes == [CHANGES_PER_CALL, CHANGES_PER_CALL, 1]
     pods.apply(records(2))
-    assert sizes[3:] == [TOLD_MAX, TOLD_MAX, 1]
+    assert sizes[3:] == [CHANGES_PER_CALL, CHANGES_PER_CALL, 1]

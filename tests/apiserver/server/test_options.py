@@ -123,7 +123,7 @@ def test_the_prefix_of_keys_has_a_slash_at_both_ends() -> None:
             "--service-cluster-ip-range and --secondary-service-cluster-ip-range must be of"
             " different IP family",
         ),
-        (["--advertise-address=0.0.0.0"], "advertise-address 0.0.0.0 reaches nobody"),
+        (["--advertise-address=0.0.0.0"], "advertise-address 0.0.0.0 is not reachable for others"),
     ],
 )
 def test_what_is_wrong_is_reported(arguments: list[str], text: str) -> None:

@@ -79,7 +79,7 @@ def test_a_server_that_waits_for_its_store_ends_on_a_signal(tmp_path: Path) -> N
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "the store is not reached yet" in line:
+            if "the store is not reachable yet" in line:
                 break
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

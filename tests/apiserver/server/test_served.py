@@ -42,8 +42,8 @@ def test_all_but_core_is_turned_off() -> None:
         ("foo/v1", "true", "unknown api groups foo/v1"),
         ("apps/v9", "true", "unknown api groups apps/v9"),
         ("apps/v1", "x", "invalid value of runtime-config apps/v1=x"),
-        ("v1", "false", "the core group v1 cannot be turned off"),
-        ("api/all", "false", "the core group v1 cannot be turned off"),
+        ("v1", "false", "the core group v1 cannot be disabled"),
+        ("api/all", "false", "the core group v1 cannot be disabled"),
     ],
 )
 def test_what_cannot_be_is_refused(name: str, text: str, told: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.streams.html_links import rewritten
+from kvstack.apiserver.streams.html_links import rewrite_links
 
 
 def moved(url: str) -> str:
@@ -28,18 +28,18 @@ def moved(url: str) -> str:
     ],
 )  # fmt: skip
 def test_links_are_found(page: str, expected: str) -> None:
-    assert rewritten(page.encode(), moved).decode() == expected
+    assert rewrite_links(page.encode(), moved).decode() == expected
 
 
 def test_bytes_of_any_character_set_stay() -> None:
     page = '<a href="/x">\xe9\u20ac</a>'.encode()
-    assert rewritten(page, moved) == '<a href="/p/x">\xe9\u20ac</a>'.encode()
-    assert rewritten(b'<a href="/&#8364;">', moved) == b'<a href="/p/&#8364;">'
+    assert rewrite_links(page, moved) == '<a href="/p/x">\xe9\u20ac</a>'.encode()
+    assert rewrite_links(b'<a href="/&#8364;">', moved) == b'<a href="/p/&#8364;">'
 
 
 @given(st.binary())
 def test_a_page_stays_as_it_is_where_no_link_changes(page: bytes) -> None:
-    assert rewritten(page, lambda url: url) == page
+    assert rewrite_links(page, lambda url: url) == page
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_page_stays_as_it_is_where_no_link_changes(page: bytes) -> None:
 def test_the_time_grows_with_the_page(piece: str) -> None:
     """A page of a megabyte, and no regular expression that looks at its end again and again."""
     page = (piece * (1 << 20))[: 1 << 20].encode()
-    assert rewritten(page, lambda url: url) == page
+    assert rewrite_links(page, lambda url: url) == page
 
 
 @given(st.text(alphabet="<>a/ =\"'href!-\n&;", max_size=60))
 def test_any_text_can_be_read(page: str) -> None:
-    assert isinstance(rewritten(page.encode(), moved), bytes)
+    assert isinstance(rewrite_links(page.encode(), moved), bytes)

@@ -160,7 +160,7 @@ def test_what_can_only_be_read_stays_as_it_is(source: BackgroundCluster, tmp_pat
                 CONFIG_MAPS, "default", "a", {"data": {}}, "application/merge-patch+json"
             ),
         ):
-            with pytest.raises(ApiError, match="this cluster can only be read") as refused:
+            with pytest.raises(ApiError, match="this cluster is read-only") as refused:
                 await work()
             assert refused.value.code == 405
         path = CONFIG_MAPS.path("default")
@@ -286,7 +286,7 @@ def test_nothing_leaves_a_fork(source: BackgroundCluster, tmp_path: Path) -> Non
         response = await api.open(
             "POST", CONFIG_MAPS.path("default"), None, orjson.dumps(config_map("new"))
         )
-        assert "was not asked: nothing leaves this cluster" in response.header("Warning")
+        assert "was not called: this cluster makes no outbound calls" in response.header("Warning")
         await response.read()
         found = (await api.list_page(PODS, "default")).items[0]
         pod, node = found["metadata"]["name"], found["spec"]["nodeName"]
@@ -301,7 +301,7 @@ def test_nothing_leaves_a_fork(source: BackgroundCluster, tmp_path: Path) -> Non
             with pytest.raises(ApiError) as refused:
                 await api.call("GET", path)
             assert refused.value.code == 503
-            assert "nothing leaves this cluster" in str(refused.value)
+            assert "this cluster makes no outbound calls" in str(refused.value)
         asked = {(each.what, each.name): each for each in fork.unasked}
         hook = asked["admission webhook", "check.example.com"]
         assert hook.last == "CREATE configmaps default/new"
@@ -325,7 +325,11 @@ def test_a_webhook_is_asked_where_that_is_allowed(
         assert fork.unasked == []
 
     log = run(contents, tmp_path, story, ForkSettings(asks_others=True))
-    told = [fields for message, fields in log.of("warning") if "which is ignored" in message]
+    told = [
+        fields
+        for message, fields in log.of("warning")
+        if "ignored by its failure policy" in message
+    ]
     assert told[0]["webhook"] == "check.example.com"
 
 

@@ -51,7 +51,7 @@ class ReadOnly(BaseHTTPRequestHandler):
 
     def refuse(self) -> None:
         self.others.append(f"{self.command} {self.path}")
-        self._answer(405, "text/plain", b"this cluster can only be read")
+        self._answer(405, "text/plain", b"this cluster is read-only")
 
     def _answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)

@@ -1,1 +1,1 @@
-"""Services: ports, addresses of one or two families, and what each type of Service may set."""
+"""Services: ports, single-stack and dual-stack addresses, and the fields of each type."""

@@ -1,8 +1,8 @@
-"""The rules of a Service's cluster IPs and their families, and of how they may change.
+"""Validation of a Service's cluster IPs and IP families, and of their changes.
 
-The first cluster IP and its family are fixed once set. A second one may come and go: it comes with
-a policy of two families and goes with SingleStack. Nothing of this holds for ExternalName Services,
-and headless ones may change their families.
+The first cluster IP and its family are immutable once set. A second one comes with a dual-stack
+policy and goes with SingleStack. None of this applies to ExternalName Services, and headless ones
+may change their families.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ _FIXED: Final = "may not change once set"
 
 
 def check_addresses(errors: Errors, spec: Spec, old: Spec | None) -> None:
-    """Add what is wrong with cluster IPs, families and policy of a Service."""
+    """Check cluster IPs, families and policy of a Service."""
     if is_external_name(spec):
         return
     _check_first(errors, spec)
@@ -53,7 +53,7 @@ def check_addresses(errors: Errors, spec: Spec, old: Spec | None) -> None:
 
 
 def check_address_changes(errors: Errors, spec: Spec, old: Spec) -> None:
-    """Add what may not change about the cluster IPs of a Service."""
+    """Check changes of the cluster IPs of a Service."""
     if is_external_name(spec) or is_external_name(old) or (is_headless(spec) and is_headless(old)):
         return
     before, after = cluster_ips(old), cluster_ips(spec)
@@ -74,7 +74,7 @@ def check_address_changes(errors: Errors, spec: Spec, old: Spec) -> None:
 
 
 def check_family_changes(errors: Errors, spec: Spec, old: Spec) -> None:
-    """Add what may not change about the families of a Service."""
+    """Check changes of the families of a Service."""
     if is_external_name(spec) or is_external_name(old) or is_headless(spec) or is_headless(old):
         return
     before, after = ip_families(old), ip_families(spec)
@@ -117,7 +117,7 @@ def _check_families(errors: Errors, families: list[str]) -> None:
 
 
 def _check_each(errors: Errors, ips: list[str], accepted: list[str]) -> bool:
-    """Check the addresses one by one; return whether all of them are good."""
+    """Check the addresses individually; return whether all of them are valid."""
     count = len(errors)
     if ips[:1] == [NONE] and len(ips) > 1:
         errors.append(invalid(CLUSTER_IPS, ips, "'None' must be the first and only value"))

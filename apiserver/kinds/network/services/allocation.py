@@ -1,4 +1,4 @@
-"""What a Service takes from the cluster's addresses and node ports when it is written.
+"""Allocation of cluster IPs and node ports by writes of a Service.
 
     created   join cluster IPs → families → addresses → node ports → health check port
     changed   keep what was allocated → as above, and what is no longer needed is released
@@ -6,8 +6,8 @@
 
 `allocate_create` and `allocate_update` change the given object and return an `Allocation`: what is
 claimed and released in the transaction that writes the Service. They run before preparation and
-validation; an Allocation whose Service is then refused is dropped. An ApiError says why nothing can
-be allocated.
+validation; the Allocation of a Service that is then refused is dropped. If nothing can be allocated
+they raise ApiError.
 """
 
 from collections.abc import Container, Sequence
@@ -49,20 +49,20 @@ from kvstack.component.net.port_range import PortRange
 
 @dataclass(slots=True)
 class Pools:
-    """What the cluster can give, and what of it is taken; a snapshot."""
+    """A snapshot of the ranges of the cluster and their use."""
 
     families: Sequence[str]
     """The families of the server's flags, the default one first."""
     ranges: Sequence[AddressRange]
     taken_addresses: Container[str]
-    """The names of the IPAddress objects that are there."""
+    """The names of existing IPAddress objects."""
     port_range: PortRange
     taken_ports: int
     """The bitmap of the stored RangeAllocation."""
     random_below: RandomBelow
 
     def port_claims(self, *, is_dry_run: bool) -> PortClaims:
-        """Return an empty set of claims on the node ports."""
+        """Return an empty set of node port claims."""
         return PortClaims(
             self.port_range, self.taken_ports, self.random_below, is_dry_run=is_dry_run
         )
@@ -70,7 +70,7 @@ class Pools:
 
 @dataclass(slots=True)
 class Allocation:
-    """What one write of a Service claims and releases."""
+    """The claims and releases of one write of a Service."""
 
     ports: PortClaims
     claimed_addresses: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Allocation:
 
 
 def allocate_create(obj: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
-    """Give a new Service its addresses and ports."""
+    """Allocate addresses and ports of a new Service."""
     spec: Spec = obj["spec"]
     if spec.get("clusterIP") and not cluster_ips(spec):
         spec["clusterIPs"] = [spec["clusterIP"]]
@@ -94,7 +94,7 @@ def allocate_create(obj: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allo
 
 
 def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
-    """Give a changed Service what it needs more, and take what it needs no longer."""
+    """Allocate what a changed Service needs in addition, and release what it no longer needs."""
     spec, old_spec = new["spec"], _filled_spec(old, pools)
     _keep_allocated(spec, old_spec)
     _join_cluster_ips(spec, old_spec)
@@ -107,7 +107,7 @@ def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = Fals
 
 
 def release_all(obj: Obj, pools: Pools) -> Allocation:
-    """Take back all that a deleted Service has."""
+    """Release everything of a deleted Service."""
     spec = _filled_spec(obj, pools)
     allocation = Allocation(pools.port_claims(is_dry_run=False))
     if not is_external_name(spec) and cluster_ips(spec)[:1] != [NONE]:
@@ -127,7 +127,7 @@ def _filled_spec(stored: Obj, pools: Pools) -> Spec:
 
 
 def fill_stored(obj: Obj, primary_family: str) -> None:
-    """Fill in fields that a Service stored by an older version has not got; done on every read."""
+    """Set fields that a Service stored by an older version lacks; done on every read."""
     spec: Spec = obj["spec"]
     if spec.get("clusterIP") and not cluster_ips(spec):
         spec["clusterIPs"] = [spec["clusterIP"]]
@@ -137,7 +137,7 @@ def fill_stored(obj: Obj, primary_family: str) -> None:
 
 
 def _keep_allocated(spec: Spec, old: Spec) -> None:
-    """Put back what was allocated and the client left out, so that it may send the same again."""
+    """Restore allocations that the client left out, so that it may send the same manifest again."""
     if not is_external_name(spec) and not is_external_name(old):
         for each in ("clusterIP", "clusterIPs"):
             if not spec.get(each) and old.get(each):
@@ -156,7 +156,7 @@ def _keep_allocated(spec: Spec, old: Spec) -> None:
 
 
 def _join_cluster_ips(spec: Spec, old: Spec) -> None:
-    """Make the old single field and the list agree where the client changed only one of them."""
+    """Make clusterIP and clusterIPs agree where the client changed only one of them."""
     single, before = spec.get("clusterIP", ""), old.get("clusterIP", "")
     if single == before:
         if cluster_ips(old) and not cluster_ips(spec):
@@ -169,14 +169,14 @@ def _join_cluster_ips(spec: Spec, old: Spec) -> None:
 
 
 def _needs_node_ports(spec: Spec) -> bool:
-    """Return whether every port is to have a node port."""
+    """Return whether every port gets a node port."""
     if type_of(spec) == LOAD_BALANCER:
         return spec.get("allocateLoadBalancerNodePorts") is not False
     return type_of(spec) == NODE_PORT
 
 
 class _Write:
-    """One write of a Service on its way; the methods are called in order, each at most once."""
+    """One write of a Service; the methods are called in order, each at most once."""
 
     __slots__ = ("_name", "_old", "_pools", "_spec", "allocation")
 
@@ -188,13 +188,13 @@ class _Write:
         self.allocation = Allocation(pools.port_claims(is_dry_run=is_dry_run))
 
     def set_families(self) -> None:
-        """Fill in policy and families."""
+        """Set policy and families."""
         errors = init_families(self._spec, self._old, self._pools.families)
         if errors:
             raise self._invalid(*errors)
 
     def claim_addresses(self) -> None:
-        """Claim an address of each family of a Service that had none."""
+        """Claim an address of each family for a Service without one."""
         spec = self._spec
         if is_external_name(spec) or cluster_ips(spec)[:1] == [NONE]:
             return
@@ -207,7 +207,7 @@ class _Write:
             spec["clusterIP"] = ips[0]
 
     def change_addresses(self, old: Spec) -> None:
-        """Claim or release what a change of type or of the number of families asks for."""
+        """Claim or release addresses for a change of type or of the number of families."""
         spec = self._spec
         if keeps_preferred(spec, old):
             return
@@ -229,19 +229,19 @@ class _Write:
         chosen: dict[int, int] = {}
         service_ports: list[Obj] = self._spec.get("ports") or []
         for position, port in enumerate(service_ports):
-            number, asked = port.get("port", 0), port.get("nodePort", 0)
-            if not asked and not _needs_node_ports(self._spec):
+            number, requested = port.get("port", 0), port.get("nodePort", 0)
+            if not requested and not _needs_node_ports(self._spec):
                 continue
             if number not in chosen:
                 chosen[number] = self._claim_for(position, number, service_ports)
                 port["nodePort"] = chosen[number]
-            elif not asked:
+            elif not requested:
                 port["nodePort"] = chosen[number]
-            elif asked != chosen[number]:
-                self._claim_port(position, asked)
+            elif requested != chosen[number]:
+                self._claim_port(position, requested)
 
     def change_ports(self, old: Spec) -> None:
-        """Claim the node ports that a changed Service needs more, release what it had more."""
+        """Claim the additional node ports of a changed Service, release those it no longer has."""
         spec = self._spec
         before = node_ports(old)
         if not has_node_ports(spec):
@@ -249,16 +249,16 @@ class _Write:
                 self.allocation.ports.released.extend(before)
             return
         seen: set[tuple[str, int]] = set()
-        known = set(before)
+        kept_ports = set(before)
         for position, port in enumerate(spec.get("ports") or ()):
-            asked = port.get("nodePort", 0)
-            if not asked:
+            requested = port.get("nodePort", 0)
+            if not requested:
                 if not _needs_node_ports(spec):
                     continue
                 port["nodePort"] = self._any_port()
-            elif asked not in known:
-                self._claim_port(position, asked)
-                known.add(asked)
+            elif requested not in kept_ports:
+                self._claim_port(position, requested)
+                kept_ports.add(requested)
             pair = (port.get("protocol", ""), port["nodePort"])
             if pair in seen:
                 raise unknown(f"duplicate nodePort: {{{pair[0]} {pair[1]}}}")
@@ -269,7 +269,7 @@ class _Write:
                 self.allocation.ports.release(each)
 
     def claim_health_port(self) -> None:
-        """Claim the port at which nodes answer whether they have endpoints."""
+        """Claim the health check node port."""
         asked = self._spec.get("healthCheckNodePort", 0)
         if asked:
             problem = self.allocation.ports.claim(asked)
@@ -283,16 +283,16 @@ class _Write:
         self._spec["healthCheckNodePort"] = port
 
     def change_health_port(self, old: Spec) -> None:
-        """Claim or release that port as a change asks for."""
+        """Claim or release the health check node port, as a change requires."""
         if needs_health_check(self._spec):
             if not needs_health_check(old):
                 self.claim_health_port()
         elif needs_health_check(old):
             self.allocation.ports.release(old.get("healthCheckNodePort", 0))
 
-    def _claim_address(self, family: str, asked: str) -> str:
+    def _claim_address(self, family: str, requested: str) -> str:
         pools, is_dry_run = self._pools, self.allocation.ports.is_dry_run
-        if not asked:
+        if not requested:
             chosen = (
                 addresses.dry_address(pools.ranges, family)
                 if is_dry_run
@@ -304,17 +304,17 @@ class _Write:
                 raise self._no_address(family)
             self.allocation.claimed_addresses.append(chosen)
             return chosen
-        address = _canonical(asked)
+        address = _canonical(requested)
         problem = (
             addresses.refuse_address_dry(pools.ranges, address)
             if is_dry_run
             else addresses.refuse_address(pools.ranges, address, pools.taken_addresses)
         )
         if problem:
-            detail = f"failed to allocate IP {asked}: {problem}"
+            detail = f"failed to allocate IP {requested}: {problem}"
             raise self._invalid(invalid("spec.clusterIPs", cluster_ips(self._spec), detail))
         self.allocation.claimed_addresses.append(address)
-        return asked
+        return requested
 
     def _no_address(self, family: str) -> ApiError:
         ranges = [each for each in self._pools.ranges if each.family == family]
@@ -326,7 +326,7 @@ class _Write:
         )
 
     def _claim_for(self, position: int, number: int, service_ports: Sequence[Obj]) -> int:
-        """Claim the node port that any port of that number asks for, or a free one."""
+        """Claim the node port that any port of that number requests, or a free one."""
         for each in service_ports:
             if each.get("port", 0) == number and each.get("nodePort"):
                 asked: int = each["nodePort"]
@@ -354,6 +354,6 @@ class _Write:
 
 
 def _canonical(text: str) -> str:
-    """Return the name of the IPAddress of an address that is valid, if not canonical."""
+    """Return the name of the IPAddress of an address, which is valid but possibly not canonical."""
     address = parse_ip(text)
     return text if address is None else format_ip(address)

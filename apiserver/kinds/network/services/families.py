@@ -1,11 +1,12 @@
-"""Which families of addresses a Service gets: what was asked for, else what the cluster has.
+"""IP families of a Service: as requested, or those of the cluster.
 
     policy            one family in the cluster      two families
     SingleStack       that one                       the first
     PreferDualStack   that one                       both
     RequireDualStack  refused                        both
 
-A headless Service without selector is nobody's to balance, so it may have both on any cluster.
+A headless Service without selector has no endpoints of the cluster, so it may have both families on
+any cluster.
 """
 
 from collections.abc import Sequence
@@ -45,10 +46,10 @@ def other_family(family: str) -> str:
 
 
 def keeps_preferred(spec: Spec, old: Spec | None) -> bool:
-    """Return whether a Service that prefers two families is left as it is.
+    """Return whether a Service with PreferDualStack keeps its families.
 
-    What the cluster has may have changed since; only a change of the Service itself adds an address
-    to it or takes one away.
+    The families of the cluster may have changed since; only a change of the Service itself adds or
+    removes an address.
     """
     return (
         old is not None
@@ -62,7 +63,7 @@ def keeps_preferred(spec: Spec, old: Spec | None) -> bool:
 
 
 def init_families(spec: Spec, old: Spec | None, configured: Sequence[str]) -> list[FieldError]:
-    """Fill in policy and families of a Service; return why that cannot be done.
+    """Set policy and families of a Service; return the errors.
 
     configured: the families that the cluster has ranges of, the default one first.
     """
@@ -89,7 +90,7 @@ def init_families(spec: Spec, old: Spec | None, configured: Sequence[str]) -> li
 
 
 def fill_families(spec: Spec, primary: str) -> None:
-    """Fill in what a Service that was stored before there were families has not got."""
+    """Set policy and families of a Service that was stored before they existed."""
     if is_external_name(spec) or ip_families(spec):
         return
     if spec.get("clusterIP") == NONE:
@@ -112,7 +113,7 @@ def _is_free(spec: Spec) -> bool:
 
 
 def _release_errors(spec: Spec, old: Spec) -> list[FieldError]:
-    """Let go of the second address if that is meant; return why it seems not to be."""
+    """Release the second address if that is intended; return the errors."""
     if spec["ipFamilyPolicy"] == SINGLE:
         if same_cluster_ips(spec, old) and len(cluster_ips(spec)) > 1:
             spec["clusterIPs"] = cluster_ips(spec)[:1]
@@ -142,7 +143,7 @@ def _single_errors(spec: Spec) -> list[FieldError]:
 
 
 def _infer_families(spec: Spec, configured: Sequence[str]) -> list[FieldError]:
-    """Add the families of the given cluster IPs that have none."""
+    """Add the families of cluster IPs without one."""
     errors: list[FieldError] = []
     families = list(ip_families(spec))
     ips = cluster_ips(spec)

@@ -1,8 +1,8 @@
-"""What Services get by default, and what an update sets, keeps or drops besides.
+"""Defaults and preparation of Services.
 
-A Service is several kinds in one, told apart by `type`. Clients change the type and leave the rest
-as it was; a field that the old type had, the new type cannot have, and the client did not touch is
-dropped. One that the client did change is left, for the rules to refuse.
+A Service is of one of several types. Clients change the type and leave the rest unchanged; a field
+of the old type that the new type cannot have, and that the client did not change, is dropped. One
+that the client changed stays, for validation to refuse.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ CLIENT_IP_SECONDS: Final = 10800
 
 
 def default(obj: Obj) -> None:
-    """Fill in defaults after decoding."""
+    """Set defaults after decoding."""
     spec: Spec = obj.setdefault("spec", {})
     _default_affinity(spec)
     kind = spec.setdefault("type", CLUSTER_IP)
@@ -51,13 +51,13 @@ def default(obj: Obj) -> None:
 
 
 def prepare_create(obj: Obj, _context: Context) -> None:
-    """Drop the status of a new Service."""
+    """Clear the status of a new Service."""
     obj["status"] = {"loadBalancer": {}}
     _drop_internal_policy(obj["spec"])
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Keep the status, and drop what the new type cannot have and nobody changed."""
+    """Keep the status, and drop unchanged fields that the new type cannot have."""
     new["status"] = old["status"]
     spec, old_spec = new["spec"], old["spec"]
     for applies, is_same, names in _BY_TYPE:
@@ -73,12 +73,12 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
 
 
 def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
-    """Keep the spec where only the status may change."""
+    """Keep the spec on writes of the status."""
     new["spec"] = old["spec"]
 
 
 def _drop_internal_policy(spec: Spec) -> None:
-    """Drop what no reader would see of it; what is invalid is left to be refused."""
+    """Drop the internal policy if it has no effect; invalid values stay, to be refused."""
     if is_external_name(spec) and spec.get("internalTrafficPolicy") in TRAFFIC_POLICIES:
         del spec["internalTrafficPolicy"]
 
@@ -94,7 +94,7 @@ def _default_affinity(spec: Spec) -> None:
 
 
 def _allocates_node_ports(old: Spec, new: Spec) -> bool:
-    """Return whether node ports went with the old type and none was added."""
+    """Return whether the change of type removed node ports and none was added."""
     return (
         has_node_ports(old)
         and not has_node_ports(new)
@@ -126,4 +126,4 @@ _BY_TYPE: Final = (
     (is_load_balancer, _same("loadBalancerClass"), ("loadBalancerClass",)),
     (is_reachable_from_outside, _same("externalTrafficPolicy"), ("externalTrafficPolicy",)),
 )
-"""Which specs can have some fields, when they count as untouched, and the fields."""
+"""Which specs can have some fields, when they count as unchanged, and the fields."""

@@ -1,4 +1,4 @@
-"""The strategy of Services: hooks, warnings, cells. Allocation is a step of its own."""
+"""The strategy of Services: hooks, warnings, cells. Allocation is separate."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Questions about the spec of a Service that defaults, preparation and rules all ask."""
+"""Predicates on the spec of a Service, for defaults, preparation and validation."""
 
 from typing import Any, Final
 
@@ -23,13 +23,13 @@ REQUIRED: Final = "RequireDualStack"
 
 
 def type_of(spec: Spec) -> str:
-    """Return the type, "" if there is none."""
+    """Return the type, "" if absent."""
     kind: str = spec.get("type", "")
     return kind
 
 
 def cluster_ips(spec: Spec) -> list[str]:
-    """Return the cluster IPs, which may be `None` alone."""
+    """Return the cluster IPs, possibly only `None`."""
     return spec.get("clusterIPs") or []
 
 
@@ -39,12 +39,12 @@ def ip_families(spec: Spec) -> list[str]:
 
 
 def is_headless(spec: Spec) -> bool:
-    """Return whether the Service is to have no cluster IP."""
+    """Return whether the Service has no cluster IP."""
     return cluster_ips(spec) == [NONE]
 
 
 def is_external_name(spec: Spec) -> bool:
-    """Return whether the Service is an alias for a name outside."""
+    """Return whether the Service is an alias for an external name."""
     return type_of(spec) == EXTERNAL_NAME
 
 
@@ -59,22 +59,22 @@ def is_load_balancer(spec: Spec) -> bool:
 
 
 def is_reachable_from_outside(spec: Spec) -> bool:
-    """Return whether traffic from outside the cluster can come in."""
+    """Return whether the Service takes traffic from outside the cluster."""
     return has_node_ports(spec) or (type_of(spec) == CLUSTER_IP and bool(spec.get("externalIPs")))
 
 
 def needs_health_check(spec: Spec) -> bool:
-    """Return whether load balancers ask each node, at a port of its own, if it has endpoints."""
+    """Return whether load balancers check each node at a health check node port."""
     return is_load_balancer(spec) and spec.get("externalTrafficPolicy") == "Local"
 
 
 def node_ports(spec: Spec) -> list[int]:
-    """Return the node ports that are set, in order, repeated ones too."""
+    """Return the node ports that are set, in order, including duplicates."""
     return [each["nodePort"] for each in spec.get("ports") or () if each.get("nodePort")]
 
 
 def family_of(text: str) -> str:
-    """Return the family of an address, "unknown" of anything else."""
+    """Return the family of an address, "unknown" for anything else."""
     address = parse_ip(text)
     if address is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""The rules of Services."""
+"""Validation of Services."""
 
 from typing import Any, Final
 
@@ -241,7 +241,7 @@ def _check_repeated_ports(errors: Errors, spec: Spec) -> None:
 
 
 def _internal_port(protocol: str, number: int) -> Obj:
-    """Return a port with the names of Go's fields, as errors print it."""
+    """Return a port with the names of Go's fields, as in errors."""
     return {
         "Name": "",
         "Protocol": protocol,

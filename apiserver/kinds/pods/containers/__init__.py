@@ -1,1 +1,1 @@
-"""The rules of what a pod's containers say: images, commands, environment, mounts."""
+"""Validation of containers: images, commands, environment, mounts."""

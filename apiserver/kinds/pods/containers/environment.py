@@ -1,4 +1,4 @@
-"""The rules of environment variables: one by one, and whole maps taken over.
+"""Validation of environment variables: single ones, and envFrom.
 
 env[0] = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
@@ -48,22 +48,24 @@ def check_env(variable: Obj, path: str, errors: Errors) -> None:
 
 
 def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
-    """Check the maps that are taken over; what is wrong with their number is told at the list."""
+    """Check envFrom; errors about its size are reported at the list."""
     for position, source in enumerate(sources):
         source_path = index(path, position)
         _prefix(source, source_path, errors)
-        given = [each for each in ("configMapRef", "secretRef") if source.get(each) is not None]
-        for name in given:
+        source_fields = [
+            each for each in ("configMapRef", "secretRef") if source.get(each) is not None
+        ]
+        for name in source_fields:
             _check_map(source[name], child(source_path, name), errors)
-        if not given:
+        if not source_fields:
             message = "must specify one of: `configMapRef` or `secretRef`"
             errors.append(invalid(path, "", message))
-        elif len(given) > 1:
+        elif len(source_fields) > 1:
             errors.append(invalid(path, "", _MORE_THAN_ONE))
 
 
 def check_file_key_volumes(scope: SpecScope) -> None:
-    """Check that the volumes of variables from files exist and are empty directories."""
+    """Check that the volumes of fileKeyRef exist and are emptyDirs."""
     volumes: dict[str, Obj] | None = None
     for container, path in scope.containers():
         for position, variable in enumerate(container.get("env") or ()):
@@ -86,14 +88,14 @@ def check_file_key_volumes(scope: SpecScope) -> None:
 
 
 def _check_value_source(source: Obj, value: str, path: str, errors: Errors) -> None:
-    given = [each for each in _VALUE_SOURCES if source.get(each) is not None]
-    for name in given:
+    sources = [each for each in _VALUE_SOURCES if source.get(each) is not None]
+    for name in sources:
         _VALUE_SOURCES[name](source[name], child(path, name), errors)
-    if not given:
+    if not sources:
         errors.append(invalid(path, "", _NO_VALUE_SOURCE))
     elif value:
         errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
-    elif len(given) > 1:
+    elif len(sources) > 1:
         errors.append(invalid(path, "", _MORE_THAN_ONE))
 
 
@@ -130,4 +132,4 @@ _VALUE_SOURCES: Final[dict[str, Rule]] = {
         path_without_steps_back("path"),
     ),
 }
-"""Where the value of a variable comes from, in the order in which it is looked at."""
+"""Sources of a variable's value, in order of evaluation."""

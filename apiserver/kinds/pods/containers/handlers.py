@@ -1,10 +1,9 @@
-"""The rules of probes and of what runs when a container starts or stops.
+"""Validation of probes and lifecycle handlers.
 
     livenessProbe = {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, "periodSeconds": 10, …}
     lifecycle = {"preStop": {"exec": {"command": ["sync"]}}}
 
-A handler does exactly one thing. The first one that is given counts, every later one is one too
-many.
+A handler has exactly one action. The first one counts, every further one is an error.
 """
 
 from typing import Any, Final
@@ -41,20 +40,20 @@ STOP_SIGNALS: Final = {
     "linux": enum_values("io.k8s.api.core.v1.Lifecycle", "stopSignal"),
     "windows": ("SIGKILL", "SIGTERM"),
 }  # fmt: skip
-"""The signals that may stop a container, by operating system, sorted."""
+"""Stop signals by operating system, sorted."""
 
 _HTTP_PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.HTTPGetAction", "protocol")
 _GRPC_MODES: Final = enum_values("io.k8s.api.core.v1.GRPCAction", "mode")
 
 
 def check_port(errors: Errors, path: str, port: int | str) -> None:
-    """Check a port that is given by number or by name."""
+    """Check a port number or name."""
     wrong = check_port_name(port) if isinstance(port, str) else check_port_number(port)
     add_invalid(errors, path, port, wrong)
 
 
 def check_probe(scope: SpecScope, container: Obj, name: str, path: str) -> None:
-    """Check one probe of a container, if it has it: `livenessProbe` and the like."""
+    """Check one probe of a container, if present: `livenessProbe` and the like."""
     probe = container.get(name)
     if probe is None:
         return
@@ -75,7 +74,7 @@ def check_probe(scope: SpecScope, container: Obj, name: str, path: str) -> None:
 
 
 def check_lifecycle(scope: SpecScope, container: Obj, path: str) -> None:
-    """Check what runs when a container starts and stops, if anything does."""
+    """Check the lifecycle handlers of a container, if present."""
     lifecycle = container.get("lifecycle")
     if lifecycle is None:
         return

@@ -1,10 +1,10 @@
-"""The names of container images: `registry.example:5000/team/app:v1@sha256:…`.
+"""Container image names: `registry.example:5000/team/app:v1@sha256:…`.
 
-    name       [domain[:port]/]path[/path…]        lower case, but for the domain
+    name       [domain[:port]/]path[/path…]        lower case, except for the domain
     tag        letters, digits, `_`, `.`, `-`, at most 128
     digest     algorithm:hex
 
-A name without domain is one of the default registry.
+A name without domain belongs to the default registry.
 """
 
 import re
@@ -29,9 +29,9 @@ _OFFICIAL: Final = "library"
 
 @lru_cache(maxsize=1024)
 def tag_of_image(image: str) -> str:
-    """Return the tag: `latest` if there is neither tag nor digest, "" if there is a digest alone.
+    """Return the tag: `latest` if there is neither tag nor digest, "" if there is only a digest.
 
-    What is no name of an image has no tag either.
+    An invalid name has no tag either.
     """
     if _IDENTIFIER.match(image):
         return ""

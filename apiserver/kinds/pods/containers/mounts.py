@@ -1,9 +1,9 @@
-"""The rules of a container's mounts and block devices.
+"""Validation of a container's volume mounts and block devices.
 
     volumeMounts[0] = {"name": "data", "mountPath": "/data", "subPath": "a/b"}
     volumeDevices[0] = {"name": "disk", "devicePath": "/dev/xvda"}
 
-Several errors about a mount are told at the list of mounts, as upstream does.
+Several errors of a mount are reported at the list of mounts, as upstream.
 """
 
 from typing import Any, Final
@@ -92,7 +92,7 @@ def check_devices(scope: SpecScope, container: Obj, path: str) -> None:
 
 
 def is_privileged(container: Obj) -> bool:
-    """Return whether the container has all rights on its node."""
+    """Return whether the container is privileged."""
     context = container.get("securityContext")
     return context is not None and context.get("privileged") is True
 

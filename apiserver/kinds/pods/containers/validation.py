@@ -1,11 +1,11 @@
-"""The rules of containers: what all have in common, and of regular, init and ephemeral ones.
+"""Validation of containers: common parts, and regular, init and ephemeral containers.
 
     initContainers   one after the other; with restartPolicy Always a sidecar that keeps running
     containers       all at once
     ephemeralContainers   added to a running pod to look into it
 
-Names are unique over all three lists. Ports of the node are unique among the regular containers,
-and within each init container.
+Names are unique over all three lists. Host ports are unique among the regular containers, and
+within each init container.
 """
 
 from typing import Any, Final
@@ -62,7 +62,7 @@ _NOT_EPHEMERAL: Final = (
     "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules",
     "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
 )  # fmt: skip
-"""Fields that ephemeral containers may not have, in the order in which they are told."""
+"""Fields that ephemeral containers must not have, in the order of errors."""
 _NEEDS_POLICY: Final = "must specify restartPolicy when restart rules are used"
 _ONLY_FOR_SIDECARS: Final = "may not be set for init containers without restartPolicy=Always"
 
@@ -104,7 +104,7 @@ def check_init_containers(scope: SpecScope) -> None:
             errors.append(duplicate(child(path, "name"), name))
         elif name:
             names.add(name)
-        # Upstream tells a conflict within one container at the first of the list.
+        # Upstream reports a conflict within one container at the first of the list.
         _check_host_ports(errors, [container], list_path)
         if is_sidecar(container):
             _check_running(scope, container, path)
@@ -148,7 +148,7 @@ def check_ephemeral_containers(scope: SpecScope) -> None:
 
 
 def check_image_spaces(errors: Errors, container: Obj, path: str) -> None:
-    """Check what only pods refuse, and templates take: an image with space around it."""
+    """Check for spaces around an image, which only pods refuse and templates tolerate."""
     image: str = container.get("image", "")
     if image != image.strip():
         message = "must not have leading or trailing whitespace"
@@ -228,11 +228,11 @@ def _check_host_ports(errors: Errors, containers: list[Obj], list_path: str) -> 
         for number, port in enumerate(container.get("ports") or ()):
             if not port.get("hostPort"):
                 continue
-            told = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if told in taken:
+            binding_text = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
+            if binding_text in taken:
                 port_path = index(child(index(list_path, position), "ports"), number)
-                errors.append(duplicate(child(port_path, "hostPort"), told))
-            taken.add(told)
+                errors.append(duplicate(child(port_path, "hostPort"), binding_text))
+            taken.add(binding_text)
 
 
 def _check_resize(scope: SpecScope, container: Obj, path: str) -> None:

@@ -1,1 +1,1 @@
-"""The rules of security contexts, and of what operating systems refuse of them."""
+"""Validation of security contexts, and of their limits by operating system."""

@@ -1,9 +1,9 @@
-"""The rules of security contexts, of one container and of the whole pod.
+"""Validation of security contexts of containers and pods.
 
     securityContext = {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
 
-Profiles of seccomp and AppArmor are given by field; the annotations that came before the fields are
-in `annotations`.
+Seccomp and AppArmor profiles are fields; the annotations that preceded the fields are in
+`annotations`.
 """
 
 import re
@@ -59,7 +59,7 @@ _SWAP_SEPARATORS: Final = str.maketrans("./", "/.")
 
 
 def check_container_security(scope: SpecScope, container: Obj, path: str) -> None:
-    """Check the security context of a container, if it has one."""
+    """Check the security context of a container, if present."""
     context = container.get("securityContext")
     if context is None:
         return
@@ -76,7 +76,7 @@ def check_container_security(scope: SpecScope, container: Obj, path: str) -> Non
 
 
 def check_pod_security(scope: SpecScope) -> None:
-    """Check the security context of the pod, if it has one."""
+    """Check the security context of the pod, if present."""
     context = scope.spec.get("securityContext")
     if not context:
         return
@@ -95,7 +95,7 @@ def check_pod_security(scope: SpecScope) -> None:
 
 
 def check_seccomp(errors: Errors, profile: Obj | None, path: str) -> None:
-    """Check which profile of seccomp applies, if one is given."""
+    """Check a seccomp profile, if present."""
     if profile is None:
         return
     kind, file = profile.get("type", ""), profile.get("localhostProfile")
@@ -113,7 +113,7 @@ def check_seccomp(errors: Errors, profile: Obj | None, path: str) -> None:
 
 
 def check_app_armor(errors: Errors, profile: Obj | None, path: str) -> None:
-    """Check which profile of AppArmor applies, if one is given."""
+    """Check an AppArmor profile, if present."""
     if profile is None:
         return
     kind, file = profile.get("type", ""), profile.get("localhostProfile")
@@ -129,7 +129,7 @@ def check_app_armor(errors: Errors, profile: Obj | None, path: str) -> None:
 
 
 def host_sysctl_error(name: str, spec: Obj, path: str) -> FieldError | None:
-    """Return the error of a sysctl of a namespace that the pod shares with its node."""
+    """Return the error of a sysctl of a namespace that the pod shares with its host."""
     namespace = _namespace_of_sysctl(name)
     if namespace == "net" and spec.get("hostNetwork"):
         return invalid(path, name, "may not be specified when 'hostNetwork' is true")

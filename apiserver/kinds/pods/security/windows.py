@@ -1,4 +1,4 @@
-"""The rules of pods that run on Windows, and of what each operating system refuses.
+"""Validation of Windows pods, and of fields that an operating system refuses.
 
 securityContext.windowsOptions = {"runAsUserName": "NT AUTHORITY\\\\SYSTEM", "hostProcess": true}
 """
@@ -45,7 +45,7 @@ _BAD_USER_CHARACTERS: Final = frozenset('"/\\:;|=,+*?<>@[]')
 
 
 def check_os(scope: SpecScope) -> None:
-    """Check the operating system that the spec names, and what it refuses."""
+    """Check the operating system of the spec, and the fields that it refuses."""
     os = scope.spec.get("os")
     if os is None:
         return
@@ -62,7 +62,7 @@ def check_os(scope: SpecScope) -> None:
 
 
 def check_host_process(scope: SpecScope) -> None:
-    """Check that containers that are processes of the node do not stand beside others."""
+    """Check that HostProcess containers are not mixed with others."""
     errors = scope.errors
     of_pod = _host_process(scope.spec)
     total = in_host = 0
@@ -92,7 +92,7 @@ def check_host_process(scope: SpecScope) -> None:
 
 
 def check_windows_options(errors: Errors, options: Obj | None, path: str) -> None:
-    """Check the part of a security context that is about Windows, if it is given."""
+    """Check the Windows options of a security context, if present."""
     if options is None:
         return
     name = options.get("gmsaCredentialSpecName")
@@ -114,7 +114,7 @@ def check_windows_options(errors: Errors, options: Obj | None, path: str) -> Non
 
 
 def check_user_name(name: str) -> list[str]:
-    """Return what is wrong with the name of a user of Windows: `DOMAIN\\user` or `user`."""
+    """Return the errors of a Windows user name: `DOMAIN\\user` or `user`."""
     parts = name.split("\\")
     problem = ""
     if not name:

@@ -2,8 +2,8 @@
 
     {"metadata": {"name": "web", "labels": {…}}, "target": {"kind": "Node", "name": "n1"}}
 
-The pod must have no node yet, no gates, and not be on its way out. Whether the node exists is not
-asked. UID and resourceVersion of a binding's metadata are preconditions; the store checks them.
+The pod must have no node, no scheduling gates, and not be terminating. The node's existence is not
+checked. UID and resourceVersion of a binding's metadata are preconditions; the store checks them.
 """
 
 from typing import Any, Final
@@ -21,7 +21,7 @@ _BINDINGS: Final = GroupResource("", "pods/binding")
 
 
 def check_binding(binding: Obj, pod_name: str) -> None:
-    """Check a binding of the pod in the URL; raises ApiError, with 500 for a bad target."""
+    """Check a binding of the pod in the URL; raises ApiError, with 500 for an invalid target."""
     if (binding.get("metadata") or {}).get("name", "") != pod_name:
         raise status.bad_request("name in URL does not match name in Binding object")
     errors = _target_errors(binding.get("target") or {})
@@ -45,7 +45,7 @@ def _target_errors(target: Obj) -> list[FieldError]:
 
 
 def bind(pod: Obj, binding: Obj, now: str) -> None:
-    """Give the pod its node, and the labels and annotations of the binding; raises ApiError.
+    """Set the pod's node, and the labels and annotations of the binding; raises ApiError.
 
     now: RFC 3339 in seconds, UTC.
     """

@@ -1,4 +1,4 @@
-"""The subresource `ephemeralcontainers`: containers added to a running pod, for good."""
+"""The subresource `ephemeralcontainers`: adds containers to a running pod."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _TYPE: Final = "io.k8s.api.core.v1.EphemeralContainer"
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over everything but the ephemeral containers."""
+    """Keep everything but the ephemeral containers."""
     containers = (new.get("spec") or {}).get(_FIELD)
     spec = {name: value for name, value in (old.get("spec") or {}).items() if name != _FIELD}
     if containers:
@@ -47,12 +47,12 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
         for before in old["spec"].get(_FIELD) or ():
             name = before.get("name", "")
             now = containers.get(name)
-            told = f"existing ephemeral containers {quote(name)} may not be"
+            prefix = f"existing ephemeral containers {quote(name)} may not be"
             if now is None:
-                errors.append(forbidden(_PATH, f"{told} removed\n"))
+                errors.append(forbidden(_PATH, f"{prefix} removed\n"))
             elif not same(before, now, _TYPE):
                 errors.append(
-                    forbidden(_PATH, f"{told} changed\n{internal_diff(before, now, _TYPE)}")
+                    forbidden(_PATH, f"{prefix} changed\n{internal_diff(before, now, _TYPE)}")
                 )
         return errors
 

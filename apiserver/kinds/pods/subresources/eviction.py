@@ -1,4 +1,4 @@
-"""Whether a pod may be evicted, by the disruption budgets that cover it.
+"""Eviction of pods, subject to disruption budgets.
 
     options = delete_options(eviction, "web", dry_run)
     if ignores_budgets(pod):
@@ -7,9 +7,9 @@
         decision = decide(pod, covering_budgets(pod, budgets), now)
 
 A pod that has not started, has ended or is being deleted needs no budget's consent. Any other takes
-one of the allowed disruptions of its budget, but an unready pod may be deleted without that if the
-budget is met by others. Here is only the decision; who evicts writes the budget, marks the pod and
-deletes it, and tries again when the store says that something has changed.
+one of the allowed disruptions of its budget, but an unready pod may be deleted without one if other
+pods satisfy the budget. This module only decides; the caller writes the budget, marks the pod and
+deletes it, and retries on conflicts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,9 +30,9 @@ from kvstack.apiserver.kinds.pods.conditions import set_condition
 Obj = dict[str, Any]
 
 DISRUPTED_PODS_MAX: Final = 2000
-"""More evictions than this may not wait for the controller of budgets to notice them."""
+"""Limit of evictions that the disruption controller has not processed."""
 ATTEMPTS_MAX: Final = 20
-"""How often writing the budget or the pod is tried when another write comes between."""
+"""Limit of attempts to write the budget or the pod on conflicts."""
 ATTEMPTS_PAUSE: Final = 0.5
 """Seconds between attempts."""
 
@@ -46,12 +46,14 @@ _SEVERAL: Final = (
 
 
 class Decision(NamedTuple):
-    """What to do with a pod that is to be evicted."""
+    """How to evict a pod."""
 
     budget: Obj | None = None
-    """With one disruption less; its status is to be written first, but not in a dry run."""
+    """The budget with one disruption less; its status is to be written first, but not in a dry
+    run."""
     only_this_version: bool = False
-    """Whether the pod may only be deleted as it is now: if it has changed, `still_processed`."""
+    """Whether the pod may only be deleted at its current version: if it has changed,
+    `still_processed`."""
     budget_name: str = ""
 
 
@@ -75,12 +77,12 @@ def delete_options(eviction: Obj, pod_name: str, dry_run: Sequence[str]) -> Obj:
 
 
 def ignores_budgets(pod: Obj) -> bool:
-    """Return whether the pod can be deleted whatever budgets say."""
+    """Return whether the pod can be deleted regardless of budgets."""
     return is_ended(pod) or _is_pending(pod) or "deletionTimestamp" in pod["metadata"]
 
 
 def needs_version(pod: Obj) -> bool:
-    """Return whether a pod that ignores budgets may only be deleted as it is now.
+    """Return whether a pod that ignores budgets may only be deleted at its current version.
 
     It could start in the meantime and count for a budget.
     """
@@ -88,7 +90,7 @@ def needs_version(pod: Obj) -> bool:
 
 
 def covering_budgets(pod: Obj, budgets: Iterable[Obj]) -> list[Obj]:
-    """Return those of the namespace's budgets whose selectors match the pod."""
+    """Return the budgets of the namespace whose selectors match the pod."""
     pod_labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return [each for each in budgets if _covers(each, pod_labels)]
 
@@ -110,7 +112,7 @@ def decide(pod: Obj, budgets: Sequence[Obj], now: str) -> Decision:
 
 
 def take_disruption(budget: Obj, pod_name: str, now: str) -> Obj:
-    """Return the budget with one disruption less, taken by the pod; raises ApiError."""
+    """Return the budget with one disruption less, used by the pod; raises ApiError."""
     name, budget_status = budget["metadata"]["name"], budget.get("status") or {}
     if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise still_processed(name)
@@ -137,20 +139,20 @@ def take_disruption(budget: Obj, pod_name: str, now: str) -> Obj:
 
 
 def still_processed(budget_name: str) -> ApiError:
-    """Return the 429 of a budget whose numbers are not up to date."""
+    """Return the 429 of a budget whose status is not up to date."""
     error = status.too_many_requests(_BLOCKED, _RETRY_SECONDS)
     cause = f"The disruption budget {budget_name} is still being processed by the server."
     return _with_cause(error, cause)
 
 
 def contended(budget_name: str) -> ApiError:
-    """Return the 504 of a budget that could not be written for other writes."""
+    """Return the 504 of a budget that could not be written because of conflicts."""
     message = f'couldn\'t update PodDisruptionBudget "{budget_name}" due to conflicts'
     return status.timeout(message, _RETRY_SECONDS)
 
 
 def mark_evicted(pod: Obj, now: str) -> None:
-    """Set the condition that tells why the pod ends. now: RFC 3339 in seconds, UTC."""
+    """Set the condition that says why the pod ends. now: RFC 3339 in seconds, UTC."""
     set_condition(
         pod.setdefault("status", {}),
         "DisruptionTarget",

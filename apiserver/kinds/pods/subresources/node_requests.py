@@ -1,10 +1,10 @@
-"""What clients ask of a pod that the kubelet of its node answers: logs, commands, connections.
+"""Requests to the kubelet of a pod's node: logs, commands, connections.
 
     log_request(pod, {"container": "web", "tailLines": 10})
     → NodeRequest("/containerLogs/default/web-0/web", [("tailLines", "10")])
 
 Options are plain dicts of the types PodLogOptions, PodExecOptions and so on. A pod without a node
-has no logs yet, and nothing can be run in it.
+has no logs, and nothing can be executed in it.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class NodeRequest(NamedTuple):
 
 
 def check_log_options(options: Options) -> list[FieldError]:
-    """Return what is wrong with PodLogOptions."""
+    """Return the errors of PodLogOptions."""
     errors: list[FieldError] = []
     lines, limit = options.get("tailLines"), options.get("limitBytes")
     seconds = options.get("sinceSeconds")
@@ -51,7 +51,7 @@ def check_log_options(options: Options) -> list[FieldError]:
 
 
 def container_of(pod: Obj, name: str) -> str:
-    """Return the container that is meant; name: of the request, or "". Raises ApiError."""
+    """Return the container of a request; name: of the request, or "". Raises ApiError."""
     pod_name, spec = pod["metadata"]["name"], pod["spec"]
     names = [each["name"] for each in all_containers(spec)]
     if name:
@@ -69,7 +69,7 @@ def container_of(pod: Obj, name: str) -> str:
 
 
 def log_request(pod: Obj, options: Options) -> NodeRequest | None:
-    """Return how to ask for a log; None: there is none yet. Raises ApiError."""
+    """Return the request for a log; None: there is none yet. Raises ApiError."""
     container = container_of(pod, options.get("container", ""))
     if not pod["spec"].get("nodeName"):
         return None
@@ -79,19 +79,19 @@ def log_request(pod: Obj, options: Options) -> NodeRequest | None:
 
 
 def exec_request(pod: Obj, options: Options) -> NodeRequest:
-    """Return how to run a command in a container; raises ApiError."""
+    """Return the request to execute a command in a container; raises ApiError."""
     request = _stream_request("exec", pod, options)
     query = [*request.query, *(("command", each) for each in options.get("command") or ())]
     return NodeRequest(request.path, sorted(query, key=_by_name))
 
 
 def attach_request(pod: Obj, options: Options) -> NodeRequest:
-    """Return how to attach to a running container; raises ApiError."""
+    """Return the request to attach to a running container; raises ApiError."""
     return _stream_request("attach", pod, options)
 
 
 def port_forward_request(pod: Obj, options: Options) -> NodeRequest:
-    """Return how to reach ports of a pod; raises ApiError."""
+    """Return the request to forward ports of a pod; raises ApiError."""
     _check_node(pod)
     ports = options.get("ports") or ()
     query = [("port", ",".join(str(each) for each in ports))] if ports else []

@@ -1,7 +1,7 @@
-"""The subresource `resize`: cpu and memory of the containers of a running pod.
+"""The subresource `resize`: cpu and memory of a running pod's containers.
 
-The class of service may not change, nothing that is asked for may be given back, and containers
-stay what and where they are.
+The QoS class must not change, requests and limits cannot be removed, and containers cannot be
+added, removed or reordered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _ONLY_COMPUTE: Final = "only cpu and memory resources are mutable"
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over everything but resources and resize policies."""
+    """Keep everything but resources and resize policies."""
     spec, stored = new.setdefault("spec", {}), old.get("spec") or {}
     if all(len(spec.get(name) or ()) == len(stored.get(name) or ()) for name in _LISTS):
         merged = dict(stored)
@@ -49,7 +49,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         new["spec"] = merged
         new["status"] = old.get("status", {})
         keep_metadata(new, old)
-    # Containers that were added or removed are left to the validation.
+    # Added or removed containers are left to validation.
     keep_pod_resources(new, old)
     resources = new["spec"].get("resources")
     if resources is not None:
@@ -173,7 +173,7 @@ def _check_removals(errors: Errors, spec: Obj, stored: Obj) -> None:
 
 
 def _check_others(errors: Errors, spec: Obj, stored: Obj) -> Obj:
-    """Check that nothing but cpu and memory differs; return the spec with those as they were."""
+    """Check that only cpu and memory differ; return the spec with their old values."""
     rest = dict(spec)
     if "resources" in stored:
         rest["resources"] = stored["resources"]
@@ -220,7 +220,7 @@ def _removed(resources: Obj, before: Obj, name: str) -> bool:
 
 
 def _with_compute_of(resources: Obj | None, before: Obj | None) -> Obj | None:
-    """Return the resources with cpu and memory as they were."""
+    """Return the resources with the old cpu and memory."""
     if resources is None:
         return None
     masked = dict(resources)

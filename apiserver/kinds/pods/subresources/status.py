@@ -1,6 +1,6 @@
-"""The status of a pod, as kubelets write it: what is kept, and what may not be said.
+"""The status of a pod, as kubelets write it.
 
-A container that has ended may only run again if its restart policy and rules let it.
+A terminated container may only run again if its restart policy and rules allow it.
 """
 
 from typing import Any, Final
@@ -49,7 +49,7 @@ _KEPT_IF_ABSENT: Final = ("resourceClaimStatuses", "extendedResourceClaimStatus"
 
 
 def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    """Take over what an update of the status may not change."""
+    """Keep what an update of the status cannot change."""
     metadata, stored = new["metadata"], old["metadata"]
     new["spec"] = old.get("spec", {})
     if "deletionTimestamp" not in stored:
@@ -83,7 +83,7 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
-    """Return the warnings about addresses that are not written as they should be."""
+    """Return the warnings about addresses that are not canonical."""
     status = new.get("status") or {}
     return [
         warning
@@ -99,7 +99,7 @@ def _keep_observed_generations(status: Obj, old_status: Obj) -> None:
     conditions = status.get("conditions")
     if not conditions:
         return
-    # A type may stand several times; each takes the next value of its type.
+    # A type may occur several times; each takes the next value of its type.
     stored: dict[str, list[int]] = {}
     for each in old_status.get("conditions") or ():
         stored.setdefault(each.get("type", ""), []).append(each.get("observedGeneration", 0))
@@ -166,7 +166,7 @@ def _check_restarts(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> 
 
 
 def _revived(status: Obj, old_status: Obj, list_name: str) -> list[tuple[int, str, int]]:
-    """Return which containers had ended and have not now: old place, name, exit code."""
+    """Return containers that are no longer terminated: old index, name, exit code."""
     now: dict[str, Obj] = {}
     for each in status.get(list_name) or ():
         if "terminated" not in (each.get("state") or {}):
@@ -239,8 +239,8 @@ def _check_addresses(
         _check_families(errors, addresses, path)
     if is_of_pod:
         if bool(single) != bool(addresses):
-            told = "podIP and podIPs must either both be set or both be unset"
-            errors.append(invalid(path, _shown(addresses), told))
+            both_or_none = "podIP and podIPs must either both be set or both be unset"
+            errors.append(invalid(path, _printed_ips(addresses), both_or_none))
         elif addresses and single != addresses[0]:
             errors.append(invalid(first_path, addresses[0], message))
 
@@ -250,17 +250,17 @@ def _check_families(errors: Errors, addresses: list[str], path: str) -> None:
     for position, address in enumerate(addresses):
         parsed = parse_ip(address)
         if parsed is None:
-            told = f"failed to check for dual stack with error:invalid IP[{position}]: {address}"
-            errors.append(internal(path, told))
+            message = f"failed to check for dual stack with error:invalid IP[{position}]: {address}"
+            errors.append(internal(path, message))
             families.clear()
             break
         families.add(parsed.is_ipv4)
     if len(families) != 2 or len(addresses) > 2:
-        told = "may specify no more than one IP for each IP family"
-        errors.append(invalid(path, _shown(addresses), told))
+        message = "may specify no more than one IP for each IP family"
+        errors.append(invalid(path, _printed_ips(addresses), message))
 
 
-def _shown(addresses: list[str]) -> object:
+def _printed_ips(addresses: list[str]) -> object:
     return [{"IP": each} for each in addresses] or None
 
 

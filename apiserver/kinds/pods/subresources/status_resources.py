@@ -1,7 +1,7 @@
-"""What the status of a pod says of claims of devices and of the health of resources.
+"""Resource claims and resource health in the status of a pod.
 
-resourceClaimStatuses         claims made from templates, by the name they have in the spec
-extendedResourceClaimStatus   the claim made for extended resources that containers ask for
+resourceClaimStatuses         claims made from templates, by their name in the spec
+extendedResourceClaimStatus   the claim made for extended resources of containers
 allocatedResourcesStatus      the health of the devices of a container
 """
 
@@ -28,7 +28,7 @@ STATUS_LISTS: Final = (
     ("containerStatuses", "containers"),
     ("initContainerStatuses", "initContainers"),
 )
-"""Lists of statuses of a pod and of the containers they are about."""
+"""Lists of container statuses of a pod and the containers they are about."""
 
 _HEALTH: Final = ("Healthy", "Unhealthy", "Unknown")
 _MESSAGE_MAX: Final = 1024
@@ -36,14 +36,14 @@ _CLAIM_PREFIX: Final = "claim:"
 
 
 def check_claims(errors: Errors, status: Obj, spec: Obj) -> None:
-    """Check what the status says of claims of devices."""
+    """Check the resource claims in the status."""
     _check_claim_statuses(errors, status, spec)
     _check_extended_claim(errors, status.get("extendedResourceClaimStatus"), spec)
     _check_node_claims(errors, status, spec)
 
 
 def check_allocated(errors: Errors, status: Obj, spec: Obj) -> None:
-    """Check what the status says of the health of resources of containers."""
+    """Check the resource health of containers in the status."""
     for list_name, containers_name in STATUS_LISTS:
         containers = {each.get("name", ""): each for each in spec.get(containers_name) or ()}
         for position, each in enumerate(status.get(list_name) or ()):

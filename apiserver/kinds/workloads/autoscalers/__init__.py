@@ -1,1 +1,1 @@
-"""HorizontalPodAutoscalers: how many pods a workload has, by what is measured."""
+"""HorizontalPodAutoscalers: replicas of a workload by metrics."""

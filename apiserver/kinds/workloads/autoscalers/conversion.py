@@ -1,11 +1,11 @@
-"""autoscaling/v1 of an autoscaler, which is stored as autoscaling/v2.
+"""Conversion of autoscaling/v1, which is stored as autoscaling/v2.
 
     v1  spec.targetCPUUtilizationPercentage: 80
     v2  spec.metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, …}}}]
 
-What v1 has no field for stands in its annotations as JSON: all other metrics, what they were last,
-the conditions, and the behavior, the latter with Go's names. On the way back the annotations are
-read and dropped; one that cannot be read is only dropped. Without any metric, cpu 80 is meant.
+What v1 has no field for is in its annotations as JSON: all other metrics, their current values, the
+conditions, and the behavior, the latter with Go's names. On the way back the annotations are
+decoded and dropped; an invalid one is only dropped. The default metric is cpu at 80 %.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ _SOURCES: Final[Mapping[str, _Paths]] = {
         "targetAverageValue": ("target", "averageValue"),
     },
 }
-"""Where the fields of a metric's sources in v1 are in v2."""
+"""Fields of v1 metric sources and their paths in v2."""
 _STATUSES: Final[Mapping[str, _Paths]] = {
     "object": {
         "target": ("describedObject",),
@@ -106,16 +106,16 @@ _STATUSES: Final[Mapping[str, _Paths]] = {
         "currentAverageValue": ("current", "averageValue"),
     },
 }
-"""The same of what a metric was last."""
+"""The same for current values."""
 
 
 def default_v1(obj: Obj) -> None:
-    """Fill in the defaults of v1."""
+    """Set the defaults of v1."""
     obj.setdefault("spec", {}).setdefault("minReplicas", 1)
 
 
 def without_annotations(obj: Obj) -> Obj:
-    """Return an object without the annotations that only v1 has; the given one is not changed."""
+    """Return an object without the annotations of v1; the argument is not changed."""
     metadata = obj.get("metadata") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
     if not any(each in _ANNOTATIONS for each in annotations):
@@ -128,7 +128,7 @@ def without_annotations(obj: Obj) -> Obj:
 
 
 def to_v2(obj: Obj) -> Obj:
-    """Return an autoscaler of v1 as v2; the given one is not changed."""
+    """Return an autoscaler of v1 as v2; the argument is not changed."""
     annotations: Mapping[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     metrics = _read_metrics(annotations.get(_METRICS), "MetricSpec", _spec_to_v2) or []
@@ -184,7 +184,7 @@ def to_v1(obj: Obj) -> Obj:
 
 
 def _annotations_of(spec: Obj, status: Obj) -> dict[str, str]:
-    """Return what v1 says in annotations."""
+    """Return the v1 annotations."""
     annotations: dict[str, str] = {}
     metrics = [each for each in spec.get("metrics") or () if _cpu_utilization(each) is None]
     if metrics:
@@ -204,7 +204,7 @@ def _annotations_of(spec: Obj, status: Obj) -> dict[str, str]:
 
 
 def cpu_metric(utilization: int) -> Obj:
-    """Return the metric of a share of the cpu that pods ask for, in percent."""
+    """Return the metric of cpu utilization in percent of the requests."""
     target = {"type": "Utilization", "averageUtilization": utilization}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
@@ -228,7 +228,7 @@ def _spec_to_v2(metric: Obj) -> Obj:
 
 
 def _complete_target(field: str, source: Obj) -> None:
-    """Set the type of a target, and drop the value that v1 cannot leave out."""
+    """Set the type of a target, and drop the value that v1 cannot omit."""
     target = source.setdefault("target", {})
     type_ = "AverageValue"
     if field == "object":
@@ -295,7 +295,7 @@ def _write_list(items: list[Obj], type_name: str) -> str:
 
 
 def _read_list(text: str | None, type_name: str) -> list[Obj] | None:
-    """Return the items of an annotation; None: it is not there or cannot be read."""
+    """Return the items of an annotation; None: it is missing or invalid."""
     items = _json(text)
     if not isinstance(items, list):
         return None
@@ -312,7 +312,7 @@ def _read_metrics(text: str | None, type_name: str, convert: Any) -> list[Obj] |
 
 
 def _read_behavior(text: str | None) -> Obj | None:
-    """Return the behavior of an annotation; None: there is none or it cannot be read."""
+    """Return the behavior of an annotation; None: it is missing or invalid."""
     value = _json(text)
     if not isinstance(value, dict):
         return None
@@ -324,7 +324,7 @@ def _read_behavior(text: str | None) -> Obj | None:
 
 
 def _with_own_names(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type
-    """Return a value with the names of JSON for those of Go, of which letters' case is free."""
+    """Return a value with JSON names for Go's names, which match case-insensitively."""
     if isinstance(value, list) and type_.shape is Shape.LIST and type_.element is not None:
         return [_with_own_names(each, type_.element) for each in value]
     if not isinstance(value, dict) or type_.shape is not Shape.STRUCT:

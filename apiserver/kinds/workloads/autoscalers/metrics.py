@@ -1,8 +1,8 @@
-"""The rules of what an autoscaler measures.
+"""Validation of an autoscaler's metrics.
 
     {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", …}}}
 
-A metric has one source, the one that its type names, and a target that this source can have.
+A metric has one source, which its type names, and a target of a type that the source supports.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SOURCES: Final = {
     "Resource": "resource",
     "ContainerResource": "containerResource",
 }
-"""The fields of sources by the types of metrics, in the order in which they are looked at."""
+"""Source fields by metric type, in order of evaluation."""
 
 _TYPES: Final = tuple(sorted(SOURCES))
 _TARGET_TYPES: Final = frozenset({"Utilization", "Value", "AverageValue"})
@@ -68,10 +68,10 @@ def _check_metric(errors: Errors, metric: Obj, path: str, *, checks_api_version:
     expected = SOURCES.get(type_, "")
     if not expected:
         errors.append(not_supported(type_path, JsonText(type_), _TYPES))
-    given = [field for field in SOURCES.values() if metric.get(field) is not None]
-    if given:
-        source, source_path = metric[given[0]], child(path, given[0])
-        if given[0] == "object":
+    sources = [field for field in SOURCES.values() if metric.get(field) is not None]
+    if sources:
+        source, source_path = metric[sources[0]], child(path, sources[0])
+        if sources[0] == "object":
             described = child(source_path, "describedObject")
             reference = source.get("describedObject") or {}
             check_reference(
@@ -81,14 +81,14 @@ def _check_metric(errors: Errors, metric: Obj, path: str, *, checks_api_version:
                 is_core_allowed=True,
                 checks_version=checks_api_version,
             )
-        _check_source(errors, given[0], source, source_path)
-    if expected and expected not in given:
+        _check_source(errors, sources[0], source, source_path)
+    if expected and expected not in sources:
         message = "must populate information for the given metric source"
         errors.append(required(child(path, expected), message))
-    if len(given) > 1:
+    if len(sources) > 1:
         errors.extend(
             forbidden(child(path, field), "must populate the given metric source only")
-            for field in given
+            for field in sources
             if field != expected
         )
 

@@ -1,4 +1,4 @@
-"""The rules of references to objects of any kind: `{apiVersion, kind, name}`."""
+"""Validation of references to objects of any kind: `{apiVersion, kind, name}`."""
 
 from kvstack.apimachinery.objects.field_errors import child, invalid, required
 from kvstack.apimachinery.objects.groups import parse_group_version
@@ -25,7 +25,7 @@ def check_reference(
 
 
 def api_version_problem(api_version: str, *, is_core_allowed: bool) -> str:
-    """Return what is wrong with the `apiVersion` of a reference; "": nothing."""
+    """Return the errors of the `apiVersion` of a reference; "": none."""
     try:
         group = parse_group_version(api_version).group
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The hooks of HorizontalPodAutoscalers.
 
-The rules about replicas are told after all others, as upstream's declarative validation does.
+Errors about replicas come last, as in upstream's declarative validation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ _RULES: Final[Mapping[str, Obj]] = {
     },
     "scaleDown": {"selectPolicy": "Max", "policies": [_PERCENT]},
 }
-"""The defaults of the two directions of a behavior."""
+"""Defaults of both directions of a behavior."""
 
 
 def _default(obj: Obj) -> None:
@@ -107,7 +107,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _has_bad_object(metrics: Sequence[Obj]) -> bool:
-    """Return whether a stored metric names an object whose API version has errors."""
+    """Return whether a stored metric names an object with an invalid API version."""
     for metric in metrics:
         source = metric.get("object")
         if metric.get("type") == "Object" and source is not None:

@@ -1,1 +1,1 @@
-"""Jobs: pods that come to an end, and when to start them."""
+"""Jobs and CronJobs."""

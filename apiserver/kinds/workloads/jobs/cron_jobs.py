@@ -1,4 +1,4 @@
-"""CronJobs: Jobs by the calendar."""
+"""CronJobs: Jobs on a schedule."""
 
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from kvstack.apiserver.kinds.workloads.pod_owners import (
 )
 
 NAME_BYTES_MAX: Final = 52
-"""A Job's name is that of the CronJob and eleven characters, and has to be a DNS label."""
+"""A Job's name is that of the CronJob and eleven characters, and must be a DNS label."""
 
 _SPEC: Final = "io.k8s.api.batch.v1.CronJobSpec"
 _JOB_PATH: Final = "spec.jobTemplate.spec"
@@ -41,7 +41,7 @@ _ZONE_PART_MAX: Final = 14
 
 
 def job_spec_of(obj: Obj) -> Obj:
-    """Return the spec of the Jobs that a CronJob makes."""
+    """Return the spec of the Jobs of a CronJob."""
     spec: Obj = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
     return spec
 
@@ -94,7 +94,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _check_has_schedule(errors: Errors, spec: Obj) -> None:
-    # Upstream's declarative validation: told after all other errors.
+    # Upstream's declarative validation: these errors come last.
     if not spec.get("schedule"):
         errors.append(required("spec.schedule"))
 
@@ -136,12 +136,12 @@ def _check_schedule(errors: Errors, schedule: str, zone: str | None, *, allows_z
 
 
 def _check_zone(errors: Errors, zone: str) -> None:
-    shown = JsonText(zone)
+    zone_value = JsonText(zone)
     if not zone:
         message = "timeZone must be nil or non-empty string"
-        errors.append(invalid("spec.timeZone", shown, message))
+        errors.append(invalid("spec.timeZone", zone_value, message))
         return
-    unknown = invalid("spec.timeZone", shown, f"unknown time zone {zone}")
+    unknown = invalid("spec.timeZone", zone_value, f"unknown time zone {zone}")
     if not all(_is_zone_part(each) for each in zone.split("/")):
         errors.append(unknown)
         return
@@ -149,9 +149,9 @@ def _check_zone(errors: Errors, zone: str) -> None:
         message = (
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
         )
-        errors.append(invalid("spec.timeZone", shown, message))
+        errors.append(invalid("spec.timeZone", zone_value, message))
     if ".." in zone:
-        errors.append(invalid("spec.timeZone", shown, "time: invalid location name"))
+        errors.append(invalid("spec.timeZone", zone_value, "time: invalid location name"))
     elif zone not in {"UTC", "Local"} and not is_known(zone):
         errors.append(unknown)
 
@@ -181,15 +181,15 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
 
 
 def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
-    found: list[str] = []
+    messages: list[str] = []
     if new["metadata"].get("generation") != old["metadata"].get("generation"):
-        found = job_spec_warnings(job_spec_of(new), _JOB_PATH)
+        messages = job_spec_warnings(job_spec_of(new), _JOB_PATH)
     if "TZ" in new["spec"].get("schedule", ""):
-        found.append(
+        messages.append(
             "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see"
             " https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
         )
-    return found
+    return messages
 
 
 CRON_JOBS: Final = with_status(

@@ -3,7 +3,7 @@
     count("1,3-5,7", 10)              → 5
     overlap("1,3-5", "4,6", 10)       → 4
 
-Numbers stand in rising order and are below the number of completions.
+Numbers are in ascending order and below the number of completions.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from kvstack.apimachinery.objects.text.go_text import quote
 
 
 class IndexesError(ValueError):
-    """A text that is no list of indexes; the message is upstream's."""
+    """A text is not a list of indexes; the message is upstream's."""
 
 
 def count(text: str, completions: int) -> int:
-    """Return how many indexes a list holds; raises IndexesError."""
+    """Return the number of indexes in a list; raises IndexesError."""
     total, last = 0, None
     for part in text.split(",") if text else ():
         first, end = _interval(part, completions)
@@ -29,7 +29,7 @@ def count(text: str, completions: int) -> int:
 
 
 def overlap(one: str, other: str, completions: int) -> int | None:
-    """Return the first index that both lists hold; None: there is none. Bad parts do not count."""
+    """Return the first index in both lists; None: there is none. Invalid parts do not count."""
     ours, theirs = list(_good_intervals(one, completions)), _good_intervals(other, completions)
     position = 0
     for first, end in theirs:

@@ -1,4 +1,4 @@
-"""The rules of what counts as the failure and as the success of a Job.
+"""Validation of the failure policy and the success policy of a Job.
 
 podFailurePolicy:  rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]
 successPolicy:     rules: [{succeededIndexes: 0-2, succeededCount: 1}]
@@ -38,7 +38,7 @@ _STATUSES: Final = ("False", "True", "Unknown")
 
 
 def check_failure_policy(errors: Errors, spec: Obj, path: str) -> None:
-    """Check the failure policy of a spec of a Job; `path` is the policy's."""
+    """Check the failure policy in a Job's spec; `path`: of the policy."""
     rules: list[Obj] = spec["podFailurePolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if len(rules) > RULES_MAX:
@@ -123,7 +123,7 @@ def _check_conditions(errors: Errors, patterns: Sequence[Obj], path: str) -> Non
 
 
 def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
-    """Check the success policy of a spec of an Indexed Job; `path` is the policy's."""
+    """Check the success policy in the spec of an Indexed Job; `path`: of the policy."""
     rules: list[Obj] = spec["successPolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if not rules:
@@ -133,15 +133,15 @@ def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
         errors.append(too_many(rules_path, len(rules), RULES_MAX))
     completions: int | None = spec.get("completions")
     if completions is None:
-        # That is an error by itself, and nothing can be said of the numbers.
+        # That is an error already, and the numbers cannot be checked.
         return
     for position, rule in enumerate(rules):
         _check_success_rule(errors, rule, index(rules_path, position), completions)
 
 
 def _check_success_rule(errors: Errors, rule: Obj, path: str, completions: int) -> None:
-    wanted, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
-    if wanted is None and indexes is None:
+    needed_count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+    if needed_count is None and indexes is None:
         message = "at least one of succeededCount or succeededIndexes must be specified"
         errors.append(required(path, message))
     total = 0
@@ -154,15 +154,15 @@ def _check_success_rule(errors: Errors, rule: Obj, path: str, completions: int) 
         except IndexesError as error:
             message = f"error parsing succeededIndexes: {error}"
             errors.append(invalid(indexes_path, indexes, message))
-    if wanted is not None:
+    if needed_count is not None:
         count_path = child(path, "succeededCount")
-        check_not_negative(errors, count_path, wanted)
+        check_not_negative(errors, count_path, needed_count)
         limits = [(completions, "the number of specified completions")]
         if indexes is not None:
             what = "the number of indexes in the specified succeededIndexes field"
             limits.append((total, what))
         errors.extend(
-            invalid(count_path, wanted, f"must be less than or equal to {limit} ({what})")
+            invalid(count_path, needed_count, f"must be less than or equal to {limit} ({what})")
             for limit, what in limits
-            if wanted > limit
+            if needed_count > limit
         )

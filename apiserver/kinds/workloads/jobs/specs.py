@@ -1,4 +1,4 @@
-"""The rules of the spec of a Job, also where a CronJob carries it."""
+"""Validation of the spec of a Job, also in a CronJob."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ NON_INDEXED: Final = "NonIndexed"
 INDEXED_PARALLELISM_MAX: Final = 100_000
 FAILED_INDEXES_MAX: Final = 100_000
 MANY_COMPLETIONS: Final = 100_000
-"""More completions than this have lower limits, if indexes can fail one by one."""
+"""Above this number of completions lower limits apply, if indexes can fail individually."""
 MANY_COMPLETIONS_LIMIT: Final = 10_000
 MANAGED_BY_BYTES_MAX: Final = 63
 
@@ -48,7 +48,7 @@ _COUNTS: Final = not_negative(
 def check_job_spec(
     errors: Errors, spec: Obj, path: str, context: Context, tolerances: Tolerances
 ) -> None:
-    """Check a spec of a Job but for its selector."""
+    """Check the spec of a Job, except its selector."""
     _COUNTS(spec, path, errors)
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         message = "when maxFailedIndexes is specified"

@@ -1,9 +1,8 @@
-"""The rules of the status of a Job.
+"""Validation of the status of a Job.
 
-A Job may be managed by others than the server's own controller, so what clients rely on is checked
-here: an end is not taken back, Complete and Failed come with what belongs to them, counters do not
-shrink. Most rules are only asked when something they speak of has changed: a stored status that
-broke them may stay.
+External controllers may manage Jobs, so what clients rely on is checked here: a finished Job stays
+finished, Complete and Failed require certain fields, counters do not decrease. Most rules are only
+checked when something they concern has changed: existing faults of a stored status may stay.
 """
 
 from collections.abc import Callable
@@ -29,16 +28,16 @@ from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 _UNCOUNTED: Final = "io.k8s.api.batch.v1.UncountedTerminatedPods"
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 _ABSENT: Final[dict[str, object]] = {"active": 0, "completedIndexes": ""}
-"""What some absent fields are equal to; all others are only equal to being absent."""
+"""Values that some absent fields are equal to; all others are only equal to being absent."""
 _CONDITIONS: Final = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
 class _Side(NamedTuple):
-    """One status of the Job, and what follows from it."""
+    """One status of the Job, and values derived from it."""
 
     status: Obj
     holds: frozenset[str]
-    """The types of conditions that are true."""
+    """The types of true conditions."""
 
     @property
     def is_finished(self) -> bool:
@@ -82,10 +81,10 @@ class _Change(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """A rule about a change."""
+    """A rule about a change of the status."""
 
     parts: tuple[str, ...]
-    """What it speaks of: it is only asked if one of them has changed; none: always."""
+    """Its fields and conditions: it is only checked if one of them has changed; empty: always."""
     broken: Callable[[_Change], bool]
     error: Callable[[_Change], FieldError]
 
@@ -142,7 +141,7 @@ def _check_uncounted(errors: Errors, pods: Obj) -> None:
 
 
 def _about(name: str, message: str) -> Callable[[_Change], FieldError]:
-    """Return the error about a field, with its value."""
+    """Return the error of a field, with its value."""
     path = child("status", name)
 
     def error(change: _Change) -> FieldError:
@@ -173,7 +172,7 @@ def _is_given(change: _Change, name: str) -> bool:
 def _ends_before_start(change: _Change) -> bool:
     status = change.new.status
     start, end = status.get("startTime"), status.get("completionTime")
-    # Both are UTC in the same form, so their texts compare as they do.
+    # Both are UTC in the same format, so their texts sort like the times.
     return start is not None and end is not None and end < start
 
 
@@ -195,7 +194,7 @@ def _uncounted_error(change: _Change) -> FieldError:
 
 
 def _indexes_problem(change: _Change, name: str) -> str:
-    """Return what is wrong with a list of indexes; "" if it is good or cannot be judged."""
+    """Return the error of a list of indexes; "" if it is valid or cannot be checked."""
     completions = change.spec.get("completions")
     text = change.new.status.get(name)
     if completions is None or text is None:
@@ -429,4 +428,4 @@ _RULES: Final = (
         ),
     ),
 )
-"""In the order in which they are told."""
+"""The rules in the order of errors."""

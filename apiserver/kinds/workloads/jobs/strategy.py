@@ -1,7 +1,7 @@
 """The hooks of Jobs.
 
-The server makes the selector of a Job and the labels of its pods from its UID, so that no two Jobs
-meet; a Job with `manualSelector` brings its own.
+The server derives the selector of a Job and the labels of its pods from its UID, so that Jobs do
+not overlap; a Job with `manualSelector` has its own.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ _MANY_WARNING: Final = (
 
 
 def default_conditions(spec: Obj) -> None:
-    """Fill in the defaults of the failure policy in a Job's spec."""
+    """Set the defaults of the failure policy in a Job's spec."""
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
             if not pattern.get("status"):
@@ -65,7 +65,7 @@ def _default(job: Obj) -> None:
     own = (spec["template"].get("metadata") or {}).get("labels")
     metadata = job.setdefault("metadata", {})
     if own and not metadata.get("labels"):
-        # One map for both: the labels that are made below are to be seen on the Job too.
+        # One map for both: labels that are added below must be on the Job too.
         metadata["labels"] = own
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
@@ -102,7 +102,7 @@ def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
 
 
 def drop_scheduling(spec: Obj, before: Obj | None) -> None:
-    """Drop a field of a feature that is off, unless the stored spec has it."""
+    """Drop a field of a disabled feature, unless the stored spec has it."""
     if before is None or before.get("scheduling") is None:
         spec.pop("scheduling", None)
 
@@ -174,7 +174,7 @@ def _spec_errors(
 
 
 def _check_last_hostname(errors: Errors, job: Obj) -> None:
-    """Check that the pod with the highest index can have a hostname."""
+    """Check that the pod with the highest index has a valid hostname."""
     spec, name = job["spec"], job["metadata"].get("name", "")
     completions = spec.get("completions") or 0
     if spec.get("completionMode") == INDEXED and completions > 0:
@@ -186,13 +186,13 @@ def _check_last_hostname(errors: Errors, job: Obj) -> None:
 
 def job_spec_warnings(spec: Obj, path: str) -> list[str]:
     """Return the warnings about a spec of a Job."""
-    found = template_warnings(spec.get("template"), f"{path}.template")
+    all_warnings = template_warnings(spec.get("template"), f"{path}.template")
     is_large = (
         spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_PODS
     )
     if spec.get("completionMode") == INDEXED and is_large:
-        return [f"{path}: {_MANY_WARNING}", *found]
-    return found
+        return [f"{path}: {_MANY_WARNING}", *all_warnings]
+    return all_warnings
 
 
 def _warnings(job: Obj, _context: Context) -> list[str]:

@@ -1,8 +1,8 @@
-"""What may change in the spec of a Job.
+"""Changes of a Job's spec.
 
-Most of it is fixed. While a Job is suspended and has no pods, its template may name other nodes,
-tolerations, gates, labels, annotations and resources. An Indexed Job may be scaled by changing
-completions and parallelism together.
+Most fields are immutable. While a Job is suspended and has no pods, the node selection,
+tolerations, gates, labels, annotations and resources of its template may change. An Indexed Job may
+be scaled by changing completions and parallelism together.
 """
 
 from typing import Any, Final
@@ -83,7 +83,7 @@ def _check_template(errors: Errors, template: Obj, old: Obj) -> None:
 
 
 def _with_changes(stored: Obj, spec: Obj) -> Obj:
-    """Return the stored spec with those changes of the new one that are allowed."""
+    """Return the stored spec with the allowed changes of the new one."""
     allowed = dict(stored)
     for name in _FREE_FIELDS:
         _take(allowed, spec, name)
@@ -99,7 +99,7 @@ def _with_changes(stored: Obj, spec: Obj) -> Obj:
 
 
 def _with_node_affinity(stored: Obj | None, affinity: Obj | None) -> Obj | None:
-    """Return the stored affinity with the new affinity to nodes, all else as it was."""
+    """Return the stored affinity with the new node affinity."""
     allowed = dict(stored or {})
     _take(allowed, affinity or {}, "nodeAffinity")
     if affinity is None:

@@ -1,1 +1,1 @@
-"""The plugins, a module each."""
+"""The admission plugins, one per module."""

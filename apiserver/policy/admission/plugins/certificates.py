@@ -1,4 +1,4 @@
-"""Who may approve, sign and attest certificates, and that nobody asks for the privileged group.
+"""Plugins that restrict who may approve, sign and attest certificates, and their subjects.
 
 CertificateApproval, CertificateSigning, ClusterTrustBundleAttest, CertificateSubjectRestriction: a
 user needs the verb `approve`, `sign` or `attest` on the signer, or on all of its domain (`x.io/*`).
@@ -32,7 +32,6 @@ class CertificateApproval(Listed):
     calls = calls((UPDATE,), SIGNING_REQUESTS, "approval")
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Ask an authorizer."""
         self._authorizer: Final = authorizer
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None]:
@@ -50,7 +49,6 @@ class CertificateSigning(Listed):
     calls = calls((UPDATE,), SIGNING_REQUESTS, "status")
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Ask an authorizer."""
         self._authorizer: Final = authorizer
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
@@ -67,17 +65,16 @@ _SIGNED: Final = ("certificate", "conditions")
 
 
 class ClusterTrustBundleAttest(Listed):
-    """Lets only attesters of a signer say whom it trusts."""
+    """Lets only attesters of a signer write its trust bundle."""
 
     name = "ClusterTrustBundleAttest"
     calls = calls((CREATE, UPDATE), TRUST_BUNDLES)
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """Ask an authorizer."""
         self._authorizer: Final = authorizer
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Check the user, if the bundle is a signer's."""
+        """Check the user, if the bundle has a signer."""
         signer = _signer(request.new)
         if not signer:
             return None
@@ -96,7 +93,7 @@ class CertificateSubjectRestriction(Listed):
     calls = calls((CREATE,), SIGNING_REQUESTS)
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Look at the organizations of the subject."""
+        """Check the organizations of the subject."""
         if _signer(request.new) != _CLIENT_SIGNER:
             return
         try:
@@ -120,7 +117,7 @@ async def _check(
 ) -> None:
     domain = signer.partition("/")[0]
     for name in (signer, f"{domain}/*"):
-        asked = Attributes(
+        attributes = Attributes(
             request.user,
             verb,
             group="certificates.k8s.io",
@@ -128,6 +125,6 @@ async def _check(
             resource="signers",
             name=name,
         )
-        if (await decided(authorizer, asked)).allowed:
+        if (await decided(authorizer, attributes)).allowed:
             return
     raise request.forbidden(message)

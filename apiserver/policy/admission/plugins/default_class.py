@@ -1,7 +1,7 @@
 """DefaultStorageClass and DefaultIngressClass: claims and Ingresses get the default class.
 
-Of several default classes the newest counts, and of those of one second the first by name. An
-object that names a class, be it none (""), keeps it.
+Of several default classes the newest counts, and of equally old ones the first by name. An object
+that names a class, even the empty one (""), keeps it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,6 @@ class DefaultStorageClass(Listed):
     calls = calls((CREATE,), CLAIMS)
 
     def __init__(self, view: ObjectView) -> None:
-        """Find classes in the view."""
         self._view: Final = view
 
     def mutate(self, request: AdmissionRequest) -> None:
@@ -49,7 +48,6 @@ class DefaultIngressClass(Listed):
     calls = calls((CREATE,), INGRESSES)
 
     def __init__(self, view: ObjectView) -> None:
-        """Find classes in the view."""
         self._view: Final = view
 
     def mutate(self, request: AdmissionRequest) -> None:

@@ -1,6 +1,6 @@
-"""DefaultTolerationSeconds: pods stay for five minutes on a node that is not ready or not reached.
+"""DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for five minutes.
 
-Unless they say themselves how long they tolerate it.
+Pods with their own tolerations of these taints keep them.
 """
 
 from typing import Any, Final
@@ -23,14 +23,15 @@ class DefaultTolerationSeconds(Listed):
     def __init__(
         self, not_ready_seconds: int = SECONDS, unreachable_seconds: int = SECONDS
     ) -> None:
-        """Take how long each is tolerated."""
         self._seconds: Final = {_NOT_READY: not_ready_seconds, _UNREACHABLE: unreachable_seconds}
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Add what the pod does not tolerate yet."""
-        given = (request.new.get("spec") or {}).get("tolerations") or ()
+        """Add the tolerations that the pod lacks."""
+        tolerations = (request.new.get("spec") or {}).get("tolerations") or ()
         keys = {
-            each.get("key", "") for each in given if each.get("effect", "") in {"", "NoExecute"}
+            each.get("key", "")
+            for each in tolerations
+            if each.get("effect", "") in {"", "NoExecute"}
         }
         if "" in keys:
             return
@@ -45,4 +46,4 @@ class DefaultTolerationSeconds(Listed):
             if key not in keys
         ]
         if added:
-            request.own("spec")["tolerations"] = [*given, *added]
+            request.own("spec")["tolerations"] = [*tolerations, *added]

@@ -1,9 +1,9 @@
-"""LimitRanger: what containers, pods and claims ask for stays within the limits of the namespace.
+"""LimitRanger: keeps requests and limits of containers, pods and claims within LimitRanges.
 
     LimitRange: min, max, maxLimitRequestRatio, default, defaultRequest, by type and resource
 
-Containers that ask for nothing get the defaults, and the pod says so in an annotation. A namespace
-that seems to have no limits is looked at as the store has it, but not for each pod.
+Containers without requests get the defaults, which an annotation of the pod records. A namespace
+that seems to have no LimitRanges is read from the store, but not for each pod.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -36,14 +36,13 @@ class LimitRanger(Listed):
     )
 
     def __init__(self, view: ObjectView, live: LiveObjects, clock: Clock) -> None:
-        """Find LimitRanges in the view."""
         self._view: Final = view
         self._live: Final = live
         self._clock: Final = clock
         self._looked_up: dict[str, int] = {}
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Fill in what a pod does not ask for."""
+        """Apply default requests and limits to a pod."""
         return self._with_limits(request, _fill_in) if request.resource == PODS else None
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
@@ -94,14 +93,16 @@ def _fill_in(request: AdmissionRequest, limit_ranges: Iterable[Obj]) -> None:
 def _fill_in_pod(
     request: AdmissionRequest, requests: Mapping[str, str], limits: Mapping[str, str]
 ) -> None:
-    told: list[str] = []
+    changes: list[str] = []
     spec = request.own("spec")
     for member, kind in _CONTAINERS:
         if spec.get(member):
-            spec[member] = [_filled_in(each, kind, requests, limits, told) for each in spec[member]]
-    if told:
+            spec[member] = [
+                _filled_in(each, kind, requests, limits, changes) for each in spec[member]
+            ]
+    if changes:
         metadata = request.own("metadata")
-        text = f"LimitRanger plugin set: {'; '.join(told)}"
+        text = f"LimitRanger plugin set: {'; '.join(changes)}"
         metadata["annotations"] = {**(metadata.get("annotations") or {}), _ANNOTATION: text}
 
 
@@ -110,7 +111,7 @@ def _filled_in(
     kind: str,
     requests: Mapping[str, str],
     limits: Mapping[str, str],
-    told: list[str],
+    changes: list[str],
 ) -> Obj:
     resources = dict(container.get("resources") or {})
     for member, word, defaults in (("requests", "request", requests), ("limits", "limit", limits)):
@@ -118,7 +119,7 @@ def _filled_in(
         missing = sorted(defaults.keys() - given.keys())
         if missing:
             resources[member] = {**given, **{name: defaults[name] for name in missing}}
-            told.append(f"{', '.join(missing)} {word} for {kind} {container.get('name', '')}")
+            changes.append(f"{', '.join(missing)} {word} for {kind} {container.get('name', '')}")
     return {**container, "resources": resources}
 
 
@@ -142,7 +143,7 @@ def _claim_errors(limit_range: Obj, spec: Obj) -> list[str]:
         for name, least in _sorted(limit, "min"):
             errors += _below(kind, name, least, requests, {})
         for name, most in _sorted(limit, "max"):
-            # What claims limit is no wish of a user, so only requests count.
+            # Claims have no limits set by users, so only requests count.
             start = f"maximum {name} usage per {kind} is {most}"
             if name not in requests:
                 errors.append(f"{start}.  No request is specified")
@@ -222,7 +223,7 @@ def _beyond_ratio(
 
 
 def _compared(request: Quantity, limit: Quantity, bound: Quantity) -> tuple[int, int, int]:
-    """Return three amounts as whole numbers, in thousandths if these are not too large."""
+    """Return three quantities as whole numbers, in thousandths if these are not too large."""
     amounts = (request, limit, bound)
     whole = [each.value() for each in amounts]
     if all(each <= _MILLI_MAX for each in whole):

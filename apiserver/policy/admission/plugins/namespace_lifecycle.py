@@ -1,7 +1,7 @@
-"""NamespaceLifecycle: nothing is created in a namespace that is not there, or that is ending.
+"""NamespaceLifecycle: refuses creates in missing and terminating namespaces.
 
-Some namespaces are never deleted. A namespace that somebody deletes here is for a while looked at
-as the store has it, since the watch cache may be behind.
+Some namespaces cannot be deleted. A namespace that was deleted through this server is read from the
+store for a while, since the watch cache may be behind.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -20,7 +20,7 @@ _DOUBTED_MAX: Final = 100
 
 
 class NamespaceLifecycle:
-    """Refuses to create in missing and ending namespaces, and to delete some."""
+    """Refuses creates in missing and terminating namespaces, and deletes of some."""
 
     name = "NamespaceLifecycle"
 
@@ -31,7 +31,7 @@ class NamespaceLifecycle:
         clock: Clock,
         immortal: Iterable[str] = IMMORTAL,
     ) -> None:
-        """Judge by the namespaces of the view; immortal: those that cannot be deleted."""
+        """immortal: namespaces that cannot be deleted."""
         self._view: Final = view
         self._live: Final = live
         self._clock: Final = clock
@@ -39,7 +39,7 @@ class NamespaceLifecycle:
         self._doubted: dict[str, int] = {}
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it is a create of anything, or a delete of a namespace."""
+        """Return whether it is a create, or a delete of a namespace."""
         if resource == NAMESPACES:
             return operation == DELETE and not subresource
         return operation == CREATE and resource != _ACCESS_REVIEWS

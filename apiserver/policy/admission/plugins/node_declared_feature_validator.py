@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatureValidator: a pod on a node changes only as the node says it can follow.
+"""NodeDeclaredFeatureValidator: an update of a bound pod needs features that its node declares.
 
     status.declaredFeatures: [InPlacePodLevelResourcesVerticalScaling]
 
@@ -50,21 +50,20 @@ _NEEDED_BY: Final[Mapping[str, Callable[[Obj, Obj], bool]]] = {
     "InPlacePodVerticalScalingInitContainers": _resizes_init_containers,
     "InPlacePodVerticalScalingMemoryBackedVolumes": _resizes_memory_volumes,
 }
-"""By feature, sorted: whether a change of a pod's spec needs it."""
+"""By feature, sorted: whether an update of a pod's spec needs it."""
 
 
 class NodeDeclaredFeatureValidator(Listed):
-    """Compares what a change needs with what the node has."""
+    """Compares the features that an update needs with those that the node declares."""
 
     name = "NodeDeclaredFeatureValidator"
     calls = calls((UPDATE,), PODS, "", "resize")
 
     def __init__(self, view: ObjectView) -> None:
-        """Find nodes in the view."""
         self._view: Final = view
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Refuse a change that the node cannot follow."""
+        """Refuse an update that the node does not support."""
         new, old = request.new, request.old or {}
         spec = new.get("spec") or {}
         node_name = spec.get("nodeName")

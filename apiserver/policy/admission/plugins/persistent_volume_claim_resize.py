@@ -1,4 +1,4 @@
-"""PersistentVolumeClaimResize: a claim grows only if it is bound and its class allows that."""
+"""PersistentVolumeClaimResize: a claim grows only if it is bound and its class allows expansion."""
 
 from typing import Final
 
@@ -11,17 +11,16 @@ from kvstack.apiserver.policy.interfaces import Obj, ObjectView
 
 
 class PersistentVolumeClaimResize(Listed):
-    """Refuses claims to grow that cannot."""
+    """Refuses to expand claims that cannot be."""
 
     name = "PersistentVolumeClaimResize"
     calls = calls((UPDATE,), CLAIMS)
 
     def __init__(self, view: ObjectView) -> None:
-        """Find classes in the view."""
         self._view: Final = view
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Check a claim that asks for more than before."""
+        """Check a claim whose request has grown."""
         old, new = request.old or {}, request.new
         if _size(new) <= _size(old):
             return

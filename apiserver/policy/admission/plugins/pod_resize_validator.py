@@ -1,4 +1,4 @@
-"""PodResizeValidator: a bound pod grows only on Linux, and not beyond what its node has."""
+"""PodResizeValidator: a bound pod is resized only on Linux, and only up to its node's capacity."""
 
 from typing import Final
 
@@ -17,17 +17,16 @@ _CAPACITY: Final = "NodeCapacity"
 
 
 class PodResizeValidator(Listed):
-    """Refuses sizes that a node cannot give."""
+    """Refuses resources that a node does not have."""
 
     name = "PodResizeValidator"
     calls = calls((UPDATE,), PODS, "resize")
 
     def __init__(self, view: ObjectView) -> None:
-        """Find nodes in the view."""
         self._view: Final = view
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Check a pod whose spec changed against its node."""
+        """Check a changed pod against its node."""
         pod, old = request.new, request.old or {}
         name = pod["spec"].get("nodeName")
         generations = [each["metadata"].get("generation") for each in (pod, old) if each]
@@ -49,13 +48,13 @@ class PodResizeValidator(Listed):
 def _beyond(pod: Obj, node: Obj) -> str:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     requests = pod_requests(pod["spec"])
-    told: list[str] = []
+    missing: list[str] = []
     for name, is_milli in (("cpu", True), ("memory", False)):
         wanted, there = requests.get(name, ZERO), parse(allocatable.get(name, "0"))
         if wanted > there:
             numbers = [each.milli_value() if is_milli else each.value() for each in (wanted, there)]
-            told.append(f"{name}, requested: {numbers[0]}, allocatable: {numbers[1]}")
-    return f"node didn't have enough allocatable resources: {'; '.join(told)}" if told else ""
+            missing.append(f"{name}, requested: {numbers[0]}, allocatable: {numbers[1]}")
+    return f"node didn't have enough allocatable resources: {'; '.join(missing)}" if missing else ""
 
 
 def _with_cause(refusal: ApiError, reason: str) -> ApiError:

@@ -1,8 +1,8 @@
-"""PodSecurity: pods keep to the standard of their namespace.
+"""PodSecurity: enforces the Pod Security Standard of a namespace.
 
     pods         refused, warned of and audited, as the labels of the namespace say
     workloads    their templates are warned of and audited
-    namespaces   labels must be readable; pods that a stricter label would refuse are told
+    namespaces   labels must be valid; pods that violate a stricter label are warned of
 
 Some namespaces, users and runtime classes are exempt.
 """
@@ -42,7 +42,7 @@ _TEMPLATES: Final = {
     GroupResource("batch", "cronjobs"): ("spec", "jobTemplate", "spec", "template"),
     GroupResource("batch", "jobs"): ("spec", "template"),
 }
-"""Where workloads have their template of pods."""
+"""Path of the pod template in each workload."""
 _ANNOTATION: Final = "pod-security.kubernetes.io/"
 _CHECKED_MAX: Final = 3000
 _CHECKED_NS: Final = 1_000_000_000
@@ -73,14 +73,14 @@ class PodSecurity:
         defaults: Policy = DEFAULT_POLICY,
         exemptions: Exemptions = NO_EXEMPTIONS,
     ) -> None:
-        """Find namespaces and pods in the view; defaults: of namespaces that say nothing."""
+        """defaults: of namespaces without labels."""
         self._view: Final = view
         self._clock: Final = clock
         self._defaults: Final = defaults
         self._exemptions: Final = exemptions
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it is a create or update of a pod, a workload or a namespace."""
+        """Return whether it is a create or update of a pod, a workload or a namespace."""
         if operation not in {CREATE, UPDATE}:
             return False
         if resource == PODS:
@@ -120,8 +120,8 @@ class PodSecurity:
     def _check_workload(self, request: AdmissionRequest) -> None:
         namespace = self._view.get(NAMESPACES, "", request.namespace)
         if namespace is None:
-            told = f"failed to lookup namespace {quote(request.namespace)}"
-            _annotate(request, "error", told)
+            message = f"failed to lookup namespace {quote(request.namespace)}"
+            _annotate(request, "error", message)
             return
         policy, errors = policy_of(_labels(namespace), self._defaults)
         if not errors and PRIVILEGED == policy.warn.level == policy.audit.level:
@@ -156,14 +156,16 @@ class PodSecurity:
 
         if enforces:
             _annotate(request, "enforce-policy", str(policy.enforce))
-        if told := result(policy.audit):
-            text = f"would violate PodSecurity {quote(str(policy.audit))}: {told}"
+        if violations := result(policy.audit):
+            text = f"would violate PodSecurity {quote(str(policy.audit))}: {violations}"
             _annotate(request, "audit-violations", text)
-        if enforces and (told := result(policy.enforce)):
-            text = f"violates PodSecurity {quote(str(policy.enforce))}: {told}"
+        if enforces and (violations := result(policy.enforce)):
+            text = f"violates PodSecurity {quote(str(policy.enforce))}: {violations}"
             raise status.forbidden(request.resource, request.name, text)
-        if told := result(policy.warn):
-            request.warnings.append(f"would violate PodSecurity {quote(str(policy.warn))}: {told}")
+        if violations := result(policy.warn):
+            request.warnings.append(
+                f"would violate PodSecurity {quote(str(policy.warn))}: {violations}"
+            )
 
     # Namespaces.
 
@@ -213,11 +215,11 @@ class PodSecurity:
         for pod in pods[:_CHECKED_MAX]:
             reasons = findings(standard, pod["metadata"], pod["spec"])
             if reasons:
-                told = ", ".join(each.reason for each in reasons)
-                pods_by_warning.setdefault(told, []).append(pod["metadata"]["name"])
+                reasons_text = ", ".join(each.reason for each in reasons)
+                pods_by_warning.setdefault(reasons_text, []).append(pod["metadata"]["name"])
             checked += 1
             if checked % _PODS_AT_ONCE == 0:
-                # Other requests go on meanwhile.
+                # Yields to other requests.
                 await asyncio.sleep(0)
                 if self._clock.monotonic_ns() > until:
                     break
@@ -232,7 +234,7 @@ class PodSecurity:
                 f" level {quote(str(standard))}"
             )
         request.warnings += sorted(
-            _with_names(told, names) for told, names in pods_by_warning.items()
+            _with_names(reasons_text, names) for reasons_text, names in pods_by_warning.items()
         )
 
 
@@ -251,7 +253,7 @@ def _refuse(request: AdmissionRequest, errors: list[FieldError]) -> None:
 
 
 def _is_significant(pod: Obj, old: Obj) -> bool:
-    """Tell whether an update changes anything that standards are about."""
+    """Return whether an update changes a field that standards check."""
     new_spec, old_spec = pod.get("spec") or {}, old.get("spec") or {}
     for member in ("containers", "initContainers"):
         images = [
@@ -269,7 +271,7 @@ def _is_significant(pod: Obj, old: Obj) -> bool:
 
 
 def _one_of_each_owner(pods: Iterable[Obj]) -> list[Obj]:
-    """Return pods with the first of each controller before the others of it."""
+    """Return pods with the first of each controller before its others."""
     first: list[Obj] = []
     others: list[Obj] = []
     seen: set[str] = set()
@@ -282,9 +284,9 @@ def _one_of_each_owner(pods: Iterable[Obj]) -> list[Obj]:
     return first + others
 
 
-def _with_names(told: str, names: list[str]) -> str:
+def _with_names(reasons_text: str, names: list[str]) -> str:
     name = min(names)
     if len(names) == 1:
-        return f"{name}: {told}"
+        return f"{name}: {reasons_text}"
     others = len(names) - 1
-    return f"{name} (and {others} other {'pod' if others == 1 else 'pods'}): {told}"
+    return f"{name} (and {others} other {'pod' if others == 1 else 'pods'}): {reasons_text}"

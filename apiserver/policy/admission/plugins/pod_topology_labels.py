@@ -1,6 +1,7 @@
-"""PodTopologyLabels: a pod carries the zone and region of its node.
+"""PodTopologyLabels: pods get the zone and region labels of their node.
 
-They are copied into the Binding, whose labels go to the pod, or into a pod that is created bound.
+They are copied into the Binding, whose labels are set on the pod, or into a pod that is created
+bound.
 """
 
 from typing import Final
@@ -20,11 +21,10 @@ class PodTopologyLabels(Listed):
     calls = calls((CREATE,), PODS, "", "binding")
 
     def __init__(self, view: ObjectView) -> None:
-        """Find nodes in the view."""
         self._view: Final = view
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Add the labels, whatever they were before."""
+        """Set the labels, overwriting existing ones."""
         node = self._view.get(NODES, "", _node_name(request))
         of_node = ((node or {}).get("metadata") or {}).get("labels") or {}
         copied = {name: of_node[name] for name in _LABELS if name in of_node}

@@ -1,4 +1,4 @@
-"""Priority: a pod has the priority of its class; one class at most is the default.
+"""Priority: a pod gets the priority of its class; at most one class is the default.
 
 spec.priorityClassName: high → spec.priority: 1000, spec.preemptionPolicy: PreemptLowerPriority
 """
@@ -24,10 +24,9 @@ class Priority(Listed):
     calls = calls((CREATE, UPDATE), PODS) | calls((CREATE, UPDATE), PRIORITY_CLASSES)
 
     def __init__(self, view: ObjectView) -> None:
-        """Look classes up in the view."""
         self._view: Final = view
         self._found: tuple[int, Obj | None] = -1, None
-        """The default class, and the version of the classes it was found among."""
+        """The default class, and the version of the classes for which it was looked up."""
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Set the priority of a new pod; keep that of an old one."""
@@ -37,26 +36,27 @@ class Priority(Listed):
             _keep(request)
             return
         spec = request.own("spec")
-        found = self._class_of(request, spec.get("priorityClassName", ""))
-        name, value = found["metadata"]["name"], found.get("value", 0)
+        priority_class = self._class_of(request, spec.get("priorityClassName", ""))
+        name, value = priority_class["metadata"]["name"], priority_class.get("value", 0)
         if name:
             spec["priorityClassName"] = name
-        given = spec.get("priority")
-        if given is not None and given != value:
+        requested = spec.get("priority")
+        if requested is not None and requested != value:
             raise request.forbidden(
-                f"the integer value of priority ({given}) must not be provided in pod spec;"
-                f" priority admission controller computed {value} from the given PriorityClass name"
+                f"the integer value of priority ({requested}) must not be provided in pod"
+                f" spec; priority admission controller computed {value}"
+                " from the given PriorityClass name"
             )
         spec["priority"] = value
-        policy = found.get("preemptionPolicy")
+        policy = priority_class.get("preemptionPolicy")
         if policy is None:
             return
-        given = spec.get("preemptionPolicy")
-        if given is not None and given != policy:
+        requested = spec.get("preemptionPolicy")
+        if requested is not None and requested != policy:
             raise request.forbidden(
-                f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec;"
-                f" priority admission controller computed {policy} from the given PriorityClass"
-                " name"
+                f"the string value of PreemptionPolicy ({requested}) must not be provided in pod"
+                f" spec; priority admission controller computed {policy}"
+                " from the given PriorityClass name"
             )
         spec["preemptionPolicy"] = policy
 
@@ -86,7 +86,7 @@ class Priority(Listed):
         if self._found[0] != version:
             classes = self._view.list(PRIORITY_CLASSES)
             defaults = [each for each in classes if each.get("globalDefault")]
-            # Of several the lowest: nobody gets more than was meant.
+            # The lowest of several: no pod gets more than intended.
             self._found = version, min(defaults, key=_value, default=None)
         return self._found[1]
 
@@ -98,10 +98,10 @@ def _value(priority_class: Obj) -> int:
 
 def _keep(request: AdmissionRequest) -> None:
     old = (request.old or {}).get("spec") or {}
-    kept = {
+    priority_fields = {
         name: old[name]
         for name in ("priority", "preemptionPolicy")
         if old.get(name) is not None and (request.new.get("spec") or {}).get(name) is None
     }
-    if kept:
-        request.own("spec").update(kept)
+    if priority_fields:
+        request.own("spec").update(priority_fields)

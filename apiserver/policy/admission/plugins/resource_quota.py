@@ -1,11 +1,11 @@
-"""ResourceQuota: a namespace uses no more than its quotas allow.
+"""ResourceQuota: limits what a namespace uses to its quotas.
 
     writes of one namespace ──► charged one after the other ──► one write of each quota ──► admitted
 
-What is used is written into the status of the quotas before the object is stored, with an
-optimistic lock, so that it also holds when several API servers admit at once. Writes that come
-while quotas are being written are charged together. A write that fails afterwards stays charged
-until a controller counts anew.
+Usage is written into the status of the quotas before the object is stored, with optimistic locking,
+so that it also holds when several API servers admit at once. Writes that arrive while quotas are
+being written are charged together. A write that fails afterwards stays charged until the controller
+recounts.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Waiter:
     answer: "asyncio.Future[None]"
 
     def settle(self, error: ApiError | None = None) -> None:
-        """Admit it, or refuse it; only the first answer counts."""
+        """Admit or refuse it; only the first call counts."""
         if self.answer.done():
             return
         if error is None:
@@ -72,7 +72,7 @@ class ResourceQuota:
         clock: Clock,
         limited: Iterable[LimitedResource] = (),
     ) -> None:
-        """Find quotas in the view, and write them; limited: what needs a quota to be used."""
+        """limited: resources that may only be used with a quota."""
         self._limited: dict[GroupResource, list[LimitedResource]] = {}
         for each in limited:
             self._limited.setdefault(each.resource, []).append(each)
@@ -84,7 +84,7 @@ class ResourceQuota:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether a write may use more than before."""
+        """Return whether a write may increase usage."""
         if operation not in {CREATE, UPDATE} or resource in _IGNORED:
             return False
         if resource == NAMESPACES and operation == CREATE:
@@ -92,7 +92,7 @@ class ResourceQuota:
         return subresource in {"", "resize", "status"}
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Charge a write; ApiError 403 if it does not fit."""
+        """Charge a write; raises ApiError 403 if it exceeds a quota."""
         if not request.namespace or not may_change_usage(request):
             return None
         if request.resource not in self._limited and not any(
@@ -114,13 +114,13 @@ class ResourceQuota:
             raise status.internal_error("resource quota evaluation timed out") from None
 
     async def _work(self, namespace: str) -> None:
-        """Charge what waits, until nothing does."""
+        """Charge waiting writes until there are none."""
         batch: list[_Waiter] = []
         try:
             while batch := self._waiting.pop(namespace, []):
                 await self._charge_batch(namespace, batch)
         except BaseException as error:
-            # Whoever waits is told; the task itself has nobody to tell.
+            # The waiting writes get the error; nothing awaits the task itself.
             message = f"resource quota evaluation failed: {error!r}"
             for waiter in (*batch, *self._waiting.pop(namespace, ())):
                 waiter.settle(status.internal_error(message))
@@ -146,7 +146,7 @@ class ResourceQuota:
             if attempt == _TRIES_MAX - 1:
                 _settle(batch, next(iter(failed.values())))
                 return
-            # The other quotas are written; only these are to be charged again.
+            # The other quotas are written; only these have to be charged again.
             names = set(failed)
             await self._live.catch_up()
         _settle(batch, None)
@@ -170,7 +170,7 @@ class ResourceQuota:
         return quotas
 
     def _quotas(self, namespace: str, names: set[str] | None) -> list[Obj]:
-        """Return the quotas of a namespace, or some of them, as new as they are known."""
+        """Return the quotas of a namespace, or some of them, at their newest known state."""
         found: list[Obj] = []
         for quota in self._view.list(QUOTAS, namespace):
             name = quota["metadata"]["name"]
@@ -179,7 +179,7 @@ class ResourceQuota:
         return found
 
     def _newer(self, quota: Obj) -> Obj:
-        """Return what was written here last, unless the watch cache has it or something newer."""
+        """Return what was last written here, unless the watch cache has it or something newer."""
         metadata = quota["metadata"]
         key = metadata["namespace"], metadata["name"]
         written = self._written.get(key)

@@ -1,4 +1,4 @@
-"""RuntimeClass: a pod has the overhead of its runtime, and goes to nodes that have the runtime."""
+"""RuntimeClass: a pod gets the overhead, node selector and tolerations of its runtime class."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
@@ -25,7 +25,6 @@ class RuntimeClass(Listed):
     calls = calls((CREATE,), PODS)
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
-        """Find classes in the view."""
         self._view: Final = view
         self._live: Final = live
 
@@ -109,7 +108,7 @@ def _check(request: AdmissionRequest, runtime_class: Obj | None) -> None:
 
 
 def merge_tolerations(tolerations: Sequence[Obj]) -> list[Obj]:
-    """Return tolerations without those that another one includes; of equal ones the first stays."""
+    """Return tolerations without those that another one covers; of equal ones the first stays."""
     merged: list[Obj] = []
     for position, each in enumerate(tolerations):
         if any(includes(kept, each) for kept in merged):
@@ -122,7 +121,7 @@ def merge_tolerations(tolerations: Sequence[Obj]) -> list[Obj]:
 
 
 def includes(wide: Obj, narrow: Obj) -> bool:
-    """Tell whether a toleration tolerates whatever another one does."""
+    """Return whether a toleration covers another one."""
     if wide == narrow:
         return True
     operator = wide.get("operator") or "Equal"

@@ -1,10 +1,10 @@
-"""ServiceAccount: every pod runs as an account of its namespace, and gets a token of it.
+"""ServiceAccount: every pod runs as a service account of its namespace, with a token mounted.
 
     spec.serviceAccountName: default
     spec.volumes: kube-api-access-x7k2p (token, ca.crt, namespace), mounted into every container
 
 Mirror pods have no account. An account may be limited to the Secrets that it lists. The default
-account of a new namespace is waited for, since a controller makes it.
+account of a new namespace is awaited, since a controller makes it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _CONTAINERS: Final = (("initContainers", "init container"), ("containers", "cont
 
 
 def token_volume(name: str) -> Obj:
-    """Return the volume with what a container needs to reach the API."""
+    """Return the volume with what a container needs to access the API."""
     token = {"expirationSeconds": INJECTED_SECONDS, "path": "token"}
     authorities = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
@@ -51,7 +51,7 @@ class ServiceAccount(Listed):
     calls = calls((CREATE,), PODS) | calls((UPDATE,), PODS, "ephemeralcontainers")
 
     def __init__(self, view: ObjectView, live: LiveObjects, new_name: Callable[[str], str]) -> None:
-        """Look accounts up in the view; new_name: returns a prefix with a random end."""
+        """new_name: returns a prefix with a random suffix."""
         self._view: Final = view
         self._live: Final = live
         self._new_name: Final = new_name
@@ -71,7 +71,7 @@ class ServiceAccount(Listed):
         return None
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Check that the account is there and the pod names no other Secrets than it may."""
+        """Check that the account exists and that the pod uses only Secrets that it may."""
         pod = request.new
         if request.operation == CREATE and is_mirror(pod):
             _check_mirror(request)
@@ -94,7 +94,7 @@ class ServiceAccount(Listed):
         name: str,
         go_on: Callable[[AdmissionRequest, Obj], None],
     ) -> None:
-        """Wait until the account is there, or has not come."""
+        """Wait for the account to be created, up to a limit."""
         if wrong := check_path_segment(name):
             raise request.forbidden(
                 f"error looking up service account {request.namespace}/{name}:"
@@ -125,8 +125,8 @@ class ServiceAccount(Listed):
     def _mount(self, spec: Obj) -> None:
         volumes = spec.get("volumes") or ()
         names = (each.get("name", "") for each in volumes)
-        found = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
-        name = found or self._new_name(_VOLUME_PREFIX)
+        volume_name = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
+        name = volume_name or self._new_name(_VOLUME_PREFIX)
         mount = {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}
         is_needed = False
         for member, _ in _CONTAINERS:
@@ -136,7 +136,7 @@ class ServiceAccount(Listed):
                     new or old for new, old in zip(containers, spec[member], strict=True)
                 ]
                 is_needed = True
-        if is_needed and not found:
+        if is_needed and not volume_name:
             spec["volumes"] = [*volumes, token_volume(name)]
 
 
@@ -149,7 +149,7 @@ def _mounts(spec: Obj, account: Obj) -> bool:
 
 
 def _mounted(container: Obj, mount: Obj) -> Obj | None:
-    """Return a container with the mount; None: something else is mounted there."""
+    """Return a container with the mount; None: the path is in use."""
     mounts = container.get("volumeMounts") or ()
     if any(each.get("mountPath") == MOUNT_PATH for each in mounts):
         return None
@@ -200,7 +200,7 @@ def _check_secrets(request: AdmissionRequest, account: Obj) -> None:
 
 
 def _other_secret(containers: Iterable[Obj], kind: str, allowed: Container[str]) -> str:
-    """Return which container names a Secret that is not allowed, and where; or ""."""
+    """Return which container uses a Secret that is not allowed, and its field; or ""."""
     for container in containers:
         of_container = f"{kind} {container.get('name', '')}"
         for variable in container.get("env") or ():

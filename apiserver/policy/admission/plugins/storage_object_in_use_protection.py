@@ -1,7 +1,7 @@
-"""StorageObjectInUseProtection: storage that is in use is not removed.
+"""StorageObjectInUseProtection: finalizers on storage objects, so that they are not removed in use.
 
-A finalizer keeps volumes, claims and attributes classes until a controller sees that nobody uses
-them.
+A finalizer keeps volumes, claims and attributes classes until a controller sees that they are
+unused.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _FINALIZERS: Final = {
 
 
 class StorageObjectInUseProtection(Listed):
-    """Adds finalizers to new objects of storage."""
+    """Adds finalizers to new storage objects."""
 
     name = "StorageObjectInUseProtection"
     calls = frozenset().union(*(calls((CREATE,), each) for each in _FINALIZERS))

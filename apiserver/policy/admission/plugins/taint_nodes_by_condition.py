@@ -1,4 +1,4 @@
-"""TaintNodesByCondition: a new node takes no pods until it is said to be ready."""
+"""TaintNodesByCondition: a new node gets the not-ready taint."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ class TaintNodesByCondition(Listed):
     calls = calls((CREATE,), NODES)
 
     def mutate(self, request: AdmissionRequest) -> None:
-        """Add the taint that nodes which are not ready have."""
+        """Add the taint."""
         taints = (request.new.get("spec") or {}).get("taints") or ()
         if any(each.items() >= _TAINT.items() for each in taints):
             return

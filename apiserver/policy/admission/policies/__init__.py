@@ -1,1 +1,1 @@
-"""Admission policies: objects with expressions that refuse or change what is written."""
+"""Admission policies: objects with CEL expressions that validate or mutate writes."""

@@ -1,11 +1,10 @@
-"""The policies that a request concerns, by their bindings, with the parameters of each.
+"""The policies that apply to a request, by binding, with their parameters.
 
     concerned = policies.concerned(request)         at once; none: nothing has to be waited for
     async for each in policies.bound(request, concerned):      in `aclosing`
         each.policy, each.versioned, each.binding, each.params, each.namespace
 
-A policy that comes later is asked for when it is its turn: one before it may have changed the
-object, and with it what selectors say.
+Selectors of a policy are evaluated at its turn: one before it may have changed the object.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -34,16 +33,16 @@ class Bound(NamedTuple):
 
     policy: Policy
     versioned: VersionedResource
-    """In which version the policy sees the objects."""
+    """The version in which the policy sees the objects."""
     binding: Binding
     params: Sequence[Obj | None]
-    """Those to run the policy with, None for "without"."""
+    """The parameters to run the policy with, None for "without"."""
     error: ParameterError | None = None
     """Why there are no parameters."""
 
 
 class BoundPolicies:
-    """All policies of one kind, their bindings, and what both need to be matched."""
+    """All policies of one kind, their bindings, and what matching needs."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class BoundPolicies:
         kinds: Kinds,
         manifests: Manifests | None,
     ) -> None:
-        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        """find: the resources of parameter kinds."""
         self._policies: Final = Policies(view, kinds, manifests)
         self._parameters: Final = Parameters(view, live, find)
         self.namespaces: Final = Namespaces(view, live)
@@ -65,7 +64,7 @@ class BoundPolicies:
     async def bound(
         self, request: AdmissionRequest, concerned: Sequence[Concerned]
     ) -> AsyncGenerator[Bound]:
-        """Yield those whose selectors match, too, binding by binding; raises ApiError."""
+        """Yield those whose selectors match, too, by binding; raises ApiError."""
         for policy, versioned in concerned:
             if not await self.namespaces.selects(policy.match, request):
                 continue

@@ -1,4 +1,4 @@
-"""What the expressions of a policy see of a request, and how they are run.
+"""Evaluation of a policy's expressions on a request.
 
 shown = Shown(request)
 await shown.turn_to(versioned)
@@ -40,8 +40,7 @@ class RequestObjects:
     """The objects of a request in one version at a time."""
 
     def __init__(self, request: AdmissionRequest) -> None:
-        """Take the request."""
-        assert request.versions is not None, "policies are asked within requests"
+        assert request.versions is not None, "policies are only evaluated for requests"
         self.request: Final = request
         self._versions: Final = request.versions
         self._found: dict[VersionedResource, tuple[Obj | None, Obj | None]] = {}
@@ -63,7 +62,7 @@ class RequestObjects:
         return self._versions.type_of(versioned)
 
     async def change(self, changed: Obj, versioned: VersionedResource) -> bool:
-        """Take over a changed object; return whether anything is different. Raises ApiError."""
+        """Adopt a changed object; return whether anything differs. Raises ApiError."""
         obj = self.request.new
         taken = await self._versions.take(changed, versioned)
         if taken == obj:
@@ -78,12 +77,11 @@ class Namespaces:
     """Finds the namespaces of requests."""
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
-        """Look in the view, and wait for one that is not there yet."""
         self._view: Final = view
         self._live: Final = live
 
     async def selects(self, match: MatchResources, request: AdmissionRequest) -> bool:
-        """Tell whether the selectors match; raises ApiError."""
+        """Return whether the selectors match; raises ApiError."""
         if needs_namespace(match.namespaces, request):
             labels = own_labels(request)
             if labels is None:
@@ -99,17 +97,17 @@ class Namespaces:
         return await self._get(request.namespace)
 
     async def _get(self, name: str) -> Obj:
-        found = self._view.get(NAMESPACES, "", name)
-        if found is None:
+        namespace_object = self._view.get(NAMESPACES, "", name)
+        if namespace_object is None:
             await self._live.catch_up()
-            found = self._view.get(NAMESPACES, "", name)
-        if found is None:
+            namespace_object = self._view.get(NAMESPACES, "", name)
+        if namespace_object is None:
             raise status.not_found(NAMESPACES, name)
-        return found
+        return namespace_object
 
 
 class _Variables:
-    """The variables of a policy, each evaluated when it is asked for; see `values.Shape`."""
+    """The variables of a policy, evaluated on first use; see `values.Shape`."""
 
     def __init__(self, variables: tuple[CompiledVariable, ...]) -> None:
         self._compiled = {each.name: each.compiled for each in variables}
@@ -122,15 +120,15 @@ class _Variables:
             raise self._errors[name]
         compiled = self._compiled[name]
         if compiled.program is None:
-            told = f'composited variable "{name}" fails to compile: {compiled.problem}'
-            raise self._failed(name, told)
+            message = f'composited variable "{name}" fails to compile: {compiled.problem}'
+            raise self._failed(name, message)
         try:
             outcome = compiled.program.evaluate(self.bindings)
         except CostError:
             raise
         except EvaluationError as error:
-            told = f'composited variable "{name}" fails to evaluate: {error}'
-            raise self._failed(name, told) from None
+            message = f'composited variable "{name}" fails to evaluate: {error}'
+            raise self._failed(name, message) from None
         self.cost += outcome.cost
         return outcome.value
 
@@ -149,7 +147,7 @@ class Scene:
     """One policy, one parameter, one request."""
 
     def __init__(self, policy: Policy, bindings: dict[str, Any], budget: Budget) -> None:
-        """Take what expressions see, and what they may cost."""
+        """bindings: the variables that expressions see; budget: their cost limit."""
         self.bindings: Final = bindings
         self._declared: Final = policy.declared
         self._budget: Final = budget
@@ -166,7 +164,7 @@ class Scene:
         has_authorizer: bool = True,
         has_patches: bool = False,
     ) -> Result:
-        """Return what an expression gives; raises OutOfBudgetError, PendingCheckError."""
+        """Return the value of an expression; raises OutOfBudgetError, PendingCheckError."""
         declared = self._declared._replace(has_authorizer=has_authorizer, has_patches=has_patches)
         compiled = compile_admission(declared, text, returns)
         self._variables.cost = 0
@@ -183,7 +181,7 @@ def scene_bindings(
     namespace: Obj | None,
     answers: Answers,
 ) -> dict[str, Any]:
-    """Return the variables of the expressions of a policy, but for its own."""
+    """Return the variables of a policy's expressions, except its own."""
     bindings = request_bindings(request, versioned, *objects, answers)
     bindings["params"] = param
     bindings["namespaceObject"] = namespace_value(namespace)

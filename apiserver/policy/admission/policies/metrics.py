@@ -1,7 +1,7 @@
-"""Counts and durations of checks by policies, under upstream's names.
+"""Counts and durations of policy checks, under upstream's names.
 
-A check takes as long as all expressions of the policy for one binding and one parameter. Upstream
-counts of validations only those that are not met or cannot be run, and this does the same.
+The duration of a check is that of all expressions of the policy for one binding and one parameter.
+As upstream, only validations that fail or cannot be evaluated are counted.
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ _WORDS: Final = {
 
 
 class PolicyChecks:
-    """The checks of one kind of policy."""
+    """Metrics of one kind of policy."""
 
     def __init__(self, kind: str, clock: Clock) -> None:
-        """Begin with none; kind: `validating` or `mutating`."""
+        """kind: `validating` or `mutating`."""
         self._kind: Final = kind
         self._clock: Final = clock
         word, self._counted, timed = _WORDS[kind]
@@ -48,13 +48,13 @@ class PolicyChecks:
         )
 
     def now_ns(self) -> int:
-        """Return the moment at which a check begins."""
+        """Return the start time of a check."""
         return self._clock.monotonic_ns()
 
     def add(self, policy: str, binding: str, error: str, began_ns: int, action: str = "") -> None:
-        """Count a check; error: why it could not be made, empty if it could.
+        """Count a check; error: why it could not be evaluated, empty if it could.
 
-        action: of validating policies, `allow` or what was done: `deny`, `audit`, `warn`.
+        action: of validating policies, `allow`, `deny`, `audit` or `warn`.
         """
         actions = (action,) if action else ()
         took_s = (self.now_ns() - began_ns) * NANOSECOND_S

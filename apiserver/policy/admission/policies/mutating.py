@@ -1,9 +1,9 @@
-"""MutatingAdmissionPolicies: expressions that change what is written.
+"""MutatingAdmissionPolicies: expressions that change written objects.
 
     policies, bindings, parameters ──► match conditions ──► mutations, one after another
 
-Each sees what those before it made. If anything was changed all mutating plugins are called once
-more; policies with the reinvocation policy IfNeeded that ran before the change then run again.
+Each sees the changes of those before it. If anything was changed all mutating plugins are called
+once more; policies with the reinvocation policy IfNeeded that ran before the change then run again.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -57,23 +57,23 @@ _INVALID: Final = "Invalid"
 
 @dataclass(slots=True)
 class _Rounds:
-    """What the first round leaves to the second."""
+    """State that the first round leaves to the second."""
 
     ran: set[tuple[str, ...]] = field(default_factory=set)
-    """Those with the policy IfNeeded that ran since the last change."""
+    """Policies with IfNeeded that ran since the last change."""
     again: set[tuple[str, ...]] = field(default_factory=set)
-    """Those that are to run again."""
+    """Policies to run again."""
     left: Obj | None = None
-    """The object as the last policy left it."""
+    """The object after the last policy."""
 
     def require(self) -> None:
-        """Run again whatever ran before a change."""
+        """Schedule what ran before a change to run again."""
         self.again |= self.ran
         self.ran.clear()
 
 
 class _Refusals:
-    """What went wrong."""
+    """Collected failures."""
 
     def __init__(self, request: AdmissionRequest) -> None:
         self._request = request
@@ -92,7 +92,7 @@ class _Refusals:
         self._texts.append(text)
 
     def close(self) -> None:
-        """Refuse the request if anything went wrong."""
+        """Refuse the request if anything failed."""
         if not self._texts:
             return
         error = self._request.forbidden("admission request denied by policy")
@@ -105,7 +105,7 @@ class _Refusals:
 
 
 class MutatingAdmissionPolicy:
-    """Changes what policies say."""
+    """Applies mutating policies."""
 
     name = "MutatingAdmissionPolicy"
 
@@ -118,14 +118,14 @@ class MutatingAdmissionPolicy:
         checks: PolicyChecks,
         manifests: Manifests | None = None,
     ) -> None:
-        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        """find: the resources of parameter kinds."""
         self._checks: Final = checks
         self._policies: Final = BoundPolicies(view, live, find, MUTATING, manifests)
         self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether policies may be about a resource."""
+        """Return whether policies may apply to a resource."""
         return operation != DELETE and not is_exempt(
             resource, POLICIES, has_static=self._has_static
         )
@@ -140,13 +140,13 @@ class MutatingAdmissionPolicy:
         if request.is_second_round and not json_text.equal(rounds.left, request.object):
             rounds.require()
         refusals = _Refusals(request)
-        shown = RequestObjects(request)
+        request_objects = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as found:
             async for bound in found:
                 if bound.error is not None:
-                    told = f"failed to configure binding: {bound.error}"
-                    refusals.add(bound.policy, bound.binding, told)
+                    message = f"failed to configure binding: {bound.error}"
+                    refusals.add(bound.policy, bound.binding, message)
                     continue
                 namespace = await self._policies.namespaces.of(request)
                 for param in bound.params:
@@ -156,7 +156,7 @@ class MutatingAdmissionPolicy:
                         bound.versioned,
                         param,
                         namespace,
-                        shown,
+                        request_objects,
                         answers,
                         self._checks,
                     )
@@ -221,7 +221,7 @@ class _Run:
         )
 
     async def _mutate(self, mutation: Obj) -> bool:
-        """Return whether a mutation changed anything; raises PatchError, ApiError."""
+        """Apply a mutation; return whether it changed anything. Raises PatchError, ApiError."""
         is_apply = mutation.get("patchType") == "ApplyConfiguration"
         member = "applyConfiguration" if is_apply else "jsonPatch"
         text = (mutation.get(member) or {}).get("expression", "").strip()

@@ -1,7 +1,7 @@
-"""The objects that a policy takes its parameters from.
+"""The parameter objects of a policy.
 
 params = await Parameters(view, live, find).collect(param_kind, param_ref, namespace)
-→ [None] where there are none to be had, else the objects; raises ParameterError
+    → [None] if there are none, else the objects; raises ParameterError
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ _NOT_FOUND: Final = "no params found for policy binding with `Deny` parameterNot
 
 
 class ParameterError(Exception):
-    """Parameters that cannot be found out; the text says why."""
+    """Parameters cannot be resolved; the text says why."""
 
 
 class ParameterKind(NamedTuple):
-    """Where the objects of a kind are."""
+    """The resource of a parameter kind."""
 
     resource: GroupResource
     is_namespaced: bool
@@ -30,14 +30,13 @@ class ParameterKind(NamedTuple):
 
 
 FindKind = Callable[[str, str], ParameterKind | None]
-"""(apiVersion, kind) → where its objects are; None: nowhere."""
+"""(apiVersion, kind) → the resource; None: there is none."""
 
 
 class Parameters:
     """Finds parameters."""
 
     def __init__(self, view: ObjectView, live: LiveObjects, find: FindKind) -> None:
-        """Look in the view, and wait for an object that is not there yet."""
         self._view: Final = view
         self._live: Final = live
         self._find: Final = find
@@ -45,7 +44,7 @@ class Parameters:
     async def collect(
         self, kind: Obj | None, reference: Obj | None, namespace: str
     ) -> list[Obj | None]:
-        """Return the parameters, None for "without"; an empty list: the policy is not used.
+        """Return the parameters, None for "without"; an empty list: the policy does not apply.
 
         namespace: of the request. Raises ParameterError.
         """
@@ -67,31 +66,31 @@ class Parameters:
         ]
 
     def _namespace(self, found: ParameterKind, reference: Obj, namespace: str) -> str:
-        given: str = reference.get("namespace") or ""
+        namespace_name: str = reference.get("namespace") or ""
         if not found.is_namespaced:
-            if given:
+            if namespace_name:
                 raise ParameterError(
                     "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
                 )
             return ""
-        if not given and not namespace:
+        if not namespace_name and not namespace:
             raise ParameterError(
                 "cannot use namespaced paramRef in policy binding that matches cluster-scoped"
                 " resources"
             )
-        return given or namespace
+        return namespace_name or namespace
 
-    async def _objects(self, found: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
+    async def _objects(self, kind: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
         name = reference.get("name") or ""
         if name:
-            obj = self._view.get(found.resource, namespace, name)
+            obj = self._view.get(kind.resource, namespace, name)
             if obj is None:
                 await self._live.catch_up()
-                obj = self._view.get(found.resource, namespace, name)
+                obj = self._view.get(kind.resource, namespace, name)
             return [] if obj is None else [obj]
         try:
             selector = from_object(reference.get("selector"))
         except SelectorError as error:
             raise ParameterError(str(error)) from error
-        everything = self._view.list(found.resource, namespace or None)
+        everything = self._view.list(kind.resource, namespace or None)
         return [each for each in everything if selector.matches(labels_of(each))]

@@ -1,4 +1,4 @@
-"""Patches that expressions make: values of expressions as JSON, merged or applied.
+"""Patches of mutating policies: CEL values as JSON, merged or applied.
 
 applied(live, value, type_)    an apply configuration laid over an object
 patched(live, operations)      JSON patch operations; raises PatchError
@@ -33,11 +33,11 @@ _TEST_FAILED: Final = "testing value "
 
 
 class PatchError(Exception):
-    """A patch that cannot be applied; the text says why."""
+    """A patch cannot be applied; the text says why."""
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a value of an expression as JSON has it."""
+    """Return a CEL value as JSON."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _misnamed(value: Any, path: str) -> Iterator[str]:  # noqa: ANN401
-    """Yield what is wrong with the names of types of objects within a value."""
+    """Yield errors in the type names of objects within a value."""
     if isinstance(value, StructValue):
         if value.type_name != path:
             yield (
@@ -80,7 +80,7 @@ def _check_names(value: StructValue) -> None:
 
 
 def applied(live: Obj, value: Any, type_: Type) -> Obj:  # noqa: ANN401
-    """Return an object with an apply configuration laid over it; raises PatchError."""
+    """Return an object with an apply configuration merged into it; raises PatchError."""
     if not isinstance(value, StructValue):
         raise PatchError("unsupported return type from ApplyConfiguration expression")
     _check_names(value)
@@ -88,12 +88,12 @@ def applied(live: Obj, value: Any, type_: Type) -> Obj:  # noqa: ANN401
     config = {**config, "apiVersion": live.get("apiVersion"), "kind": live.get("kind")}
     wrong = mismatches(config, type_)
     if wrong:
-        told = "failed to convert patch object to typed object"
-        raise PatchError(f"error applying patch: {told}: {summary(wrong)}")
+        message = "failed to convert patch object to typed object"
+        raise PatchError(f"error applying patch: {message}: {summary(wrong)}")
     atomics = list(_atomics(config, type_, ""))
     if atomics:
-        told = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs"
-        raise PatchError(f"error applying patch: {told}: {', '.join(atomics)}")
+        message = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs"
+        raise PatchError(f"error applying patch: {message}: {', '.join(atomics)}")
     try:
         return merge(live, config, type_)
     except ItemError as error:
@@ -101,7 +101,7 @@ def applied(live: Obj, value: Any, type_: Type) -> Obj:  # noqa: ANN401
 
 
 def _atomics(value: Any, type_: Type | None, path: str) -> Iterator[str]:  # noqa: ANN401
-    """Yield the paths of what can only be replaced as a whole."""
+    """Yield the paths of atomic values."""
     if type_ is None:
         return
     if isinstance(value, dict) and type_.shape in {Shape.STRUCT, Shape.MAP}:
@@ -119,20 +119,20 @@ def _atomics(value: Any, type_: Type | None, path: str) -> Iterator[str]:  # noq
 
 
 def patched(live: Obj, operations: Any) -> Obj:  # noqa: ANN401
-    """Return an object to which operations were applied; raises PatchError, ApiError."""
+    """Return an object with JSON patch operations applied; raises PatchError, ApiError."""
     document = orjson.dumps([_operation(each) for each in operations])
     try:
         parsed, _ = json_patch.parse(document, is_strict=False)
     except ApiError as error:
         raise PatchError(f"JSON Patch: {error}") from error
     try:
-        found: Obj = json_patch.apply(live, parsed)
+        patched_object: Obj = json_patch.apply(live, parsed)
     except JsonPatchError as error:
         text = str(error)
         if text.startswith(_TEST_FAILED):
-            return live  # a test that fails makes the patch do nothing
+            return live  # a failed test turns the patch into a no-op
         raise PatchError(f"JSON Patch: {text}") from error
-    return found
+    return patched_object
 
 
 def _operation(value: Any) -> Obj:  # noqa: ANN401
@@ -140,12 +140,12 @@ def _operation(value: Any) -> Obj:  # noqa: ANN401
         raise status.internal_error(
             "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
         )
-    found: Obj = {"op": value.get("op", ""), "path": value.get("path", "")}
+    operation: Obj = {"op": value.get("op", ""), "path": value.get("path", "")}
     if value.get("from"):
-        found["from"] = value["from"]
+        operation["from"] = value["from"]
     if "value" in value:
         inner = value["value"]
         if isinstance(inner, StructValue):
             _check_names(inner)
-        found["value"] = plain(inner)
-    return found
+        operation["value"] = plain(inner)
+    return operation

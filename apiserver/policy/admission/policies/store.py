@@ -1,10 +1,9 @@
-"""All policies of one kind with their bindings, compiled as they change.
+"""All policies of one kind with their bindings, compiled when they change.
 
     policies = Policies(view, VALIDATING)
     for policy, versioned in policies.concerned(request): …     those whose rules match
 
-Policies are ordered by name, and so are the bindings of each. A policy without a binding does
-nothing.
+Policies and the bindings of each are ordered by name. A policy without a binding has no effect.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +46,7 @@ MUTATING: Final = Kinds(
 
 
 class _NamedRules:
-    """Rules, each of which may be about objects of some names alone."""
+    """Rules, each of which may be restricted to object names."""
 
     __slots__ = ("_rules",)
 
@@ -56,7 +55,7 @@ class _NamedRules:
         exact = [(Rules([each], "Exact"), of) for each, of in zip(rules, names, strict=True)]
         self._rules = exact
         if match_policy == EQUIVALENT:
-            # All rules are compared with the resource as it is named before any other version.
+            # All rules are compared with the request's resource before any other version.
             self._rules = exact + [
                 (Rules([each], EQUIVALENT), of) for each, of in zip(rules, names, strict=True)
             ]
@@ -80,22 +79,22 @@ class _NamedRules:
 
 
 class MatchResources:
-    """What requests a policy or a binding is about."""
+    """The match resources of a policy or a binding."""
 
     __slots__ = ("_excluded", "_has_rules", "_rules", "namespaces", "objects")
 
-    def __init__(self, given: Obj | None) -> None:
-        """Take the match resources of an object; None: all."""
-        given = given or {}
-        policy = given.get("matchPolicy") or ""
-        self._has_rules: Final = bool(given.get("resourceRules"))
-        self._rules: Final = _NamedRules(given.get("resourceRules") or (), policy)
-        self._excluded: Final = _NamedRules(given.get("excludeResourceRules") or (), policy)
-        self.namespaces: Final = _selector(given.get("namespaceSelector"))
-        self.objects: Final = _selector(given.get("objectSelector"))
+    def __init__(self, match: Obj | None) -> None:
+        """None: all resources."""
+        match = match or {}
+        policy = match.get("matchPolicy") or ""
+        self._has_rules: Final = bool(match.get("resourceRules"))
+        self._rules: Final = _NamedRules(match.get("resourceRules") or (), policy)
+        self._excluded: Final = _NamedRules(match.get("excludeResourceRules") or (), policy)
+        self.namespaces: Final = _selector(match.get("namespaceSelector"))
+        self.objects: Final = _selector(match.get("objectSelector"))
 
     def resource_for(self, request: AdmissionRequest) -> VersionedResource | None:
-        """Return the version in which the object is looked at; None: it is not, by its rules."""
+        """Return the version in which the object is evaluated; None: the rules do not match."""
         if self._excluded.resource_for(request) is not None:
             return None
         return self._rules.resource_for(request) if self._has_rules else requested_resource(request)
@@ -105,11 +104,11 @@ def _selector(given: Obj | None) -> Selector:
     try:
         return from_object(given or {})
     except SelectorError:
-        return NOTHING  # validation lets none through; what others stored selects nothing
+        return NOTHING  # validation admits none; one that was stored otherwise selects nothing
 
 
 class Binding(NamedTuple):
-    """Where a policy is used."""
+    """A binding of a policy."""
 
     name: str
     match: MatchResources | None
@@ -132,10 +131,10 @@ class Policy(NamedTuple):
     ignores_failure: bool
     variables: tuple["CompiledVariable", ...]
     declared: Declared
-    """What its expressions may name."""
+    """Names that its expressions may use."""
     bindings: tuple[Binding, ...]
     is_static: bool = False
-    """Whether it stands in a file."""
+    """Whether it is from a manifest file."""
 
 
 class Concerned(NamedTuple):
@@ -149,7 +148,6 @@ class Policies:
     """All policies of one kind."""
 
     def __init__(self, view: ObjectView, kinds: Kinds, manifests: Manifests | None = None) -> None:
-        """Follow the objects of the view, and of files, from the first request on."""
         self._view: Final = view
         self._manifests: Final = manifests or Manifests()
         self._kinds: Final = kinds
@@ -157,21 +155,21 @@ class Policies:
         self._follows = False
 
     def concerned(self, request: AdmissionRequest) -> Sequence[Concerned]:
-        """Return the policies whose rules match a request, in their order."""
+        """Return the policies whose rules match a request, in order."""
         policies = self._policies
         if policies is None:
             policies = self._compile()
         if not policies or request.versions is None:
             return ()
-        found: list[Concerned] = []
+        matches: list[Concerned] = []
         is_own = request.resource in POLICIES
         for each in policies:
             if is_own and not each.is_static:
                 continue
             versioned = each.match.resource_for(request)
             if versioned is not None:
-                found.append(Concerned(each, versioned))
-        return found
+                matches.append(Concerned(each, versioned))
+        return matches
 
     def _compile(self) -> list[Policy]:
         if not self._follows:

@@ -1,8 +1,8 @@
-"""ValidatingAdmissionPolicies: expressions that must be true of what is written.
+"""ValidatingAdmissionPolicies: expressions that must be true of written objects.
 
     policies, bindings, parameters ──► match conditions ──► validations ──► Deny, Warn, Audit
 
-The first denial is told; all warnings and audit annotations are.
+Only the first denial is returned; all warnings and audit annotations are.
 """
 
 from collections.abc import Awaitable, Iterator, Sequence
@@ -53,28 +53,28 @@ _INVALID: Final = "Invalid"
 
 
 class _Denial(NamedTuple):
-    """A validation that is not met, or could not be run."""
+    """A validation that failed, or could not be evaluated."""
 
     position: int
     message: str
     reason: str = ""
     is_annotation: bool = False
-    """Whether it is about an annotation for the audit log."""
+    """Whether it is about an audit annotation."""
     error: str = ""
-    """Why it could not be run; empty: it is not met."""
+    """Why it could not be evaluated; empty: it is false."""
 
 
 class _Findings(NamedTuple):
-    """What the expressions of a policy say."""
+    """Results of a policy's expressions."""
 
     denials: list[_Denial]
     annotations: list[tuple[str, str]]
     ignored: list[str]
-    """What went wrong and is to be ignored."""
+    """Failures that are ignored."""
 
 
 class _Verdict:
-    """What all policies say of a request."""
+    """Results of all policies for a request."""
 
     def __init__(self, request: AdmissionRequest, checks: PolicyChecks) -> None:
         self._request = request
@@ -100,12 +100,12 @@ class _Verdict:
             what = "policy" if binding is None else "binding"
             self.deny(policy, binding, f"failed to configure {what}: {error}")
 
-    def add(self, policy: Policy, binding: Binding, found: _Findings, began_ns: int) -> None:
+    def add(self, policy: Policy, binding: Binding, findings: _Findings, began_ns: int) -> None:
         actions = binding.spec.get("validationActions") or ()
         count = self._checks.add
-        for error in found.ignored:
+        for error in findings.ignored:
             count(policy.name, binding.name, error, began_ns, ALLOW)
-        for each in found.denials:
+        for each in findings.denials:
             if each.is_annotation:
                 self.deny(policy, binding, each.message)
                 count(policy.name, binding.name, each.error, began_ns, DENY)
@@ -113,7 +113,7 @@ class _Verdict:
             for action in actions:
                 self._enforce(action, policy, binding, each, actions)
                 count(policy.name, binding.name, each.error, began_ns, action.lower())
-        for name, value in found.annotations:
+        for name, value in findings.annotations:
             values = self._annotations.setdefault(f"{policy.name}/{name}", [])
             if value not in values:
                 values.append(value)
@@ -145,7 +145,7 @@ class _Verdict:
             )
 
     def close(self) -> None:
-        """Note what is for the audit log; raises ApiError."""
+        """Add the audit annotations; raises ApiError."""
         annotations = self._request.annotations
         for name, values in self._annotations.items():
             annotations[name] = ", ".join(values)
@@ -156,7 +156,7 @@ class _Verdict:
 
 
 class ValidatingAdmissionPolicy:
-    """Refuses what policies do not allow."""
+    """Enforces validating policies."""
 
     name = "ValidatingAdmissionPolicy"
 
@@ -169,24 +169,24 @@ class ValidatingAdmissionPolicy:
         checks: PolicyChecks,
         manifests: Manifests | None = None,
     ) -> None:
-        """Follow policies and bindings of the view; find: the resources of kinds of parameters."""
+        """find: the resources of parameter kinds."""
         self._checks: Final = checks
         self._policies: Final = BoundPolicies(view, live, find, VALIDATING, manifests)
         self._has_static: Final = manifests is not None and self.name in manifests.plugins
         self._authorizer: Final = authorizer
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether policies may be about a resource."""
+        """Return whether policies may apply to a resource."""
         return not is_exempt(resource, POLICIES, has_static=self._has_static)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the policies whose rules match; raises ApiError."""
+        """Run the policies whose rules match; raises ApiError."""
         concerned = self._policies.concerned(request)
         return self._ask(request, concerned) if concerned else None
 
     async def _ask(self, request: AdmissionRequest, concerned: Sequence[Concerned]) -> None:
         verdict = _Verdict(request, self._checks)
-        shown = RequestObjects(request)
+        request_objects = RequestObjects(request)
         answers = Answers(self._authorizer, request.user)
         async with aclosing(self._policies.bound(request, concerned)) as bound:
             async for each in bound:
@@ -195,7 +195,7 @@ class ValidatingAdmissionPolicy:
                     verdict.misconfigured(policy, binding, each.error)
                     continue
                 try:
-                    objects = await shown.objects(versioned)
+                    objects = await request_objects.objects(versioned)
                 except ApiError as error:
                     text = f"failed to convert object version: {error}"
                     verdict.misconfigured(policy, binding, text)

@@ -1,10 +1,10 @@
-"""One call of one admission webhook, from the request to what it says.
+"""One call of one admission webhook.
 
     verdict = await caller.call(hook, review)       raises HookError
 
-A webhook that cannot be called is an error unless its failure policy is Ignore; one that refuses is
-heard whatever the policy. An error of this server while it deals with a webhook is like one of the
-call: `failed` logs it with its trace and applies the policy.
+A webhook that cannot be called is an error unless its failure policy is Ignore; a refusal counts
+whatever the policy. An internal error of this server at a webhook is treated like a failed call:
+`failed` logs it with its traceback and applies the policy.
 """
 
 import traceback
@@ -39,7 +39,7 @@ _FAILED_CODE: Final = 503
 
 
 class FailedOpenError(Exception):
-    """A webhook could not be called, and its failure is to be ignored."""
+    """A webhook could not be called, and its failure policy is Ignore."""
 
 
 class Caller:
@@ -55,7 +55,7 @@ class Caller:
         *,
         is_mutating: bool,
     ) -> None:
-        """Call by a client; new_uid: makes the uids of requests."""
+        """new_uid: makes the uids of reviews."""
         self._client: Final = client
         self._clock: Final = clock
         self._new_uid: Final = new_uid
@@ -65,12 +65,14 @@ class Caller:
         self.type: Final = "admit" if is_mutating else "validating"
 
     async def call(self, hook: Hook, request: AdmissionRequest, text: bytes) -> Verdict:
-        """Return what a webhook says of a request, that it is allowed.
+        """Call a webhook with a request; return its verdict, if it allows the request.
 
-        text: the request as it is written for the webhook. Raises ApiError, and FailedOpenError.
+        text: the encoded review. Raises ApiError, and FailedOpenError.
         """
         if not self._client.outbound.may_ask(WEBHOOK, hook.name, _about(request)):
-            request.warnings.append(f"admission webhook {quote(hook.name)} was not asked: {CLOSED}")
+            request.warnings.append(
+                f"admission webhook {quote(hook.name)} was not called: {CLOSED}"
+            )
             return Verdict(allowed=True)
         began = self._clock.monotonic_ns()
         code, error_type = 200, ""
@@ -83,7 +85,7 @@ class Caller:
                 self._fail_open(hook, str(error))
                 raise FailedOpenError from error
             error_type = CALLING_ERROR
-            self._logger.warning("a webhook cannot be called", webhook=hook.name, error=str(error))
+            self._logger.warning("failed to call a webhook", webhook=hook.name, error=str(error))
             raise _call_failed(hook, str(error)) from error
         except ApiError as error:
             code, error_type = error.code, NO_ERROR
@@ -123,10 +125,10 @@ class Caller:
         return verdict
 
     def failed(self, hook: Hook, error: Exception) -> Exception:
-        """Return what an unexpected error at a webhook is to its request, by its failure policy."""
+        """Return the outcome of an unexpected error at a webhook, by its failure policy."""
         text = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
-        self._logger.error("a webhook failed inside of this server", webhook=hook.name, trace=trace)
+        self._logger.error("internal error at a webhook", webhook=hook.name, trace=trace)
         if hook.ignores_failure:
             self._fail_open(hook, text)
             return FailedOpenError(text)
@@ -135,12 +137,12 @@ class Caller:
     def _fail_open(self, hook: Hook, text: str) -> None:
         self._metrics.count_failed_open(hook.name, self.type)
         self._logger.warning(
-            "a webhook cannot be called, which is ignored", webhook=hook.name, error=text
+            "failed to call a webhook, ignored by its failure policy", webhook=hook.name, error=text
         )
 
 
 def _about(request: AdmissionRequest) -> str:
-    """Return what a request is about, in short."""
+    """Return a short description of a request."""
     resource = f"{request.resource}/{request.subresource}".rstrip("/")
     at = f"{request.namespace}/{request.name}".strip("/")
     return f"{request.operation} {resource} {at}".rstrip()
@@ -153,11 +155,11 @@ def _call_failed(hook: Hook, text: str) -> ApiError:
 def request_of(
     request: AdmissionRequest, versioned: VersionedResource, new: Obj | None, old: Obj | None
 ) -> bytes:
-    """Return a request as a webhook sees it, without its uid.
+    """Return the request of a review, without its uid.
 
     new, old: the objects in that version.
     """
-    assert request.versions is not None, "webhooks are asked within requests"
+    assert request.versions is not None, "webhooks are only called for requests"
     own = request.versions.served[0]
     below = request.subresource
     content: dict[str, Any] = {"kind": _kind(versioned.kind), "resource": _resource(versioned)}
@@ -187,14 +189,14 @@ def _resource(versioned: VersionedResource) -> Mapping[str, str]:
 
 
 def _check(name: str, verdict: Verdict) -> None:
-    """Raise the error of a webhook that refuses: the Status it gives, in our form."""
+    """Raise the error of a webhook that refuses: its Status, in our form."""
     if verdict.allowed:
         return
     given = verdict.status
-    told = f"admission webhook {quote(name)} denied the request"
+    message = f"admission webhook {quote(name)} denied the request"
     refusal: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
     why = refusal.get("message") or refusal.get("reason")
-    refusal["message"] = f"{told}: {why}" if why else f"{told} without explanation"
+    refusal["message"] = f"{message}: {why}" if why else f"{message} without explanation"
     if (refusal.get("code") or 0) < 400:
         refusal["code"] = 400
     if refusal.get("status") in (None, "", "Success"):

@@ -1,11 +1,10 @@
-"""The webhooks of all configurations, compiled, in the order in which they are called.
+"""The webhooks of all configurations, compiled, in the order of calls.
 
     hooks = Hooks(view, VALIDATING)
     for hook, versioned in hooks.concerned(request): …     those whose rules and selectors match
 
-Configurations are ordered by name, webhooks as they stand there. They are compiled when a
-configuration changes. Which rules match a kind of request is found out once for its operation,
-resource and version.
+Configurations are ordered by name, webhooks as listed. They are compiled when a configuration
+changes. Which rules match is computed once per operation, resource and version.
 """
 
 from collections.abc import Sequence
@@ -35,12 +34,12 @@ class Hook(NamedTuple):
     name: str
     configuration: str
     position: int
-    """Among all webhooks of its type."""
+    """Index among all webhooks of its type."""
     client_config: ClientConfig
     fault: str
     """Why it cannot be called at all; empty: it can."""
     review_version: str
-    """Empty: it takes no reviews that we know."""
+    """Empty: it supports no known version of reviews."""
     timeout_s: int
     ignores_failure: bool
     is_reinvoked: bool
@@ -50,11 +49,11 @@ class Hook(NamedTuple):
     objects: Selector
     conditions: tuple[Obj, ...]
     is_static: bool = False
-    """Whether it stands in a file."""
+    """Whether it is from a manifest file."""
 
 
 class Concerned(NamedTuple):
-    """A webhook whose rules match, and the version in which it is shown the object."""
+    """A webhook whose rules match, and the version in which it sees the object."""
 
     hook: Hook
     versioned: VersionedResource
@@ -66,7 +65,6 @@ class Hooks:
     def __init__(
         self, view: ObjectView, resource: GroupResource, manifests: Manifests | None = None
     ) -> None:
-        """Follow the configurations of the view, and of files, from the first request on."""
         self._view: Final = view
         self._manifests: Final = manifests or Manifests()
         self._resource: Final = resource
@@ -75,7 +73,7 @@ class Hooks:
         self._follows = False
 
     def concerned(self, request: AdmissionRequest) -> Sequence[Concerned]:
-        """Return the webhooks whose rules match a request, in their order."""
+        """Return the webhooks whose rules match a request, in order."""
         hooks = self._hooks
         if hooks is None:
             hooks = self._compile()
@@ -163,4 +161,4 @@ def _selector(given: Obj | None) -> Selector:
     try:
         return from_object(given)
     except SelectorError:
-        return NOTHING  # validation lets none through; what others stored selects nothing
+        return NOTHING  # validation admits none; one that was stored otherwise selects nothing

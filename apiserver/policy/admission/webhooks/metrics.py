@@ -1,4 +1,4 @@
-"""Counts and durations of calls of admission webhooks, under upstream's names."""
+"""Counts and durations of webhook calls, under upstream's names."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,10 +16,9 @@ _CODE_MAX: Final = 600
 
 
 class WebhookMetrics:
-    """The calls of all webhooks."""
+    """Metrics of all webhooks."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._durations: Final = LabelledHistogram(
             f"{_PREFIX}_admission_duration_seconds",
             "Admission webhook latency histogram in seconds, identified by name and broken out for"
@@ -58,7 +57,7 @@ class WebhookMetrics:
             self._rejections.add(error_type, name, operation, shown, type_)
 
     def count_failed_open(self, name: str, type_: str) -> None:
-        """Count a call that failed and is ignored."""
+        """Count a failed call that is ignored."""
         self._failed_open.add(name, type_)
 
     def readings(self) -> Iterator[FamilySamples]:

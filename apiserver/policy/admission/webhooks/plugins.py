@@ -1,10 +1,10 @@
-"""The two plugins that ask webhooks.
+"""The two webhook plugins.
 
     MutatingAdmissionWebhook     one after another; each sees what those before it made
     ValidatingAdmissionWebhook   all at once; the first refusal counts
 
-A mutating webhook that changed the object has the whole mutating chain called once more. Webhooks
-with the reinvocation policy IfNeeded that were asked before the change are then asked again.
+After a mutating webhook changed the object the whole mutating chain is called once more. Webhooks
+with the reinvocation policy IfNeeded that were called before the change are then called again.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _FAILED_OPEN: Final = "failed-open.{}.webhook.admission.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class WebhookParts:
-    """What both plugins are made of."""
+    """What both plugins need."""
 
     view: ObjectView
     live: LiveObjects
@@ -63,11 +63,11 @@ class WebhookParts:
     metrics: WebhookMetrics
     logger: Logger
     manifests: Manifests = field(default_factory=Manifests)
-    """Configurations that stand in files."""
+    """Configurations from manifest files."""
 
 
 class _Plugin:
-    """What both have in common."""
+    """The common part of both."""
 
     name = ""
 
@@ -86,13 +86,13 @@ class _Plugin:
         )
 
     def handles(self, _operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether webhooks may be asked about a resource."""
+        """Return whether webhooks may apply to a resource."""
         return not is_exempt(resource, CONFIGURATIONS, has_static=self._has_static)
 
     async def _guarded(self, hook: Hook, step: Awaitable[T]) -> T:
-        """Return what a step at a webhook comes to; raises ApiError and FailedOpenError alone.
+        """Return the result of a step at a webhook; raises only ApiError and FailedOpenError.
 
-        An error that nobody expected is subject to the failure policy, as one of the call is.
+        An unexpected error is subject to the failure policy, like one of the call.
         """
         try:
             return await step
@@ -102,16 +102,16 @@ class _Plugin:
             raise self._caller.failed(hook, error) from error
 
     async def _is_called(
-        self, hook: Hook, versioned: VersionedResource, shown: "_RequestObjects"
+        self, hook: Hook, versioned: VersionedResource, request_objects: "_RequestObjects"
     ) -> bool:
-        """Tell whether a webhook is to be called, and show the objects in its version if so."""
-        request = shown.request
+        """Return whether a webhook is to be called; if so, show the objects in its version."""
+        request = request_objects.request
         if not await self._selection.selects(hook, request):
             return False
-        await shown.turn_to(versioned)
+        await request_objects.turn_to(versioned)
         if not hook.conditions:
             return True
-        new, old = shown.objects
+        new, old = request_objects.objects
         try:
             found = self._conditions.hold(hook.conditions, request, new, old)
             return await found if isawaitable(found) else bool(found)
@@ -125,7 +125,7 @@ class _RequestObjects:
     """The objects of a request in one version at a time."""
 
     def __init__(self, request: AdmissionRequest) -> None:
-        assert request.versions is not None, "webhooks are asked within requests"
+        assert request.versions is not None, "webhooks are only called for requests"
         self.request: Final = request
         self._versions: Final = request.versions
         self._versioned: VersionedResource | None = None
@@ -150,13 +150,13 @@ class _RequestObjects:
         return None if obj is None else await self._versions.show(obj, versioned)
 
     def text(self, versioned: VersionedResource) -> bytes:
-        """Return the request as it is written for a webhook."""
+        """Return the encoded review for a webhook."""
         if not self._text:
             self._text = request_of(self.request, versioned, self._new, self._old)
         return self._text
 
     async def change(self, patched: Obj, versioned: VersionedResource) -> bool:
-        """Take over a patched object; return whether anything is different. Raises ApiError."""
+        """Adopt a patched object; return whether anything differs. Raises ApiError."""
         obj = self.request.new
         taken = await self._versions.take(patched, versioned)
         is_different = not json_text.equal(taken, obj)
@@ -168,17 +168,17 @@ class _RequestObjects:
 
 @dataclass(slots=True)
 class _Rounds:
-    """What the first round leaves to the second."""
+    """State that the first round leaves to the second."""
 
     asked: list[Hook] = field(default_factory=list)
-    """Those with the policy IfNeeded that were asked since the last change."""
+    """Webhooks with IfNeeded that were called since the last change."""
     again: set[int] = field(default_factory=set)
-    """Those to be asked again, by their place among all."""
+    """Positions of webhooks to call again."""
     left: Obj | None = None
-    """The object as the last webhook left it."""
+    """The object after the last webhook."""
 
     def require(self) -> None:
-        """Ask again whoever was asked before a change."""
+        """Schedule webhooks that were called before a change to be called again."""
         self.again.update(each.position for each in self.asked)
         self.asked.clear()
 
@@ -189,11 +189,10 @@ class MutatingAdmissionWebhook(_Plugin):
     name = "MutatingAdmissionWebhook"
 
     def __init__(self, parts: WebhookParts) -> None:
-        """Follow the configurations of the view."""
         super().__init__(parts, MUTATING)
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules match."""
+        """Call the webhooks whose rules match."""
         concerned = self._hooks.concerned(request)
         return self._ask(request, concerned) if concerned else None
 
@@ -202,17 +201,17 @@ class MutatingAdmissionWebhook(_Plugin):
         is_again = request.is_second_round
         if is_again and not json_text.equal(rounds.left, request.object):
             rounds.require()
-        shown = _RequestObjects(request)
+        request_objects = _RequestObjects(request)
         for hook, versioned in concerned:
             try:
-                if not await self._guarded(hook, self._is_called(hook, versioned, shown)):
+                if not await self._guarded(hook, self._is_called(hook, versioned, request_objects)):
                     continue
             except FailedOpenError:
                 self._note_failed_open(hook, request)
                 continue
             if is_again and hook.position not in rounds.again:
                 continue
-            if await self._change(hook, versioned, shown):
+            if await self._change(hook, versioned, request_objects):
                 rounds.require()
                 request.wants_second_round = True
             if hook.is_reinvoked:
@@ -220,33 +219,33 @@ class MutatingAdmissionWebhook(_Plugin):
         rounds.left = json_text.copied(request.object)
 
     async def _change(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+        self, hook: Hook, versioned: VersionedResource, request_objects: _RequestObjects
     ) -> bool:
-        request = shown.request
+        request = request_objects.request
         is_changed = False
         try:
-            is_changed = await self._guarded(hook, self._called(hook, versioned, shown))
+            is_changed = await self._guarded(hook, self._called(hook, versioned, request_objects))
         except FailedOpenError:
             self._note_failed_open(hook, request)
         finally:
-            told = {
+            note = {
                 "configuration": hook.configuration,
                 "webhook": hook.name,
                 "mutated": is_changed,
             }
             annotation = f"{_MUTATION}/{_number(hook, request)}"
-            request.annotations[annotation] = orjson.dumps(told).decode()
+            request.annotations[annotation] = orjson.dumps(note).decode()
         return is_changed
 
     async def _called(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
+        self, hook: Hook, versioned: VersionedResource, request_objects: _RequestObjects
     ) -> bool:
         """Call a webhook and apply its patch; return whether that changed anything."""
-        request = shown.request
-        verdict = await self._caller.call(hook, request, shown.text(versioned))
+        request = request_objects.request
+        verdict = await self._caller.call(hook, request, request_objects.text(versioned))
         if not verdict.patch:
             return False
-        is_changed = await self._patch(hook, versioned, shown, verdict.patch)
+        is_changed = await self._patch(hook, versioned, request_objects, verdict.patch)
         if request.is_detailed and (text := _patch_text(hook, verdict.patch)):
             request.annotations[f"{_PATCH}/{_number(hook, request)}"] = text
         return is_changed
@@ -257,7 +256,11 @@ class MutatingAdmissionWebhook(_Plugin):
         request.annotations[annotation] = hook.name
 
     async def _patch(
-        self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects, patch: bytes
+        self,
+        hook: Hook,
+        versioned: VersionedResource,
+        request_objects: _RequestObjects,
+        patch: bytes,
     ) -> bool:
         """Apply the patch of a webhook; return whether it changed anything. Raises ApiError."""
         try:
@@ -272,7 +275,7 @@ class MutatingAdmissionWebhook(_Plugin):
             )
         if not operations:
             return False
-        new, _ = shown.objects
+        new, _ = request_objects.objects
         if new is None:
             raise status.internal_error(
                 f"admission webhook {quote(hook.name)} attempted to modify the object, which is"
@@ -282,26 +285,26 @@ class MutatingAdmissionWebhook(_Plugin):
             patched = json_patch.apply(new, operations)
         except JsonPatchError as error:
             raise status.internal_error(str(error)) from error
-        return await shown.change(patched, versioned)
+        return await request_objects.change(patched, versioned)
 
 
 def _number(hook: Hook, request: AdmissionRequest) -> str:
-    """Return which call of a webhook a note is about."""
+    """Return the round and index of a call, for audit annotations."""
     return f"round_{int(request.is_second_round)}_index_{hook.position}"
 
 
 def _patch_text(hook: Hook, patch: bytes) -> str:
-    """Return what the audit is told of a patch that was applied; empty: it has no operations."""
+    """Return the audit annotation of an applied patch; empty: it has no operations."""
     operations = json_text.parse(patch)
     if not operations:
         return ""
-    told = {
+    annotation = {
         "configuration": hook.configuration,
         "webhook": hook.name,
         "patch": [dict(sorted(each.items())) for each in operations],
         "patchType": "JSONPatch",
     }
-    return json_text.write(told).decode()
+    return json_text.write(annotation).decode()
 
 
 class ValidatingAdmissionWebhook(_Plugin):
@@ -310,18 +313,17 @@ class ValidatingAdmissionWebhook(_Plugin):
     name = "ValidatingAdmissionWebhook"
 
     def __init__(self, parts: WebhookParts) -> None:
-        """Follow the configurations of the view."""
         super().__init__(parts, VALIDATING)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Ask the webhooks whose rules and selectors match."""
+        """Call the webhooks whose rules and selectors match."""
         for hook, _ in self._hooks.concerned(request):
             if self._may_select(hook, request):
                 return self._ask(request, self._hooks.concerned(request))
         return None
 
     def _may_select(self, hook: Hook, request: AdmissionRequest) -> bool:
-        """Tell whether a webhook may be selected; what fails here fails again where it is asked."""
+        """Return whether a webhook may be selected; a failure here recurs when it is called."""
         try:
             return self._selection.selects_at_once(hook, request) is not False
         except Exception:  # noqa: BLE001 - raised again where the webhook is asked
@@ -329,33 +331,33 @@ class ValidatingAdmissionWebhook(_Plugin):
 
     async def _ask(self, request: AdmissionRequest, concerned: Iterable[Concerned]) -> None:
         shown = _RequestObjects(request)
-        wanted: list[tuple[Hook, bytes]] = []
+        reviews: list[tuple[Hook, bytes]] = []
         for hook, versioned in concerned:
             try:
                 text = await self._guarded(hook, self._text_for(hook, versioned, shown))
             except FailedOpenError:
-                self._note_failed_open(hook, request, len(wanted))
+                self._note_failed_open(hook, request, len(reviews))
                 continue
             if text is not None:
-                wanted.append((hook, text))
-        if len(wanted) == 1:
-            await self._call(request, *wanted[0], 0)
-        elif wanted:
-            await self._call_all(request, wanted)
+                reviews.append((hook, text))
+        if len(reviews) == 1:
+            await self._call(request, *reviews[0], 0)
+        elif reviews:
+            await self._call_all(request, reviews)
 
     async def _text_for(
         self, hook: Hook, versioned: VersionedResource, shown: _RequestObjects
     ) -> bytes | None:
-        """Return what a webhook is sent; None: it is not called."""
+        """Return the review for a webhook; None: it is not called."""
         return shown.text(versioned) if await self._is_called(hook, versioned, shown) else None
 
     async def _call_all(
-        self, request: AdmissionRequest, wanted: Sequence[tuple[Hook, bytes]]
+        self, request: AdmissionRequest, reviews: Sequence[tuple[Hook, bytes]]
     ) -> None:
-        """Call all at once; the first error in the order of time counts, once all have answered."""
+        """Call all at once; the error that came first counts, once all have answered."""
         calls = [
             asyncio.ensure_future(self._call(request, hook, text, number))
-            for number, (hook, text) in enumerate(wanted)
+            for number, (hook, text) in enumerate(reviews)
         ]
         first: BaseException | None = None
         try:

@@ -1,4 +1,4 @@
-"""Whether a webhook whose rules match is to be called: selectors and match conditions."""
+"""Selectors and match conditions of webhooks."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Protocol
@@ -30,30 +30,29 @@ class Conditions(Protocol):
         new: Obj | None,
         old: Obj | None,
     ) -> bool | Awaitable[bool]:
-        """Tell whether all hold; raises ConditionError. new, old: as the webhook is shown them."""
+        """Return whether all hold; raises ConditionError. new, old: as the webhook sees them."""
         ...
 
 
 class Selection:
-    """Applies selectors."""
+    """Evaluates selectors."""
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
-        """Look for namespaces in the view, and wait for one that is not there yet."""
         self._view: Final = view
         self._live: Final = live
 
     async def selects(self, hook: Hook, request: AdmissionRequest) -> bool:
-        """Tell whether the selectors of a webhook match; raises ApiError."""
-        found = self.selects_at_once(hook, request)
-        if found is None:
+        """Return whether the selectors of a webhook match; raises ApiError."""
+        is_selected = self.selects_at_once(hook, request)
+        if is_selected is None:
             await self._live.catch_up()
-            found = self.selects_at_once(hook, request)
-        if found is None:
+            is_selected = self.selects_at_once(hook, request)
+        if is_selected is None:
             raise status.not_found(NAMESPACES, request.namespace or request.name)
-        return found
+        return is_selected
 
     def selects_at_once(self, hook: Hook, request: AdmissionRequest) -> bool | None:
-        """Tell whether the selectors match; None: the namespace is not known yet."""
+        """Return whether the selectors match; None: the namespace is not in the cache yet."""
         if needs_namespace(hook.namespaces, request):
             labels = self._namespace_labels(request)
             if labels is None:

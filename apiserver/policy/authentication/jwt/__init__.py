@@ -1,1 +1,1 @@
-"""Tokens of OpenID Connect, and of other issuers of signed claims (JWT)."""
+"""Tokens of OpenID Connect and other JWT issuers."""

@@ -3,7 +3,7 @@
     token ──► its issuer? ──► key known? ──► signature ──► audience, times ──► claims ──► user
                                  └──► keys are fetched
 
-A token of another issuer is somebody else's to judge.
+A token of another issuer is left to other authenticators.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -41,9 +41,9 @@ class JwtTokens:
         clock: Clock,
         resolver: ClaimResolver | None = None,
     ) -> None:
-        """Believe what these keys signed; the tokens are for the audiences of the API only.
+        """keys: of the issuer. The tokens are only valid for the API's audiences.
 
-        resolver: finds the claim of groups elsewhere; None: no claim tells of groups.
+        resolver: resolves a distributed groups claim; None: there is no groups claim.
         """
         self._resolver: Final = resolver
         self.settings: Final = settings
@@ -52,7 +52,7 @@ class JwtTokens:
         self._clock: Final = clock
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         unverified = read_token(token)
         if unverified is None or unverified.issuer != self.settings.issuer:
             return None
@@ -76,10 +76,10 @@ class JwtTokens:
             await self._resolver.close()
 
     def _claims(self, unverified: Unverified) -> Claims | None:
-        return signed_claims(unverified, self.keys.known(unverified.key_id, unverified.algorithm))
+        return signed_claims(unverified, self.keys.find(unverified.key_id, unverified.algorithm))
 
     async def _fetch(self, unverified: Unverified, accepted: tuple[str, ...]) -> Identified:
-        """Judge by keys that may be newer."""
+        """Verify with refreshed keys."""
         claims = self._claims(unverified) if await self.keys.refresh() else None
         if claims is None:
             raise AuthenticationError(

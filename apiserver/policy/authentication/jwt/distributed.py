@@ -1,12 +1,12 @@
-"""Distributed claims: a claim that a token does not have itself, but says where it is to be had.
+"""Distributed claims: claims that a token refers to instead of having them.
 
     {"_claim_names": {"groups": "a"}, "_claim_sources": {"a": {"endpoint": "https://…"}}}
 
     token, verified ──► endpoint ──GET──► another token ──► keys of its issuer ──► claim `groups`
 
-The other token may be of any issuer, whom the first one vouches for by naming the endpoint; it must
-be for the same audiences. Whatever goes wrong, the user is not known: a user who lacks groups might
-pass where one of them is denied.
+The other token may be of any issuer, which the first one trusts by naming the endpoint; it must be
+for the same audiences. On any failure the token is refused: a user who lacks groups might pass
+where one of them is denied.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteError
 
 ISSUERS_MAX: Final = 16
-"""Whose keys are kept."""
+"""Limit of issuers whose keys are cached."""
 _NAMES: Final = "_claim_names"
 _SOURCES: Final = "_claim_sources"
 _PROBLEM: Final = "oidc: could not expand distributed claims: "
@@ -38,17 +38,17 @@ ConnectAs = Callable[[str, str], Asker]
 
 
 class Endpoint(NamedTuple):
-    """Where a claim is to be had."""
+    """The endpoint of a claim."""
 
     url: str
     token: str
 
 
 class ClaimResolver:
-    """Finds one claim of the tokens of one issuer."""
+    """Resolves one claim of the tokens of one issuer."""
 
     def __init__(self, settings: JwtSettings, connect: ConnectAs, clock: Clock) -> None:
-        """Find the claim that tells groups; nobody is asked yet."""
+        """Resolve the groups claim."""
         self.claim: Final = settings.groups.claim
         self._settings: Final = settings
         self._connect: Final = connect
@@ -56,16 +56,16 @@ class ClaimResolver:
         self._keys: Final[dict[str, IssuerKeys]] = {}
 
     def endpoint(self, claims: Claims) -> Endpoint | None:
-        """Return where the claim is; None: it need not be asked for. Raises AuthenticationError."""
+        """Return the endpoint of the claim; None: none is needed. Raises AuthenticationError."""
         if self.claim in claims or _NAMES not in claims:
             return None
         names, sources = claims[_NAMES], claims.get(_SOURCES)
         if not isinstance(names, dict):
-            raise _failed("the names of claims are no object")
+            raise _failed("_claim_names is not an object")
         if sources is None:
             raise _failed("oidc: no claim sources")
         if not isinstance(sources, dict):
-            raise _failed("the sources of claims are no object")
+            raise _failed("_claim_sources is not an object")
         name = names.get(self.claim)
         if name is None:
             return None
@@ -74,23 +74,23 @@ class ClaimResolver:
             raise _failed(f"id token {_NAMES} contained a source {name} missing in _claims_sources")
         url, token = source.get("endpoint") or "", source.get("access_token") or ""
         if not isinstance(url, str) or not isinstance(token, str):
-            raise _failed(f"the source {quote(name)} has no URL or token that is a text")
+            raise _failed(f"the source {quote(name)} has no URL or token of type string")
         if not url:
-            return None  # of another form: the claim is in a token beside
+            return None  # another form: the claim is in an aggregated token
         if urlsplit(url).scheme != "https" or not urlsplit(url).hostname:
-            raise _failed(f"the endpoint {quote(url)} is no https URL")
+            raise _failed(f"the endpoint {quote(url)} is not an https URL")
         return Endpoint(url, token)
 
     async def resolved(self, claims: Claims, endpoint: Endpoint) -> Claims:
-        """Return the claims with the one that was found; raises AuthenticationError."""
+        """Return the claims with the resolved one; raises AuthenticationError."""
         unverified = await self._fetched(endpoint)
-        found = await self._verified(unverified)
-        if self.claim not in found:
+        verified_claims = await self._verified(unverified)
+        if self.claim not in verified_claims:
             raise _failed(
                 f"jwt returned by distributed claim endpoint {quote(endpoint.url)} did not contain"
                 f" claim: {self.claim}"
             )
-        return {**claims, self.claim: found[self.claim]}
+        return {**claims, self.claim: verified_claims[self.claim]}
 
     async def close(self) -> None:
         """Close connections."""
@@ -116,7 +116,7 @@ class ClaimResolver:
         if unverified is None:
             raise _failed(
                 f"getting untrusted issuer from endpoint {endpoint.url} failed for claim"
-                f" {quote(self.claim)}: it is no token"
+                f" {quote(self.claim)}: it is not a token"
             )
         return unverified
 
@@ -128,11 +128,11 @@ class ClaimResolver:
                 f" got {quote(unverified.algorithm)}"
             )
         if urlsplit(unverified.issuer).scheme != "https":
-            raise _failed(f"the issuer {quote(unverified.issuer)} is no https URL")
+            raise _failed(f"the issuer {quote(unverified.issuer)} is not an https URL")
         keys = await self._keys_of(unverified.issuer)
 
         def known() -> Claims | None:
-            return signed_claims(unverified, keys.known(unverified.key_id, unverified.algorithm))
+            return signed_claims(unverified, keys.find(unverified.key_id, unverified.algorithm))
 
         now_s = self._clock.unix_ms() / 1000
         try:
@@ -147,14 +147,14 @@ class ClaimResolver:
         raise _failed("verify distributed claim token: failed to verify signature")
 
     async def _keys_of(self, issuer: str) -> IssuerKeys:
-        """Return the keys of an issuer; the longest known issuer is forgotten for a new one."""
-        found = self._keys.get(issuer)
-        if found is None:
-            found = IssuerKeys(issuer, "", lambda url: self._connect(url, ""), self._clock)
-            self._keys[issuer] = found
+        """Return the keys of an issuer; the oldest cached issuer is evicted for a new one."""
+        issuer_keys = self._keys.get(issuer)
+        if issuer_keys is None:
+            issuer_keys = IssuerKeys(issuer, "", lambda url: self._connect(url, ""), self._clock)
+            self._keys[issuer] = issuer_keys
             if len(self._keys) > ISSUERS_MAX:
                 await self._keys.pop(next(iter(self._keys))).close()
-        return found
+        return issuer_keys
 
 
 def _failed(text: str) -> AuthenticationError:

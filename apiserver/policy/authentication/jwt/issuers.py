@@ -1,4 +1,4 @@
-"""Tokens of several issuers, which may change while the server runs."""
+"""Tokens of several issuers, which may change at run time."""
 
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
@@ -9,10 +9,9 @@ from kvstack.apiserver.policy.authentication.results import Found
 
 
 class Issuers:
-    """Asks the authenticator of a token's issuer."""
+    """Selects the authenticator by the token's issuer."""
 
     def __init__(self) -> None:
-        """Know of no issuer."""
         self._by_issuer: Final[dict[str, JwtTokens]] = {}
 
     @property
@@ -21,14 +20,14 @@ class Issuers:
         return list(self._by_issuer.values())
 
     def replace(self, members: Iterable[JwtTokens]) -> list[JwtTokens]:
-        """Know others from now on; return those that are known no more."""
+        """Replace the authenticators; return the removed ones."""
         old = self.all
         self._by_issuer.clear()
         self._by_issuer.update((each.settings.issuer, each) for each in members)
         return [each for each in old if each not in self.all]
 
     def authenticate(self, token: str, audiences: Sequence[str]) -> Found | Awaitable[Found]:
-        """Return whose the token is; raises AuthenticationError."""
+        """Return the token's user; raises AuthenticationError."""
         if not self._by_issuer:
             return None
         unverified = read_token(token)

@@ -1,9 +1,9 @@
-"""The keys of an issuer, fetched when a token needs one that is not known yet.
+"""The keys of an issuer, fetched when a token needs an unknown one.
 
     configuration of the issuer ──jwks_uri──► key set ──► keys by `kid`
 
-Both are fetched once for all who wait. A key that is not there makes the set be fetched again, but
-not more often than every other second: anybody can name keys that do not exist.
+Concurrent requests share one fetch. An unknown key id causes a refetch, but at most every other
+second: clients can name keys that do not exist.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ _CURVES: Final = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r
 
 
 class IssuerKey(NamedTuple):
-    """A public key and what it is called."""
+    """A public key with its id."""
 
     id: str
     key: RSAPublicKey | EllipticCurvePublicKey
 
     def fits(self, algorithm: str) -> bool:
-        """Tell whether tokens may be signed with it in this way."""
+        """Return whether tokens may be signed with it by an algorithm."""
         if isinstance(self.key, RSAPublicKey):
             return algorithm[:2] in {"RS", "PS"}
         return _CURVES.get(algorithm) == self.key.curve.name
@@ -46,7 +46,7 @@ class Asker(Protocol):
     """A connection; see `Connection.ask`."""
 
     async def ask(self, method: str, body: bytes = b"", *, timeout_s: float) -> RemoteAnswer:
-        """Return what is answered; raises RemoteError."""
+        """Return the answer; raises RemoteError."""
         ...
 
     async def close(self) -> None:
@@ -62,7 +62,7 @@ class IssuerKeys:
     """The keys of one issuer."""
 
     def __init__(self, issuer: str, discovery_url: str, connect: Connect, clock: Clock) -> None:
-        """Fetch nothing yet; discovery_url: of the configuration, empty: below the issuer's."""
+        """discovery_url: of the issuer's configuration, empty: below the issuer's URL."""
         self._issuer: Final = issuer
         self._url: Final = discovery_url or f"{issuer.rstrip('/')}{WELL_KNOWN}"
         self._connect: Final = connect
@@ -78,8 +78,8 @@ class IssuerKeys:
         """Why there are no keys; empty: there are."""
         return "" if self._keys else self._error or "not initialized"
 
-    def known(self, key_id: str, algorithm: str) -> Sequence[IssuerKey]:
-        """Return the known keys that may have signed a token; key_id empty: any."""
+    def find(self, key_id: str, algorithm: str) -> Sequence[IssuerKey]:
+        """Return the cached keys that may have signed a token; key_id empty: any."""
         return [
             each
             for each in self._keys
@@ -87,7 +87,7 @@ class IssuerKeys:
         ]
 
     async def refresh(self) -> bool:
-        """Fetch the keys if they may be newer by now; tell whether they were fetched.
+        """Fetch the keys if they may have changed; return whether they were fetched.
 
         Raises AuthenticationError if there are none at all.
         """
@@ -127,18 +127,18 @@ class IssuerKeys:
     async def _key_set_url(self) -> str:
         connection = self._connect(self._url)
         try:
-            found = _object(await self._get(connection))
+            configuration = _object(await self._get(connection))
         finally:
             await connection.close()
-        if found.get("issuer") != self._issuer:
-            told = quote(str(found.get("issuer")))
+        if configuration.get("issuer") != self._issuer:
+            issuer_text = quote(str(configuration.get("issuer")))
             raise AuthenticationError(
                 f"oidc: issuer did not match the issuer returned by provider, expected"
-                f" {quote(self._issuer)} got {told}"
+                f" {quote(self._issuer)} got {issuer_text}"
             )
-        url = found.get("jwks_uri")
+        url = configuration.get("jwks_uri")
         if not isinstance(url, str) or urlsplit(url).scheme != "https":
-            raise AuthenticationError("oidc: the issuer names no https URL of its keys")
+            raise AuthenticationError("oidc: jwks_uri of the issuer is not an https URL")
         return url
 
     async def _get(self, connection: Asker) -> bytes:
@@ -150,22 +150,24 @@ class IssuerKeys:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise AuthenticationError(f"oidc: the issuer answered no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise AuthenticationError("oidc: the issuer answered no object")
-    return found
+        raise AuthenticationError(
+            f"oidc: invalid answer of the issuer: not JSON: {error}"
+        ) from None
+    if not isinstance(document, dict):
+        raise AuthenticationError("oidc: invalid answer of the issuer: not a JSON object")
+    return document
 
 
 def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
-    """Return the keys of a set that can verify; others are left out."""
+    """Return the usable keys of a set."""
     from jwt.api_jwk import PyJWK
     from jwt.exceptions import PyJWTError
 
     entries = key_set.get("keys")
     if not isinstance(entries, list):
-        raise AuthenticationError("oidc: the issuer answered no set of keys")
+        raise AuthenticationError("oidc: invalid answer of the issuer: not a key set")
     keys: list[IssuerKey] = []
     for each in entries:
         if not isinstance(each, dict) or each.get("use") not in {None, "sig"}:
@@ -179,5 +181,5 @@ def _keys(key_set: dict[str, Any]) -> tuple[IssuerKey, ...]:
         if isinstance(key, RSAPublicKey | EllipticCurvePublicKey):
             keys.append(IssuerKey(str(each.get("kid") or ""), key))
     if not keys:
-        raise AuthenticationError("oidc: the issuer has no key that can be used")
+        raise AuthenticationError("oidc: the issuer has no usable key")
     return tuple(keys)

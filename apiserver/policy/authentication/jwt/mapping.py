@@ -1,9 +1,9 @@
-"""Who the claims of a token stand for.
+"""Mapping of a token's claims to a user.
 
     {"sub": "bob", "roles": ["devs"], "jti": "7"}   → User("https://i#bob", groups=("devs",), …)
 
-Upstream takes a claim that is null for an empty text; here it is as if it were not there, and
-nobody has an empty name.
+Upstream takes a null claim for an empty text; here it counts as absent, and user names are never
+empty.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ def _username(source: Source, claims: Claims) -> str:
 def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
     if source.expression is not None:
         value = _evaluated(source, claims, "group")
-        return _listed(value, "oidc: error evaluating group claim expression")
+        return _as_list(value, "oidc: error evaluating group claim expression")
     if not source.claim:
         return ()
     value = claims.get(source.claim)
@@ -72,7 +72,7 @@ def _groups(source: Source, claims: Claims) -> tuple[str, ...]:
     named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
         raise AuthenticationError(
-            f"oidc: parse groups claim {quote(source.claim)}: neither a text nor a list of texts"
+            f"oidc: parse groups claim {quote(source.claim)}: not a string or list of strings"
         )
     return tuple(source.prefix + each for each in named)
 
@@ -97,7 +97,7 @@ def _extra(settings: JwtSettings, claims: Claims) -> dict[str, tuple[str, ...]]:
     for key, expression in settings.extra:
         what = "oidc: error evaluating extra claim expression"
         try:
-            values = _listed(expression.evaluate(claims), what)
+            values = _as_list(expression.evaluate(claims), what)
         except ExpressionError as error:
             raise AuthenticationError(f"{what}: {error}") from None
         if values:
@@ -111,9 +111,9 @@ def _check_required(required: Mapping[str, str], claims: Claims) -> None:
             raise AuthenticationError(f"oidc: required claim {claim} not present in ID token")
         found = claims[claim]
         if found != value:
-            told = found if isinstance(found, str) else "another type"
+            actual = found if isinstance(found, str) else "another type"
             raise AuthenticationError(
-                f"oidc: required claim {claim} value does not match. Got = {told}, want = {value}"
+                f"oidc: required claim {claim} value does not match. Got = {actual}, want = {value}"
             )
 
 
@@ -124,8 +124,8 @@ def _check(conditions: Iterable[Condition], value: Mapping[str, Any], what: str)
         except ExpressionError as error:
             raise AuthenticationError(f"oidc: error evaluating {what}: {error}") from None
         if found is not True:
-            told = each.message or f"validation expression '{each.text}' failed"
-            raise AuthenticationError(f"oidc: error evaluating {what}: {told}")
+            message = each.message or f"validation expression '{each.text}' failed"
+            raise AuthenticationError(f"oidc: error evaluating {what}: {message}")
 
 
 def _evaluated(source: Source, claims: Claims, part: str) -> object:
@@ -143,12 +143,12 @@ def _text(claims: Claims, claim: str, what: str) -> str:
     if value is None:
         raise AuthenticationError(f"oidc: parse {what}: claim not present")
     if not isinstance(value, str):
-        raise AuthenticationError(f"oidc: parse {what}: the claim is no text")
+        raise AuthenticationError(f"oidc: parse {what}: the claim is not a string")
     return value
 
 
-def _listed(value: object, what: str) -> tuple[str, ...]:
-    """Return texts of one or of a list; empty ones are left out."""
+def _as_list(value: object, what: str) -> tuple[str, ...]:
+    """Return a text or a list of texts as a list without empty ones."""
     if value is None or value == "":
         return ()
     texts = [value] if isinstance(value, str) else value

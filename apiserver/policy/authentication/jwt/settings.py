@@ -1,4 +1,4 @@
-"""What one issuer of tokens may say, and how its claims become a user."""
+"""Settings of one token issuer: accepted claims, and their mapping to a user."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias
 ALGORITHMS: Final = (
     "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",
 )  # fmt: skip
-"""With which tokens may be signed at all."""
+"""Allowed signature algorithms."""
 
 
 class ExpressionError(Exception):
@@ -15,7 +15,7 @@ class ExpressionError(Exception):
 
 
 class Expression(Protocol):
-    """An expression in CEL that was compiled."""
+    """A compiled CEL expression."""
 
     def evaluate(self, value: Mapping[str, object]) -> object:
         """Return its value for claims, or for a user; raises ExpressionError."""
@@ -25,30 +25,30 @@ class Expression(Protocol):
 Compile: TypeAlias = Callable[[str, str, bool], Expression]
 """(text, variable, is_condition): returns an expression about `claims` or `user`.
 
-is_condition: whether its value has to be a boolean. Raises ValueError."""
+is_condition: whether its value must be a boolean. Raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one part of a user comes from: a claim with a prefix, or an expression."""
+    """The source of a part of the user: a claim with a prefix, or an expression."""
 
     claim: str = ""
     prefix: str = ""
     expression: Expression | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Return whether there is one."""
         return bool(self.claim) or self.expression is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What has to be true of claims or of a user."""
+    """A condition on claims or on a user."""
 
     expression: Expression
     text: str
     message: str = ""
-    """What is said if it is not."""
+    """The error if it is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class JwtSettings:
     """The token must be for one of these."""
     username: Source
     discovery_url: str = ""
-    """Of the issuer's configuration; empty: below its own URL."""
+    """URL of the issuer's configuration; empty: below its own URL."""
     ca: str = ""
-    """Authorities of its certificate in PEM; empty: those of the system."""
+    """CA certificates of its server in PEM; empty: those of the system."""
     groups: Source = field(default_factory=Source)
     uid: Source = field(default_factory=Source)
     extra: tuple[tuple[str, Expression], ...] = ()

@@ -1,4 +1,4 @@
-"""Whether a token was signed by its issuer, for us, and for now."""
+"""Verification of a token: signature, audience and times."""
 
 import base64
 import binascii
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from jwt.api_jws import PyJWS
 
 NOT_BEFORE_LEEWAY_S: Final = 300
-"""How far the issuer's clock may be ahead."""
+"""Allowed clock skew of the issuer."""
 
 Claims = dict[str, Any]
 
 
 class Unverified(NamedTuple):
-    """What a token says, before anybody knows whether to believe it."""
+    """The unverified contents of a token."""
 
     token: str
     algorithm: str
@@ -31,7 +31,7 @@ class Unverified(NamedTuple):
 
 
 def read_token(token: str) -> Unverified | None:
-    """Return what a token says of itself; None: it is none in three parts with an issuer."""
+    """Return a token's unverified contents; None: it has not three parts with an issuer."""
     parts = token.split(".", 3)
     if len(parts) != 3:
         return None
@@ -40,7 +40,7 @@ def read_token(token: str) -> Unverified | None:
     if not isinstance(issuer, str):
         return None
     header = _decoded(parts[0]) or {}
-    # Extensions that have to be understood are not.
+    # Critical extensions are not supported.
     is_plain = "crit" not in header and "b64" not in header
     algorithm, key_id = header.get("alg"), header.get("kid")
     return Unverified(
@@ -78,10 +78,10 @@ def check_claims(
     listed = [found] if isinstance(found, str) else found
     named = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     if not any(each in audiences for each in named):
-        told = go_quoted_list(named)
+        audiences_text = go_quoted_list(named)
         raise AuthenticationError(
             f"oidc: verify token: oidc: expected audience in {go_quoted_list(sorted(audiences))}"
-            f" got {told}"
+            f" got {audiences_text}"
         )
     expires, not_before = _moment(claims, "exp"), _moment(claims, "nbf")
     if expires is None or expires < now_s:
@@ -95,7 +95,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise AuthenticationError(f"oidc: verify token: {name} is no number")
+        raise AuthenticationError(f"oidc: verify token: {name} is not a number")
     return value
 
 
@@ -110,7 +110,7 @@ def _decoded(segment: str) -> Claims | None:
 
 @cache
 def _jws() -> "PyJWS":
-    # Loaded by the first token, since that takes as long as half of a start.
+    # Loaded on the first token, since it takes as long as half of a start.
     from jwt.api_jws import PyJWS
 
     return PyJWS()

@@ -1,1 +1,1 @@
-"""What kubelets may do: read what the pods on their own node need, and write about themselves."""
+"""The Node authorizer: kubelets read what their pods need, and write their own objects."""

@@ -1,12 +1,13 @@
-"""What a kubelet may do.
+"""The Node authorizer.
 
     secrets, configmaps     read by name, if a pod on the node needs them
     claims, volumes, …      get, if they are of a pod on the node
     leases, csinodes        those with the node's own name
-    nodes, pods             its own; NodeRestriction looks at what is written
+    nodes, pods             its own; NodeRestriction checks the contents of writes
     anything else           what the role `system:node` allows
 
-It never denies: another authorizer may allow what it does not, and its reason is told if none does.
+It never denies: another authorizer may allow what it does not, and its reason is reported if none
+does.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,13 +35,13 @@ _Judge: TypeAlias = Callable[["NodeAuthorizer", str, Attributes], Decision]
 
 
 class NodeAuthorizer:
-    """Allows nodes what they need; has no opinion on other users."""
+    """Allows nodes what they need; it has no opinion on other users."""
 
     name = "node"
-    """In front of its reasons."""
+    """Prefix of its reasons."""
 
     def __init__(self, graph: NodeGraph, rules: Iterable[Rule]) -> None:
-        """Decide by what is related to nodes, and by the rules of all nodes for the rest."""
+        """graph: the objects related to nodes; rules: of all nodes, for the rest."""
         self._graph: Final = graph
         self._rules: Final = tuple(rules)
 
@@ -58,13 +59,13 @@ class NodeAuthorizer:
         return ALLOWED if self._rules_allow(attributes) else NO_OPINION
 
     def user_rules(self, user: User, _namespace: str) -> UserRules:
-        """Return that rules do not tell all that a node may do."""
+        """Return that its rules are incomplete."""
         if node_of(user) is None:
             return UserRules()
         return UserRules((), ("node authorizer does not support user rule resolution",), True)
 
     def relation(self, node: str, attributes: Attributes) -> Decision:
-        """Return whether an object that is named is related to a node."""
+        """Return whether a named object is related to a node."""
         if not attributes.name:
             return _refused("No Object name found")
         key = attributes.resource, attributes.namespace, attributes.name
@@ -125,7 +126,7 @@ def _leases(_authorizer: NodeAuthorizer, node: str, attributes: Attributes) -> D
         return _refused("can only get, create, update, patch, or delete a node lease")
     if attributes.namespace != LEASES_NAMESPACE:
         return _refused(f"can only access leases in the {quote(LEASES_NAMESPACE)} system namespace")
-    # A create has no name yet; NodeRestriction looks at it.
+    # A create has no name yet; NodeRestriction checks it.
     if attributes.verb != "create" and attributes.name != node:
         return _refused("can only access node lease with the same name as the requesting node")
     return ALLOWED

@@ -1,10 +1,10 @@
-"""Which objects are related to which node, kept as pods and volumes change.
+"""The graph of objects related to nodes, updated as pods and volumes change.
 
     node ◄── pod ◄── secret, config map, service account, device claim
                  ◄── claim ◄── volume ◄── secret
     node ◄── volume attachment, resource slice, request for a pod's certificate
 
-What a pod refers to is counted for its node, so that a question is one look; only volumes and their
+References of pods are counted per node, so that a check is one lookup; only volumes and their
 Secrets are found by following claims.
 """
 
@@ -34,28 +34,27 @@ _ON_NODES: Final = (
 
 
 class NodeGraph:
-    """The objects that nodes have to do with."""
+    """The objects related to nodes."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._nodes: dict[Key, dict[str, int]] = {}
-        """By object, how often each node is related to it."""
+        """Number of relations to each node, by object."""
         self._pods: dict[tuple[str, str], tuple[str, frozenset[Key]]] = {}
         self._volumes: dict[str, tuple[Key, tuple[Key, ...]]] = {}
-        """By volume, its claim and its Secrets."""
+        """Claim and Secrets of each volume."""
         self._volumes_of: dict[Key, set[str]] = {}
-        """By Secret, the volumes that need it."""
+        """Volumes that use each Secret."""
 
     def follow(self, view: ObjectView) -> None:
-        """Take what a view holds, and from now on what changes there."""
-        # A pod that is on no node concerns none.
+        """Take the objects of a view, and follow their changes."""
+        # A pod without a node is not related to any.
         view.subscribe(GroupResource("", "pods"), self._change_pods, field="spec.nodeName")
         view.subscribe(GroupResource("", VOLUMES), self._change_volumes)
         for each in _ON_NODES:
             view.subscribe(each, self._change(each.resource))
 
     def relates(self, node: str, key: Key) -> bool:
-        """Tell whether an object is related to a node."""
+        """Return whether an object is related to a node."""
         if node in self._nodes.get(key, ()):
             return True
         if key[0] == VOLUMES:
@@ -72,17 +71,17 @@ class NodeGraph:
             pod = new or change.previous
             if pod is None:
                 continue
-            place = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            pod_key = pod["metadata"]["namespace"], pod["metadata"]["name"]
             node = "" if new is None else (new.get("spec") or {}).get("nodeName", "")
             now = None if new is None or not node else (node, references_of_pod(new))
-            known = self._pods.get(place)
+            known = self._pods.get(pod_key)
             if now == known:
-                continue  # as when its status changed
+                continue  # the references are the same, as when only the status changed
             if known is not None:
-                del self._pods[place]
+                del self._pods[pod_key]
                 self._count(*known, -1)
             if now is not None:
-                self._pods[place] = now
+                self._pods[pod_key] = now
                 self._count(*now, 1)
 
     def _change_volumes(self, changes: Sequence[Change]) -> None:

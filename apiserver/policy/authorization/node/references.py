@@ -2,8 +2,8 @@
 
     references_of_pod(pod)   → {("secrets", "a", "db"), ("persistentvolumeclaims", "a", "data"), …}
 
-A pod that a kubelet made from a file gives its node nothing: nodes must not be able to grant
-themselves access by making pods.
+A mirror pod gives its node nothing: nodes must not be able to grant themselves access by creating
+pods.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,13 +36,13 @@ _SECRET_REFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
     "scaleIO": ("secretRef",),
     "storageos": ("secretRef",),
 }
-"""Where the source of a persistent volume names Secrets that kubelets read."""
+"""Fields of the source of a persistent volume that name Secrets which kubelets read."""
 _OWN_NAMESPACE: Final = frozenset(("cinder", "csi", "storageos"))
-"""Sources whose references never mean the namespace of the claim."""
+"""Sources whose references never default to the namespace of the claim."""
 
 
 def references_of_pod(pod: Obj) -> frozenset[Key]:
-    """Return what the node of a pod may read because of it, the pod itself among it."""
+    """Return what the node of a pod may read because of it, including the pod itself."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     namespace = metadata["namespace"]
     references = {(PODS, namespace, metadata["name"])}
@@ -58,7 +58,7 @@ def references_of_pod(pod: Obj) -> frozenset[Key]:
 
 
 def claim_of_volume(pod: Obj, volume: Obj) -> str:
-    """Return the name of the claim that a volume of a pod is of; empty: it is of none."""
+    """Return the name of the claim of a pod's volume; empty: none."""
     if (source := volume.get("persistentVolumeClaim")) is not None:
         name: str = source.get("claimName") or ""
         return name
@@ -68,7 +68,7 @@ def claim_of_volume(pod: Obj, volume: Obj) -> str:
 
 
 def claim_names(pod: Obj) -> Iterator[str]:
-    """Yield the names of the claims that volumes of a pod are of."""
+    """Yield the names of the claims of a pod's volumes."""
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         if name := claim_of_volume(pod, volume):
             yield name
@@ -93,7 +93,7 @@ def _device_claim_names(pod: Obj) -> Iterator[str]:
     status = pod.get("status") or {}
     made = {each["name"]: each for each in status.get("resourceClaimStatuses") or ()}
     for each in (pod.get("spec") or {}).get("resourceClaims") or ():
-        # Of a template, the status tells the claim that was made.
+        # For a template, the status names the claim that was made.
         name = each.get("resourceClaimName")
         name = name or made.get(each["name"], {}).get("resourceClaimName")
         if name:

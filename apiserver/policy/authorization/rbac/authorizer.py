@@ -1,11 +1,11 @@
-"""Whether the roles of a user allow a request.
+"""The RBAC authorizer.
 
     namespace ──► (user, groups) ──► (verb, group, resource, subresource) ──► Verdict
     Verdict ──name of the object──► Decision
 
-A verdict holds for all objects of a resource in a namespace; rules about objects by name are part
-of it. Verdicts are remembered until a role or binding of their namespace or of the cluster changes,
-and only so many of them.
+A verdict holds for all objects of a resource in a namespace, including rules with resourceNames.
+Verdicts are cached, up to a limit, until a role or binding of their namespace or of the cluster
+changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,34 +24,34 @@ _Question = tuple[str, str, str, str]
 
 
 class Verdict:
-    """What the rules of a user say about a kind of request."""
+    """The result of a user's rules for a kind of request."""
 
     __slots__ = ("by_name", "otherwise")
 
     def __init__(self, by_name: Mapping[str, Decision], otherwise: Decision) -> None:
-        """Take decisions for objects by name, and the one for all others."""
+        """by_name: decisions for named objects; otherwise: the one for all others."""
         self.by_name: Final = by_name
         self.otherwise: Final = otherwise
 
 
 class RbacAuthorizer:
-    """Allows what a role allows that is bound to the user; has no opinion on anything else."""
+    """Allows what a role bound to the user allows; otherwise it has no opinion."""
 
     name = "rbac"
-    """In front of its reasons."""
+    """Prefix of its reasons."""
 
     def __init__(self, grants: Grants) -> None:
-        """Decide by these roles and bindings as they are at each time."""
+        """grants: the current roles and bindings."""
         self._grants: Final = grants
         self._spaces: dict[str, _Space] = {}
         self._count = 0
 
     def authorize(self, attributes: Attributes) -> Decision:
-        """Return whether any rule allows it, and which binding that is."""
+        """Return whether a rule allows it, and by which binding."""
         user, namespace = attributes.user, attributes.namespace
         space = self._spaces.get(namespace)
         if space is None or space.generation != self._grants.generation(namespace):
-            space = self._renewed(namespace)
+            space = self._new_space(namespace)
         verdicts = space.verdicts.get((user.name, user.groups))
         if verdicts is None:
             verdicts = space.verdicts[user.name, user.groups] = {}
@@ -75,16 +75,16 @@ class RbacAuthorizer:
         return verdict.otherwise
 
     def rules_for(self, user: User, namespace: str) -> tuple[list[Rule], list[str]]:
-        """Return all rules that hold for a user in a namespace ("": in none), and what is missing.
+        """Return all rules of a user in a namespace ("": cluster-wide), and the errors.
 
-        The rules are not all if anything is missing.
+        With errors the rules are incomplete.
         """
         errors: list[str] = []
         rules = [rule for _, rule in self._visit(user, namespace, errors)]
         return rules, errors
 
     def user_rules(self, user: User, namespace: str) -> UserRules:
-        """Return the rules that hold for a user, as a review lists them."""
+        """Return the rules of a user, as a review lists them."""
         rules, errors = self.rules_for(user, namespace)
         return UserRules([dict(each.source) for each in rules], errors)
 
@@ -135,8 +135,8 @@ class RbacAuthorizer:
         space.count += 1
         verdicts[question] = verdict
 
-    def _renewed(self, namespace: str) -> "_Space":
-        """Return a space for the verdicts of a namespace as it is now; the old ones go."""
+    def _new_space(self, namespace: str) -> "_Space":
+        """Return a new cache for the verdicts of a namespace, dropping the old one."""
         old = self._spaces.get(namespace)
         if old is not None:
             self._count -= old.count
@@ -145,7 +145,7 @@ class RbacAuthorizer:
 
 
 class _Space:
-    """The verdicts of one namespace, or of what is in none."""
+    """The verdicts of one namespace, or of cluster scope."""
 
     __slots__ = ("count", "generation", "verdicts")
 

@@ -1,11 +1,11 @@
-"""The roles and bindings that every cluster has, and how existing ones are brought up to them.
+"""The default roles and bindings, and the reconciliation of existing ones.
 
     for resource, expected in default_objects():
         step = reconcile(expected, existing)      None: nothing is to do
 
-Nothing is ever taken away: rules, subjects and selectors that are missing are added, labels and
-annotations that exist keep their values. A binding to another role is made anew. An object whose
-annotation `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone.
+Nothing is ever removed: missing rules, subjects and selectors are added, labels and annotations
+that exist keep their values. A binding to another role is recreated. An object whose annotation
+`rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ DATA: Final = Path(__file__).resolve().parents[2] / "data" / "rbac.json"
 CREATE: Final = "create"
 UPDATE: Final = "update"
 RECREATE: Final = "recreate"
-"""Delete, and create what is given."""
+"""Delete, and create the given object."""
 
 _AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -47,23 +47,23 @@ _RESOURCES: Final = {
 
 
 class Step(NamedTuple):
-    """What to do with one object."""
+    """The operation on one object."""
 
     action: str
     object: Obj
 
 
 def default_objects() -> list[tuple[GroupResource, Obj]]:
-    """Return the objects in the order in which they are made, roles before bindings.
+    """Return the default objects in order of creation, roles before bindings.
 
-    Those of a namespace need it to be there.
+    Those of a namespace require it to exist.
     """
     rows = orjson.loads(DATA.read_bytes())
     return [(_RESOURCES[row["kind"]], _object(row)) for row in rows]
 
 
 def default_rules(cluster_role: str) -> tuple[Rule, ...]:
-    """Return the rules of a ClusterRole that every cluster has, compiled; KeyError: it is none."""
+    """Return the compiled rules of a default ClusterRole; KeyError: there is none."""
     roles = {
         obj["metadata"]["name"]: obj for kind, obj in default_objects() if kind == CLUSTER_ROLES
     }
@@ -71,7 +71,7 @@ def default_rules(cluster_role: str) -> tuple[Rule, ...]:
 
 
 def reconcile(expected: Obj, existing: Obj | None) -> Step | None:
-    """Return what makes an existing object (None: there is none) hold what is expected."""
+    """Return the step that makes an existing object (None: absent) contain what is expected."""
     if existing is None:
         return Step(CREATE, expected)
     metadata = existing.get("metadata") or {}
@@ -133,7 +133,7 @@ def _add_rules(new: Obj, expected: Obj) -> None:
 
 def _add_selectors(new: Obj, expected: Obj) -> None:
     if "aggregationRule" not in expected:
-        # What is not meant to be collected from other roles no longer is.
+        # If the expected role is not aggregated, the existing one no longer is.
         new.pop("aggregationRule", None)
         return
     existing = (new.get("aggregationRule") or {}).get("clusterRoleSelectors") or []

@@ -1,10 +1,10 @@
-"""Whether some rules give everything that others give, and what is missing.
+"""Coverage of rules by other rules, and the rules that are missing.
 
     missing(held, [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}])
     → the atoms of it that no single rule of `held` covers
 
-An atom has one group, resource, verb and at most one name, or one URL and verb. That is fine enough
-that one rule covers it or none does. Rules here are plain, as roles have them.
+An atom has one group, resource, verb and at most one name, or one URL and verb; so one rule covers
+it or none does. Rules here are as roles have them, not compiled.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ _SHOWN: Final = (
 
 
 def missing(held: Iterable[Source], wanted: Iterable[Source]) -> list[Atom]:
-    """Return the atoms of the wanted rules that no rule of the held ones covers, in order."""
+    """Return the atoms of wanted rules that no held rule covers, in order."""
     owned = [_HeldRule(each) for each in held]
     return [
         atom
@@ -55,7 +55,7 @@ def atoms(rule: Source) -> list[Atom]:
 
 
 def merged(parts: Iterable[Atom]) -> list[Atom]:
-    """Return atoms about the same resource and name as one with all their verbs."""
+    """Return atoms with the same resource and name merged to one with all their verbs."""
     rules: list[Atom] = []
     by_resource: dict[tuple[str, ...], Atom] = {}
     for atom in parts:
@@ -94,7 +94,7 @@ class _HeldRule:
             return False
         urls = atom.get("nonResourceURLs")
         if urls:
-            # A rule about some objects by name says nothing about URLs.
+            # A rule with resourceNames does not cover URLs.
             return not self._names and any(_covers_url(each, urls[0]) for each in self._urls)
         return (
             (ALL in self._groups or atom["apiGroups"][0] in self._groups)

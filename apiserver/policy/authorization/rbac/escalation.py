@@ -1,10 +1,10 @@
-"""Nobody may grant, by roles and bindings, what they do not have themselves.
+"""Escalation check: users cannot grant permissions by roles and bindings that they lack.
 
     write of a Role       its rules must be covered by the writer's, or the writer may `escalate` it
     write of a binding    the rules of its role must be, or the writer may `bind` that role
 
-It is asked after everything that changes an object, and before validation. A member of
-system:masters is never asked, nor is an update that changes owner references and finalizers only.
+It runs after all mutating plugins, and before validation. Members of system:masters are exempt, as
+are updates that change only owner references and finalizers.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -43,10 +43,10 @@ _BOUND_RESOURCES: Final = {"ClusterRole": "clusterroles", "Role": "roles"}
 
 
 class EscalationCheck:
-    """Refuses writes of roles and bindings that would give more than the writer has."""
+    """Refuses writes of roles and bindings that would grant more than the writer has."""
 
     name = "EscalationCheck"
-    """Not a plugin that flags know: it is always on."""
+    """Not a plugin that flags name: it is always enabled."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class EscalationCheck:
         grants: Grants,
         live: LiveObjects,
     ) -> None:
-        """Ask `authorizer` for the verbs escalate and bind, and `rbac` for what the writer has."""
+        """authorizer: decides the verbs escalate and bind; rbac: has the writer's permissions."""
         self._authorizer = authorizer
         self._rbac = rbac
         self._grants = grants
         self._live = live
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether a write is about roles or bindings."""
+        """Return whether a write is of a role or binding."""
         return resource in _TYPES and not subresource and operation in {CREATE, UPDATE}
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Refuse the write with 403, or with 404 if it binds a role that is not there."""
+        """Refuse the write with 403, or with 404 if it binds a missing role."""
         if PRIVILEGED in request.user.groups:
             return None
         return self._check(request)
@@ -76,7 +76,7 @@ class EscalationCheck:
         old, type_name = request.old, _TYPES[request.resource]
         if old is not None and changes_only_ownership(new, old, type_name):
             return
-        # Roles that were written a moment ago count.
+        # Recently written roles count.
         await self._live.catch_up()
         if request.resource in {ROLES, CLUSTER_ROLES}:
             await self._check_role(request, new)

@@ -1,9 +1,9 @@
-"""Who has which role: bindings by subject, kept as roles and bindings change.
+"""Bindings by subject, updated as roles and bindings change.
 
     subject ──► {(namespace, binding): Grant} ──role──► rules
 
-A subject is a user's name or a group; a service account counts as the user that it is. Only the
-entries of what changed are touched, so that a write costs the same however many bindings there are.
+A subject is a user name or a group; a service account is a user. Only the entries of a changed
+object are updated, so that the cost of a write does not depend on the number of bindings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,29 +34,29 @@ class Subject(NamedTuple):
 
 
 class RoleReference(NamedTuple):
-    """Which role a binding grants."""
+    """The role of a binding."""
 
     kind: str
     namespace: str
-    """Empty: of a ClusterRole."""
+    """Empty: a ClusterRole."""
     name: str
 
 
 class Grant(NamedTuple):
-    """That a binding gives a role to a subject."""
+    """A role granted to a subject by a binding."""
 
     namespace: str
-    """Where it counts; empty: everywhere."""
+    """The namespace where it applies; empty: everywhere."""
     binding: str
     role: RoleReference
     position: int
-    """Of the subject in the binding."""
+    """Index of the subject in the binding."""
     subject: str
-    """As reasons tell it: `User "bob"`."""
+    """The subject as in reasons: `User "bob"`."""
 
     @property
     def reason(self) -> str:
-        """Why something is allowed."""
+        """The reason of a decision."""
         kind, name = "ClusterRoleBinding", self.binding
         if self.namespace:
             kind, name = "RoleBinding", f"{self.binding}/{self.namespace}"
@@ -65,36 +65,35 @@ class Grant(NamedTuple):
 
 
 class RoleError(Exception):
-    """A binding refers to a role that is not there; the text is upstream's."""
+    """A binding refers to a missing role; the text is upstream's."""
 
 
 class Grants:
     """All roles and bindings of the cluster."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._changes = 0
         self._generation = 0
         self._generations: dict[str, int] = {}
-        """By namespace that changed after the cluster."""
+        """Generations of namespaces that changed after the cluster scope."""
         self._rules: dict[RoleReference, tuple[Rule, ...]] = {}
         self._grants: dict[tuple[str, Subject], dict[tuple[str, str], Grant]] = {}
 
     def follow(self, view: ObjectView) -> None:
-        """Take what a view holds, and from now on what changes there."""
+        """Take the objects of a view, and follow their changes."""
         view.subscribe(CLUSTER_ROLES, self._change_roles)
         view.subscribe(ROLES, self._change_roles)
         view.subscribe(CLUSTER_ROLE_BINDINGS, self._change_bindings)
         view.subscribe(ROLE_BINDINGS, self._change_bindings)
 
     def generation(self, namespace: str) -> int:
-        """Return another number after anything changed that counts in a namespace ("": in none)."""
+        """Return a number that differs after a change that applies in a namespace ("": in none)."""
         return self._generations.get(namespace, self._generation)
 
     def of(self, name: str, groups: Iterable[str], namespace: str) -> list[Grant]:
-        """Return what counts for a user: bindings of the cluster, then of the namespace, by name.
+        """Return the grants of a user: those of the cluster, then of the namespace, by name.
 
-        Of a binding with several subjects that the user is, the first one counts.
+        If several subjects of a binding match the user, the first one counts.
         """
         subjects = (Subject(is_group=False, name=name), *(Subject(True, each) for each in groups))
         found = self._granted("", subjects)
@@ -110,13 +109,13 @@ class Grants:
         raise RoleError(f"{role.kind.lower()}.{GROUP} {quote(role.name)} not found")
 
     def _granted(self, namespace: str, subjects: Iterable[Subject]) -> list[Grant]:
-        found: dict[tuple[str, str], Grant] = {}
+        grants_by_binding: dict[tuple[str, str], Grant] = {}
         for subject in subjects:
             for key, grant in self._grants.get((namespace, subject), _NOBODY).items():
-                known = found.get(key)
+                known = grants_by_binding.get(key)
                 if known is None or grant.position < known.position:
-                    found[key] = grant
-        return [found[key] for key in sorted(found)]
+                    grants_by_binding[key] = grant
+        return [grants_by_binding[key] for key in sorted(grants_by_binding)]
 
     def _change_roles(self, changes: Sequence[Change]) -> None:
         for new, old in changes:
@@ -164,7 +163,7 @@ class Grants:
 
 
 def referenced_role(binding: Obj, namespace: str) -> RoleReference:
-    """Return the role that a binding in a namespace ("": of the cluster) grants."""
+    """Return the role of a binding in a namespace ("": of the cluster)."""
     reference = binding.get("roleRef") or {}
     kind = reference.get("kind", "")
     return RoleReference(kind, namespace if kind == "Role" else "", reference.get("name", ""))
@@ -175,19 +174,21 @@ def _grants_of(binding: Obj) -> Iterable[tuple[Subject, Grant]]:
     role = referenced_role(binding, namespace)
     for position, given in enumerate(binding.get("subjects") or ()):
         kind, subject_name = given.get("kind", ""), given.get("name", "")
-        shown = f"{kind} {quote(subject_name)}"
+        subject_text = f"{kind} {quote(subject_name)}"
         if kind == "ServiceAccount":
-            # In a ClusterRoleBinding without a namespace it is nobody.
-            place = given.get("namespace") or namespace
-            if not place:
+            # In a ClusterRoleBinding a service account without a namespace matches no user.
+            subject_namespace = given.get("namespace") or namespace
+            if not subject_namespace:
                 continue
-            shown = f"{kind} {quote(f'{subject_name}/{place}')}"
-            subject = Subject(is_group=False, name=service_account_name(place, subject_name))
+            subject_text = f"{kind} {quote(f'{subject_name}/{subject_namespace}')}"
+            subject = Subject(
+                is_group=False, name=service_account_name(subject_namespace, subject_name)
+            )
         elif kind in {"User", "Group"}:
             subject = Subject(kind == "Group", subject_name)
         else:
             continue
-        yield subject, Grant(namespace, name, role, position, shown)
+        yield subject, Grant(namespace, name, role, position, subject_text)
 
 
 def _reference_to(role: Obj) -> RoleReference:

@@ -1,24 +1,24 @@
-"""One rule of a role, compiled for quick answers.
+"""Compiled rules of roles.
 
     compile_rule({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log", "*/scale"]})
         .allows_resource("get", "", "pods/log", "log")   → True
 
-`*` stands for every verb, group or resource, subresources included; `*/scale` for that subresource
-of any resource. A name of a resource in a rule does not stand for its subresources.
+`*` matches every verb, group or resource, subresources included; `*/scale` that subresource of any
+resource. The name of a resource does not match its subresources.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 Source = Mapping[str, Any]
-"""A rule as the role has it."""
+"""A rule as in the role."""
 
 ALL: Final = "*"
 _ANY_RESOURCE_OF: Final = "*/"
 
 
 class Rule:
-    """A compiled rule; never changed."""
+    """A compiled, immutable rule."""
 
     __slots__ = (
         "_any_group",
@@ -36,10 +36,9 @@ class Rule:
     )
 
     def __init__(self, source: Source) -> None:
-        """Compile a rule."""
         self.source: Final = source
         self.names: Final = frozenset(_texts(source, "resourceNames"))
-        """The objects that it is about; none: all."""
+        """The resourceNames; empty: all objects."""
         self._verbs: Final = frozenset(_texts(source, "verbs"))
         self._groups: Final = frozenset(_texts(source, "apiGroups"))
         self._resources: Final = frozenset(_texts(source, "resources"))
@@ -58,9 +57,9 @@ class Rule:
         )
 
     def allows_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Tell whether it allows this of the objects in `names`.
+        """Return whether it allows a request for the objects in `names`.
 
-        resource: with its subresource, `pods/log`; subresource: that alone, or "".
+        resource: with its subresource, `pods/log`; subresource: alone, or "".
         """
         return (
             (self._any_verb or verb in self._verbs)
@@ -73,7 +72,7 @@ class Rule:
         )
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Tell whether it allows this of a path that is no resource."""
+        """Return whether it allows a request for a non-resource path."""
         return (self._any_verb or verb in self._verbs) and (
             self._any_url
             or path in self._urls

@@ -202,4 +202,4 @@ def test_term(seconds: int, members: dict[str, Any], expected: Term) -> None:
     given = request(expirationSeconds=seconds)
     settings: dict[str, Any] = {"is_pod_bound": True, "api_audiences": API, **members}
     assert term(given, **settings) == expected
-    assert given["spec"]["expirationSeconds"] == expected.told_seconds
+    assert given["spec"]["expirationSeconds"] == expected.status_seconds

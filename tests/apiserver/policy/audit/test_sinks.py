@@ -32,8 +32,8 @@ def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
     found.annotate("b", "1")
     found.annotate("a", "2")
     found.annotate("b", "3")
-    found.asked({"metadata": {"name": "other", "uid": "u2"}, "data": {}})
-    found.answered({"kind": "Pod"})
+    found.record_request({"metadata": {"name": "other", "uid": "u2"}, "data": {}})
+    found.record_response({"kind": "Pod"})
     found.acts_as, found.constraint = USER, "impersonate:user-info"
     found.status = {"metadata": {}, "code": 200}
     made = found.event(STARTED, 1_800_000_000_223_456)
@@ -72,8 +72,8 @@ def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
 def test_managed_fields_are_left_out_where_the_policy_says_so() -> None:
     found = audit_context(REQUEST_RESPONSE, omit_managed_fields=True)
     managed = {"metadata": {"name": "x", "managedFields": [{}]}}
-    found.asked(managed)
-    found.answered({"kind": "List", "items": [managed]})
+    found.record_request(managed)
+    found.record_response({"kind": "List", "items": [managed]})
     made = found.event(STARTED, 0)
     assert made["requestObject"] == {"metadata": {"name": "x"}}
     assert made["responseObject"]["items"] == [{"metadata": {"name": "x"}}]

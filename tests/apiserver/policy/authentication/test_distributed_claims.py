@@ -110,15 +110,15 @@ def test_nothing_is_asked_that_need_not_be(world: World) -> None:
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
-        ({"_claim_names": []}, "the names of claims are no object"),
+        ({"_claim_names": []}, "_claim_names is not an object"),
         ({"_claim_names": {"groups": "a"}}, "no claim sources"),
-        ({"_claim_names": {"groups": "a"}, "_claim_sources": []}, "sources of claims are no obj"),
+        ({"_claim_names": {"groups": "a"}, "_claim_sources": []}, "_claim_sources is not an obj"),
         ({"_claim_names": {"groups": "b"}, "_claim_sources": {}}, "a source b missing"),
         ({"_claim_names": {"groups": ["a"]}, "_claim_sources": {"a": {}}}, "missing"),
-        (elsewhere(endpoint=5), "no URL or token that is a text"),
-        (elsewhere(access_token=["a"]), "no URL or token that is a text"),
-        (elsewhere(endpoint="http://groups.example"), "is no https URL"),
-        (elsewhere(endpoint="file:///etc/passwd"), "is no https URL"),
+        (elsewhere(endpoint=5), "no URL or token of type string"),
+        (elsewhere(access_token=["a"]), "no URL or token of type string"),
+        (elsewhere(endpoint="http://groups.example"), "is not an https URL"),
+        (elsewhere(endpoint="file:///etc/passwd"), "is not an https URL"),
     ],
 )
 def test_what_does_not_say_where(world: World, claims: Obj, told: str) -> None:
@@ -129,8 +129,8 @@ def test_what_does_not_say_where(world: World, claims: Obj, told: str) -> None:
 def test_what_is_found_there_must_be_a_good_token(world: World) -> None:
     stranger = Issuer("https://stranger.example")
     for answer, told in (
-        ("", "it is no token"),
-        ("x.y.z", "it is no token"),
+        ("", "it is not a token"),
+        ("x.y.z", "it is not a token"),
         (RemoteAnswer(404, b""), "error while getting distributed claim JWT: 404"),
         (RemoteError("connection refused"), "connection refused"),
         (world.said(), "did not contain claim: groups"),
@@ -142,7 +142,7 @@ def test_what_is_found_there_must_be_a_good_token(world: World) -> None:
         ),
         (unsigned(world.other.claims(groups=["a"])), "unsupported algorithm"),
         (stranger.token(stranger.claims(groups=["a"])), "is not there"),
-        (Issuer("http://plain.example").token(), "is no https URL"),
+        (Issuer("http://plain.example").token(), "is not an https URL"),
     ):
         world.answer = answer
         assert told in world.refusal(**elsewhere()), answer

@@ -123,8 +123,8 @@ def test_tokens_of_others_are_theirs_to_judge(world: World) -> None:
     [
         ({"exp": BEGAN_S - 1}, "token is expired"),
         ({"exp": None}, "token is expired"),
-        ({"exp": "soon"}, "exp is no number"),
-        ({"exp": True}, "exp is no number"),
+        ({"exp": "soon"}, "exp is not a number"),
+        ({"exp": True}, "exp is not a number"),
         ({"nbf": BEGAN_S + 301}, "token is not valid yet"),
         ({"aud": "others"}, 'expected audience in ["kubernetes"] got ["others"]'),
         ({"aud": ["a", "b"]}, 'got ["a" "b"]'),
@@ -132,7 +132,7 @@ def test_tokens_of_others_are_theirs_to_judge(world: World) -> None:
         ({"aud": 5}, "got []"),
         ({"aud": [5, {"kubernetes": 1}]}, "got []"),
         ({"sub": None}, 'parse username claims "sub": claim not present'),
-        ({"sub": 5}, "the claim is no text"),
+        ({"sub": 5}, "the claim is not a string"),
         ({"sub": ""}, "empty username"),
     ],
 )
@@ -230,17 +230,17 @@ def test_keys_that_change_are_fetched_again_but_not_at_will(world: World) -> Non
     [
         (WELL_KNOWN, RemoteError("refused"), "not initialized: refused"),
         (WELL_KNOWN, RemoteAnswer(404, b""), "the issuer answered 404"),
-        (WELL_KNOWN, RemoteAnswer(200, b"<html>"), "no JSON"),
-        (WELL_KNOWN, RemoteAnswer(200, b"[]"), "no object"),
+        (WELL_KNOWN, RemoteAnswer(200, b"<html>"), "not JSON"),
+        (WELL_KNOWN, RemoteAnswer(200, b"[]"), "not a JSON object"),
         (WELL_KNOWN, RemoteAnswer(200, b'{"issuer": "https://evil"}'), "did not match"),
         (
             WELL_KNOWN,
             RemoteAnswer(200, b'{"issuer": "https://issuer.example", "jwks_uri": "http://x"}'),
-            "no https URL",
+            "not an https URL",
         ),
-        ("/keys", RemoteAnswer(200, b'{"keys": 5}'), "no set of keys"),
-        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "no key that can"),
-        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "RSA"}, 7]}'), "no key that can"),
+        ("/keys", RemoteAnswer(200, b'{"keys": 5}'), "not a key set"),
+        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "oct", "k": "AA"}]}'), "no usable key"),
+        ("/keys", RemoteAnswer(200, b'{"keys": [{"kty": "RSA"}, 7]}'), "no usable key"),
     ],
 )
 def test_an_issuer_that_answers_otherwise(
@@ -258,7 +258,7 @@ def test_an_issuer_that_answers_otherwise(
 def test_keys_for_encryption_do_not_sign(world: World) -> None:
     documents = {"keys": [jwk(rsa_key(1), "one", use="enc")]}
     world.web.instead["/keys"] = RemoteAnswer(200, orjson.dumps(documents))
-    assert "no key that can" in world.refusal(world.issuer.token())
+    assert "no usable key" in world.refusal(world.issuer.token())
 
 
 def test_a_configuration_elsewhere() -> None:

@@ -89,7 +89,10 @@ def test_conditions() -> None:
         (WEBHOOK.replace("Deny", "Allow"), 'failurePolicy: Unsupported value: "Allow"'),
         (WEBHOOK.replace("v1\n", "v2\n"), 'subjectAccessReviewVersion: Unsupported value: "v2"'),
         (WEBHOOK.replace("/etc/k", "k"), "must be an absolute path"),
-        (WEBHOOK.replace("KubeConfigFile,", "InClusterConfig,"), "an API server cannot ask itself"),
+        (
+            WEBHOOK.replace("KubeConfigFile,", "InClusterConfig,"),
+            "an API server cannot be its own authorizer",
+        ),
         (f"{WEBHOOK}    matchConditions: [{{expression: x}}]", "required if match conditions are"),
         (f"{WEBHOOK}    authorizedTTL: -1s", "authorizedTTL: Invalid value"),
         ("nonsense", "authorizers must be of type list"),

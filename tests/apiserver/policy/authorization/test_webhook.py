@@ -225,7 +225,7 @@ def sent(asker: Asker) -> tuple[Obj, list[float], list[tuple[int, str]]]:
         asker,
         timeout_s=3.0,
         clock=FakeClock(),
-        chance=lambda: 0.0,
+        random=lambda: 0.0,
         sleep=sleep,
         noted=lambda code, result, _took: noted.append((code, result)),
     )
@@ -293,7 +293,7 @@ def test_no_answer_of_another_form_allows(body: bytes) -> None:
         async def ask(self, method: str, body_: bytes = b"", *, timeout_s: float) -> RemoteAnswer:
             return RemoteAnswer(200, body)
 
-    webhook = Webhook(Any(), timeout_s=3.0, clock=FakeClock(), chance=lambda: 0.0)
+    webhook = Webhook(Any(), timeout_s=3.0, clock=FakeClock(), random=lambda: 0.0)
     authorizer = WebhookAuthorizer(WebhookSettings("w"), webhook, FakeClock())
     decision = result(authorizer.authorize(ASKED))
     assert not decision.allowed

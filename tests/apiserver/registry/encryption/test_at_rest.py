@@ -246,7 +246,7 @@ def test_objects_are_stored_encrypted_and_read_by_every_way() -> None:
                 assert live is not None
                 assert live.name == "y"
             assert set((await names_of(blind)).values()) == {
-                "the stored object is encrypted, and no key of it is known"
+                "the stored object is encrypted with an unknown key"
             }
             assert not await registry.history.is_stale(maps, "a/x")
             plugin.key_id = "key-2"

@@ -1,1 +1,1 @@
-"""NodeRestriction: what kubelets may write, which authorizers cannot tell without the objects."""
+"""NodeRestriction: limits writes of kubelets, where authorizers would need the objects."""

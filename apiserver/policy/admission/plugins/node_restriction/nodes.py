@@ -1,4 +1,4 @@
-"""What a kubelet may write of its own Node: not what would bring it pods that it must not have."""
+"""Writes of a kubelet to its own Node: nothing that attracts pods it must not have."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, Admission
 _TAINT: Final = "io.k8s.api.core.v1.Taint"
 _OWNER: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference"
 _RESTRICTED: Final = "node-restriction.kubernetes.io"
-"""Labels of this domain are for administrators alone."""
+"""Only administrators may set labels of this domain."""
 _OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 _OF_KUBELETS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _ALLOWED: Final = frozenset(
@@ -31,36 +31,36 @@ _ALLOWED: Final = frozenset(
 
 
 def check(node: str, request: AdmissionRequest) -> None:
-    """Refuse a write of another Node, or of what an administrator decides; raises ApiError."""
-    shown = quote(node)
+    """Refuse a write of another Node, or of fields that administrators control; raises ApiError."""
+    node_text = quote(node)
     if request.name != node:
         other = quote(request.name)
-        raise request.forbidden(f"node {shown} is not allowed to modify node {other}")
+        raise request.forbidden(f"node {node_text} is not allowed to modify node {other}")
     if request.operation == CREATE:
         if (request.new.get("spec") or {}).get("configSource") is not None:
-            message = f"node {shown} is not allowed to create pods with a non-nil configSource"
+            message = f"node {node_text} is not allowed to create pods with a non-nil configSource"
             raise request.forbidden(message)
         if labels := _forbidden_labels(request.new, {}):
             raise request.forbidden(
-                f"node {shown} is not allowed to set the following labels: {labels}"
+                f"node {node_text} is not allowed to set the following labels: {labels}"
             )
     elif request.operation == UPDATE:
-        _check_update(shown, request)
+        _check_update(node_text, request)
 
 
-def _check_update(shown: str, request: AdmissionRequest) -> None:
+def _check_update(node_text: str, request: AdmissionRequest) -> None:
     new, old = request.new, request.old or {}
     spec, old_spec = new.get("spec") or {}, old.get("spec") or {}
     source = spec.get("configSource")
     if source is not None and source != old_spec.get("configSource"):
         raise request.forbidden(
-            f"node {shown} is not allowed to update configSource to a new non-nil configSource"
+            f"node {node_text} is not allowed to update configSource to a new non-nil configSource"
         )
     if not _same_lists(spec.get("taints"), old_spec.get("taints"), _TAINT):
-        raise request.forbidden(f"node {shown} is not allowed to modify taints")
+        raise request.forbidden(f"node {node_text} is not allowed to modify taints")
     owners, old_owners = (each["metadata"].get("ownerReferences") for each in (new, old))
     if not _same_lists(owners, old_owners, _OWNER):
-        raise request.forbidden(f"node {shown} is not allowed to modify ownerReferences")
+        raise request.forbidden(f"node {node_text} is not allowed to modify ownerReferences")
     if labels := _forbidden_labels(new, old):
         raise request.forbidden(f"is not allowed to modify labels: {labels}")
 
@@ -73,7 +73,7 @@ def _same_lists(left: list[Any] | None, right: list[Any] | None, type_name: str)
 
 
 def _forbidden_labels(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    """Return the labels that differ and that nodes may not set, sorted; empty: none does."""
+    """Return the changed labels that nodes may not set, sorted."""
     labels, old_labels = _labels(new), _labels(old)
     changed = {
         each for each in labels.keys() | old_labels if labels.get(each) != old_labels.get(each)

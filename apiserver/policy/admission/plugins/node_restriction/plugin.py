@@ -1,4 +1,4 @@
-"""NodeRestriction: kubelets write only what is theirs.
+"""NodeRestriction: kubelets write only objects of their own node.
 
     node "a" writes      may be
     Node, Lease, CSINode of its own name, without labels and taints that steer pods
@@ -6,7 +6,7 @@
     TokenRequest         for the account of a pod on it, bound to that pod
     PodCertificateRequest, CSR, ResourceSlice    for itself
 
-It concerns only users that the Node authorizer takes for nodes.
+It applies only to users that the Node authorizer identifies as nodes.
 """
 
 import base64
@@ -47,12 +47,12 @@ _NODE_SIGNERS: Final = frozenset(
 
 
 class NodeRestriction:
-    """Refuses what nodes must not write."""
+    """Refuses writes that nodes must not make."""
 
     name = "NodeRestriction"
 
     def __init__(self, view: ObjectView, authorizer: Authorizer) -> None:
-        """Look at pods and nodes of a view; ask an authorizer where a pod does not say enough."""
+        """authorizer: called if a pod does not decide it."""
         self._checks: Final[Mapping[GroupResource, _Check]] = {
             PODS: pods.PodRestriction(view).check,
             NODES: nodes.check,
@@ -66,11 +66,11 @@ class NodeRestriction:
         }
 
     def handles(self, operation: str, resource: GroupResource, _subresource: str) -> bool:
-        """Tell whether a write is of a kind that nodes are restricted in."""
+        """Return whether a write is of a kind that is restricted for nodes."""
         return resource in self._checks and operation in {CREATE, UPDATE, DELETE}
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Refuse a node's write of what is not its own; raises ApiError."""
+        """Refuse a node's write of an object that is not its own; raises ApiError."""
         node = node_of(request.user)
         if node is None:
             return None
@@ -100,7 +100,7 @@ def _check_csi_node(node: str, request: AdmissionRequest) -> None:
 
 def _check_slice(node: str, request: AdmissionRequest) -> None:
     if request.operation == UPDATE:
-        return  # the authorizer knows whose the slice is, and that cannot be changed
+        return  # the authorizer knows the slice's node, which is immutable
     is_create = request.operation == CREATE
     verb, slice_ = ("create", request.new) if is_create else ("delete", request.old or {})
     if (slice_.get("spec") or {}).get("nodeName") != node:
@@ -124,7 +124,7 @@ def _check_signing_request(node: str, request: AdmissionRequest) -> None:
 
 
 def _name(request: AdmissionRequest) -> str:
-    """Return the name of what is written; of a create, the object's."""
+    """Return the name of the written object; for a create, that in the object."""
     if request.operation != CREATE:
         return request.name
     name: str = (request.new.get("metadata") or {}).get("name") or ""
@@ -132,7 +132,7 @@ def _name(request: AdmissionRequest) -> str:
 
 
 def _common_name(request: str) -> str:
-    """Return the CN of a request for a certificate in base64; ValueError if it cannot be read."""
+    """Return the CN of a base64 certificate request; ValueError if it cannot be parsed."""
     subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     # Of several the last counts, as for signers.

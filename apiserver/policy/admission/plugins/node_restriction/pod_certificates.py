@@ -1,4 +1,4 @@
-"""Certificates that a kubelet asks for: of pods on it, signed by whom a volume of the pod names."""
+"""PodCertificateRequests of a kubelet: for pods on it, by signers that their volumes name."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -17,17 +17,17 @@ _VERB: Final = "request-serviceaccounts-podcertificate-signer"
 
 
 class PodCertificates:
-    """Looks at requests for certificates of pods."""
+    """Checks PodCertificateRequests."""
 
     def __init__(self, view: ObjectView, authorizer: Authorizer) -> None:
-        """Find pods in a view; ask an authorizer for other signers."""
+        """authorizer: called for other signers."""
         self._view: Final = view
         self._authorizer: Final = authorizer
 
     def check(self, node: str, request: AdmissionRequest) -> Awaitable[None] | None:
         """Refuse a request that no pod on the node needs; raises ApiError.
 
-        What the watch cache may only not know yet is answered 500, so that kubelets try again.
+        If the watch cache may be behind the answer is 500, so that kubelets retry.
         """
         if request.operation != CREATE:
             raise request.forbidden(f"unexpected operation {request.operation}")
@@ -40,62 +40,64 @@ class PodCertificates:
                 f"PodCertificateRequest.Spec.NodeName={quote(named)}, which is not the requesting"
                 f" node {quote(node)}"
             )
-        shown = quote(f"{request.namespace}/{spec.get('podName', '')}")
+        pod_text = quote(f"{request.namespace}/{spec.get('podName', '')}")
         found = self._find(NODES, "", named, f"node {quote(named)}")
         if (uid := _uid(found)) != spec.get("nodeUID"):
             raise status.unknown(
-                f"PodCertificateRequest for pod {shown} names node UID"
+                f"PodCertificateRequest for pod {pod_text} names node UID"
                 f" {quote(spec.get('nodeUID') or '')}, inconsistent with the running node"
                 f" ({quote(uid)})"
             )
-        pod = self._find(PODS, request.namespace, spec.get("podName") or "", f"pod {shown}")
-        self._check_pod(request, spec, pod, shown)
-        self._check_account(request, spec, shown)
-        return self._check_signer(request, spec, pod, shown)
+        pod = self._find(PODS, request.namespace, spec.get("podName") or "", f"pod {pod_text}")
+        self._check_pod(request, spec, pod, pod_text)
+        self._check_account(request, spec, pod_text)
+        return self._check_signer(request, spec, pod, pod_text)
 
-    def _check_pod(self, request: AdmissionRequest, spec: Obj, pod: Obj, shown: str) -> None:
+    def _check_pod(self, request: AdmissionRequest, spec: Obj, pod: Obj, pod_text: str) -> None:
         if (uid := _uid(pod)) != spec.get("podUID"):
             raise status.unknown(
-                f"PodCertificateRequest for pod {shown} contains pod UID"
+                f"PodCertificateRequest for pod {pod_text} contains pod UID"
                 f" ({quote(spec.get('podUID') or '')}) which differs from running pod"
                 f" {quote(uid)}"
             )
         if pod["spec"].get("nodeName") != spec["nodeName"]:
             raise request.forbidden(
-                f"pod {shown} is not running on node {quote(spec['nodeName'])} named in the"
+                f"pod {pod_text} is not running on node {quote(spec['nodeName'])} named in the"
                 " PodCertificateRequest"
             )
         if is_mirror(pod):
-            raise request.forbidden(f"pod {shown} is a mirror pod")
+            raise request.forbidden(f"pod {pod_text} is a mirror pod")
         account, own = spec.get("serviceAccountName") or "", pod["spec"].get("serviceAccountName")
         if account != (own or ""):
             raise request.forbidden(
-                f"PodCertificateRequest for pod {shown} contains serviceAccountName"
+                f"PodCertificateRequest for pod {pod_text} contains serviceAccountName"
                 f" ({quote(account)}) that differs from running pod ({quote(own or '')})"
             )
 
-    def _check_account(self, request: AdmissionRequest, spec: Obj, shown: str) -> None:
+    def _check_account(self, request: AdmissionRequest, spec: Obj, pod_text: str) -> None:
         name, wanted = spec.get("serviceAccountName") or "", spec.get("serviceAccountUID") or ""
         what = f"service account {quote(f'{request.namespace}/{name}')}"
         account = self._find(SERVICE_ACCOUNTS, request.namespace, name, what)
         if (uid := _uid(account)) != wanted:
             raise status.unknown(
-                f"PodCertificateRequest for pod {shown} names service account UID {quote(wanted)},"
-                f" which differs from the running service account ({quote(uid)})"
+                f"PodCertificateRequest for pod {pod_text} names service account UID"
+                f" {quote(wanted)}, which differs from the running service account ({quote(uid)})"
             )
 
     def _check_signer(
-        self, request: AdmissionRequest, spec: Obj, pod: Obj, shown: str
+        self, request: AdmissionRequest, spec: Obj, pod: Obj, pod_text: str
     ) -> Awaitable[None] | None:
         signer = spec.get("signerName") or ""
         for volume in pod["spec"].get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
                 if (source.get("podCertificate") or {}).get("signerName") == signer:
                     return None
-        return self._ask(request, signer, spec.get("serviceAccountName") or "", shown)
+        return self._ask(request, signer, spec.get("serviceAccountName") or "", pod_text)
 
-    async def _ask(self, request: AdmissionRequest, signer: str, account: str, shown: str) -> None:
-        asked = Attributes(
+    async def _ask(
+        self, request: AdmissionRequest, signer: str, account: str, pod_text: str
+    ) -> None:
+        attributes = Attributes(
             request.user,
             _VERB,
             group=request.resource.group,
@@ -105,7 +107,7 @@ class PodCertificates:
             namespace=request.namespace,
             name=account,
         )
-        decision = await decided(self._authorizer, asked)
+        decision = await decided(self._authorizer, attributes)
         if decision.allowed:
             return
         if decision.error:
@@ -114,7 +116,7 @@ class PodCertificates:
                 f" signer {quote(signer)}: {decision.error}"
             )
         raise request.forbidden(
-            f"pod {shown} does not mount a podCertificate projected volume for signer"
+            f"pod {pod_text} does not mount a podCertificate projected volume for signer"
             f" {quote(signer)}"
         )
 

@@ -1,4 +1,4 @@
-"""What a kubelet may write of pods: mirror pods of its own, and the state of pods on it."""
+"""Writes of a kubelet to pods: its own mirror pods, and the status of pods on it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,13 +25,13 @@ _OF_CLAIM_STATUS: Final = (
     "allocatedResourceStatuses",
     "allocatedResources",
 )
-"""What kubelets tell of claims."""
+"""Fields of a claim's status that kubelets write."""
 _FIXED_STATUS: Final = {
     "resourceClaimStatuses": "resource claim statues",
     "extendedResourceClaimStatus": "extended resource claim status",
     "nodeAllocatableResourceClaimStatuses": "node allocatable resource claim statuses",
 }
-"""What others tell of a pod's devices, and upstream's words for it."""
+"""Fields about a pod's devices that others write, and upstream's name for them."""
 _VOLUME_REFERENCES: Final = {
     "configMap": "configmaps (via configmap volumes)",
     "secret": "secrets (via secret volumes)",
@@ -56,14 +56,13 @@ _FREE_VOLUMES: Final = frozenset(
         "vsphereVolume",
     )
 )  # fmt: skip
-"""Volumes that need no object of the API besides Secrets, which are looked for apart."""
+"""Volumes that refer to no API object besides Secrets, which are checked separately."""
 
 
 class PodRestriction:
-    """Looks at writes of pods."""
+    """Checks writes of pods."""
 
     def __init__(self, view: ObjectView) -> None:
-        """Find pods and nodes in a view."""
         self._view: Final = view
 
     def check(self, node: str, request: AdmissionRequest) -> None:
@@ -96,27 +95,31 @@ class PodRestriction:
             )
 
     def _check_create(self, node: str, request: AdmissionRequest) -> None:
-        pod, shown = request.new, quote(node)
+        pod, node_text = request.new, quote(node)
         if not is_mirror(pod):
             raise request.forbidden(
-                f"pod does not have {quote(MIRROR)} annotation, node {shown} can only create"
+                f"pod does not have {quote(MIRROR)} annotation, node {node_text} can only create"
                 " mirror pods"
             )
         if _node_of(pod) != node:
-            message = f"node {shown} can only create pods with spec.nodeName set to itself"
+            message = f"node {node_text} can only create pods with spec.nodeName set to itself"
             raise request.forbidden(message)
         if problem := self._owner_problem(node, pod):
             raise request.forbidden(problem)
         if reference := api_reference(pod):
-            raise request.forbidden(f"node {shown} can not create pods that reference {reference}")
+            raise request.forbidden(
+                f"node {node_text} can not create pods that reference {reference}"
+            )
 
     def _owner_problem(self, node: str, pod: Obj) -> str:
         can = f"node {quote(node)} can only create pods with"
         owners = pod["metadata"].get("ownerReferences") or []
         if len(owners) > 1:
             return f"{can} a single owner reference set to itself"
-        told = [(each.get("apiVersion"), each.get("kind"), each.get("name")) for each in owners]
-        if told != [("v1", "Node", node)]:
+        owner_keys = [
+            (each.get("apiVersion"), each.get("kind"), each.get("name")) for each in owners
+        ]
+        if owner_keys != [("v1", "Node", node)]:
             return f"{can} an owner reference set to itself"
         (owner,) = owners
         if not owner.get("controller"):
@@ -140,7 +143,7 @@ class PodRestriction:
 
 
 def check_claim(node: str, request: AdmissionRequest) -> None:
-    """Refuse a write of a claim, but for what kubelets tell of its size; raises ApiError."""
+    """Refuse a write of a claim, except of the size in its status; raises ApiError."""
     if request.subresource != "status":
         raise request.forbidden("may only update PVC status")
     if request.operation != UPDATE:
@@ -169,7 +172,7 @@ def find_node(view: ObjectView, name: str) -> Obj:
 
 
 def api_reference(pod: Obj) -> str:
-    """Return which resource a pod refers to; empty: it needs none."""
+    """Return the resource that a pod refers to; empty: none."""
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
@@ -204,20 +207,20 @@ def _projected_reference(projected: Mapping[str, Any]) -> str:
 
 
 def _check_status(node: str, request: AdmissionRequest) -> None:
-    shown, old, new = quote(node), request.old or {}, request.new
+    node_text, old, new = quote(node), request.old or {}, request.new
     if request.operation != UPDATE:
         raise request.forbidden(f"unexpected operation {quote(request.operation)}")
     if _node_of(old) != node:
         raise request.forbidden(
-            f"node {shown} can only update pod status for pods with spec.nodeName set to itself"
+            f"node {node_text} can only update pod status for pods with spec.nodeName set to itself"
         )
     labels, old_labels = (each["metadata"].get("labels") or {} for each in (new, old))
     if labels != old_labels:
-        raise request.forbidden(f"node {shown} cannot update labels through pod status")
-    told, known = (each.get("status") or {} for each in (new, old))
+        raise request.forbidden(f"node {node_text} cannot update labels through pod status")
+    new_status, known = (each.get("status") or {} for each in (new, old))
     for member, words in _FIXED_STATUS.items():
-        if not same({member: told.get(member)}, {member: known.get(member)}, _POD_STATUS):
-            raise request.forbidden(f"node {shown} cannot update {words}")
+        if not same({member: new_status.get(member)}, {member: known.get(member)}, _POD_STATUS):
+            raise request.forbidden(f"node {node_text} cannot update {words}")
 
 
 def _node_of(pod: Mapping[str, Any]) -> str:
@@ -226,15 +229,15 @@ def _node_of(pod: Mapping[str, Any]) -> str:
 
 
 def _compared(claim: Mapping[str, Any]) -> Obj:
-    """Return what of a claim kubelets must leave as it is."""
+    """Return the part of a claim that kubelets must not change."""
     metadata = {
         name: value
         for name, value in (claim.get("metadata") or {}).items()
         if name not in {"resourceVersion", "managedFields"}
     }
-    told = {
+    conditions = {
         name: value
         for name, value in (claim.get("status") or {}).items()
         if name not in _OF_CLAIM_STATUS
     }
-    return {**claim, "metadata": metadata, "status": told}
+    return {**claim, "metadata": metadata, "status": conditions}

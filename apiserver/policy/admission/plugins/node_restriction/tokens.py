@@ -1,7 +1,7 @@
-"""Tokens that a kubelet asks for: of the account of a pod on it, for whom the pod needs one.
+"""Token requests of a kubelet: for the account of a pod on it, with an audience that the pod needs.
 
-An audience is one that the pod names in a projected volume, or that the CSI driver of one of its
-volumes asks for; or one that the node is allowed to ask for:
+The audience must be named by a projected volume of the pod, or by the CSI driver of one of its
+volumes; or the node must be authorized for it:
 
     verbs: [request-serviceaccounts-token-audience]
     resources: [<audience>]
@@ -33,14 +33,14 @@ _MIGRATED: Final = {
     "portworxVolume": "pxd.portworx.com",
     "vsphereVolume": "csi.vsphere.vmware.com",
 }
-"""Sources of volumes that CSI drivers have taken over."""
+"""Volume sources that CSI drivers have replaced."""
 
 
 class Tokens:
-    """Looks at requests for tokens."""
+    """Checks token requests."""
 
     def __init__(self, view: ObjectView, authorizer: Authorizer) -> None:
-        """Find pods and volumes in a view; ask an authorizer for other audiences."""
+        """authorizer: called for other audiences."""
         self._view: Final = view
         self._authorizer: Final = authorizer
 
@@ -82,7 +82,7 @@ class Tokens:
         return self._ask(request, audience)
 
     async def _ask(self, request: AdmissionRequest, audience: str) -> None:
-        asked = Attributes(
+        attributes = Attributes(
             request.user,
             _VERB,
             group=request.resource.group,
@@ -91,7 +91,7 @@ class Tokens:
             namespace=request.namespace,
             name=request.name,
         )
-        decision = await decided(self._authorizer, asked)
+        decision = await decided(self._authorizer, attributes)
         if decision.allowed:
             return
         name, shown = request.user.name, quote(audience)
@@ -116,7 +116,7 @@ class Tokens:
         return False
 
     def _driver_of(self, pod: Obj, volume: Obj) -> str:
-        """Return the CSI driver of a pod's volume; empty: there is none. Raises ApiError."""
+        """Return the CSI driver of a pod's volume; empty: none. Raises ApiError."""
         claim_name = claim_of_volume(pod, volume)
         if not claim_name:
             return _driver(volume)

@@ -1,1 +1,1 @@
-"""Plugins of admission that are off unless they are asked for."""
+"""Admission plugins that are disabled by default."""

@@ -1,4 +1,4 @@
-"""AlwaysAdmit and AlwaysDeny: everything passes, or nothing."""
+"""AlwaysAdmit and AlwaysDeny."""
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
@@ -10,7 +10,7 @@ class AlwaysAdmit:
     name = "AlwaysAdmit"
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell that it has nothing to say."""
+        """Return False."""
         del operation, resource, subresource
         return False
 
@@ -21,7 +21,7 @@ class AlwaysDeny:
     name = "AlwaysDeny"
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell that it is asked about everything."""
+        """Return True."""
         del operation, resource, subresource
         return True
 

@@ -1,6 +1,6 @@
-"""AlwaysPullImages: images are pulled for every pod, so that whoever runs one may read its image.
+"""AlwaysPullImages: images are pulled for every pod, so that it needs credentials for them.
 
-An update that brings no new image passes.
+An update without new images passes.
 """
 
 from collections.abc import Iterator
@@ -35,16 +35,16 @@ class AlwaysPullImages(Listed):
             spec["volumes"] = [_pulled(each) for each in spec["volumes"]]
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Refuse policies that something else has set since."""
+        """Refuse policies that were changed since."""
         if not _brings_images(request):
             return
-        told = [
+        messages = [
             request.forbidden(str(not_supported(path, policy, (_ALWAYS,)))).status["message"]
             for path, policy in _policies(request.new.get("spec") or {})
             if policy != _ALWAYS
         ]
-        if told:
-            raise status.unknown(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        if messages:
+            raise status.unknown(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def _pulled(volume: Obj) -> Obj:

@@ -1,4 +1,4 @@
-"""DenyServiceExternalIPs: services get no external addresses; those they have may stay."""
+"""DenyServiceExternalIPs: Services get no new external IPs; existing ones may stay."""
 
 from kvstack.apimachinery.objects.core.group_resources import SERVICES
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
@@ -7,13 +7,13 @@ from kvstack.apiserver.policy.interfaces import Obj
 
 
 class DenyServiceExternalIPs(Listed):
-    """Refuses new external addresses."""
+    """Refuses new external IPs."""
 
     name = "DenyServiceExternalIPs"
     calls = calls((CREATE, UPDATE), SERVICES)
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Compare the addresses with those of before."""
+        """Compare the addresses with the old ones."""
         if not _addresses(request.new) <= _addresses(request.old):
             raise request.forbidden("Use of external IPs is denied by admission control")
 

@@ -1,9 +1,9 @@
-"""EventRateLimit: only so many Events a second, of the server, a namespace, a user or a source.
+"""EventRateLimit: limits the rate of Events of the server, a namespace, a user or a source.
 
     EventLimit("Namespace", qps=50, burst=100)     a bucket of 100 tokens for each namespace, which
                                                    gets 50 tokens a second
 
-Every limit is asked, and takes its token, even where another one refuses.
+Every limit takes its token, even if another one refuses.
 """
 
 from collections import OrderedDict
@@ -37,23 +37,22 @@ class EventLimit(NamedTuple):
     qps: int
     burst: int
     cache_size: int = CACHE_SIZE
-    """How many buckets are remembered."""
+    """Limit of cached buckets."""
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate, up to a number."""
+    """A token bucket."""
 
     __slots__ = ("_at_ns", "_burst", "_qps", "_tokens")
 
     def __init__(self, qps: float, burst: int, now_ns: int) -> None:
-        """Begin full."""
         self._qps: Final = qps
         self._burst: Final = burst
         self._tokens = float(burst)
         self._at_ns = now_ns
 
     def take(self, now_ns: int) -> bool:
-        """Take a token; False: there is none."""
+        """Take a token; return False if there is none."""
         came = (now_ns - self._at_ns) * self._qps / SECOND_NS
         self._tokens = min(self._tokens + came, float(self._burst))
         self._at_ns = now_ns
@@ -85,7 +84,7 @@ class _Limiter:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def refusal(self, request: AdmissionRequest) -> str:
-        """Take a token; return why there is none, or an empty text."""
+        """Take a token; return the refusal if there is none, or an empty text."""
         key, limit, now_ns = self._key_of(request), self._limit, self._clock.monotonic_ns()
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -105,14 +104,13 @@ class EventRateLimit(Listed):
     )
 
     def __init__(self, limits: Sequence[EventLimit], clock: Clock) -> None:
-        """Take the limits."""
         self._limiters: Final = [_Limiter(each, clock) for each in limits]
 
     def validate(self, request: AdmissionRequest) -> None:
-        """Take tokens; ApiError 429 if one is missing."""
+        """Take tokens; raises ApiError 429 if one is missing."""
         if request.is_dry_run:
             return
-        told = [text for each in self._limiters if (text := each.refusal(request))]
-        if told:
-            text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        refusals = [text for each in self._limiters if (text := each.refusal(request))]
+        if refusals:
+            text = refusals[0] if len(refusals) == 1 else f"[{', '.join(refusals)}]"
             raise status.failure(429, "TooManyRequests", f"Too many requests: {text}")

@@ -1,4 +1,4 @@
-"""ExtendedResourceToleration: pods tolerate the taints of nodes with the devices they ask for.
+"""ExtendedResourceToleration: pods tolerate the taints of their extended resources.
 
 requests: {example.com/gpu: 1} → toleration {key: example.com/gpu, Exists, NoSchedule}
 """
@@ -39,7 +39,7 @@ class ExtendedResourceToleration(Listed):
 
 
 def _add(tolerations: list[Obj], added: Obj) -> None:
-    """Add a toleration, or put it in the place of the one that is for the same taint."""
+    """Add a toleration, replacing the one for the same taint."""
     for position, each in enumerate(tolerations):
         if all(each.get(name, "") == added.get(name, "") for name in _IDENTITY):
             tolerations[position] = added

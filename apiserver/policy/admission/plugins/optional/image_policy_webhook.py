@@ -1,8 +1,8 @@
-"""ImagePolicyWebhook: somebody else is asked whether the images of a pod may run.
+"""ImagePolicyWebhook: a webhook decides whether the images of a pod may run.
 
     images, own annotations, namespace ─► answered a while ago? ─► POST ─► status
 
-What is decided when there is no answer, the configuration says.
+The configuration says what happens if the webhook fails.
 """
 
 from collections.abc import Awaitable
@@ -30,27 +30,26 @@ _MEMBERS: Final = {"": ("containers", "initContainers"), _EPHEMERAL: ("ephemeral
 
 @dataclass(frozen=True, slots=True)
 class ImagePolicySettings:
-    """What the configuration says."""
+    """The configuration of ImagePolicyWebhook."""
 
     kubeconfig: str
-    """The file that says where to ask."""
+    """File of the webhook's connection."""
     allowed_ns: int = 300 * 10**9
-    """How long is remembered that images may run; 0: not at all."""
+    """How long positive answers are cached; 0: not at all."""
     denied_ns: int = 30 * 10**9
     first_pause_s: float = 0.5
-    """Before the second try."""
+    """Delay before the second attempt."""
     allows_by_default: bool = False
-    """Whether images run if there is no answer."""
+    """Whether images are admitted if the webhook fails."""
 
 
 class ImagePolicyWebhook(Listed):
-    """Asks one place."""
+    """Calls one webhook."""
 
     name = "ImagePolicyWebhook"
     calls = calls((CREATE, UPDATE), PODS, "", _EPHEMERAL)
 
     def __init__(self, reviewer: Reviewer, settings: ImagePolicySettings, clock: Clock) -> None:
-        """Send reviews; nothing is remembered yet."""
         self._reviewer: Final = reviewer
         self._settings: Final = settings
         self._answers: Final[Remembered[bytes, Obj]] = Remembered(REMEMBERED_MAX, clock)
@@ -105,8 +104,8 @@ class ImagePolicyWebhook(Listed):
 
 
 def _judge(request: AdmissionRequest, status: Obj) -> None:
-    told = status.get("auditAnnotations")
-    for name, value in told.items() if isinstance(told, dict) else ():
+    annotations = status.get("auditAnnotations")
+    for name, value in annotations.items() if isinstance(annotations, dict) else ():
         request.annotations[f"{_AUDIT}{name}"] = str(value)
     if status.get("allowed") is True:
         return

@@ -1,4 +1,4 @@
-"""LimitPodHardAntiAffinityTopology: pods may keep others off a node, and off nothing larger."""
+"""LimitPodHardAntiAffinityTopology: required anti-affinity only between pods of one node."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class LimitPodHardAntiAffinityTopology(Listed):
-    """Refuses required anti-affinity by any label but the host's name."""
+    """Refuses required anti-affinity with topology keys other than the hostname."""
 
     name = "LimitPodHardAntiAffinityTopology"
     calls = calls((CREATE, UPDATE), PODS)

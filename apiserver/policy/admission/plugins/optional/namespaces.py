@@ -1,4 +1,4 @@
-"""NamespaceAutoProvision and NamespaceExists: namespaces are made when needed, or must be there."""
+"""NamespaceAutoProvision and NamespaceExists: missing namespaces are created, or refused."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -11,26 +11,25 @@ from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, A
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 MakeNamespace: TypeAlias = Callable[[str], Awaitable[None]]
-"""Creates a namespace as a client does; raises ApiError."""
+"""Creates a namespace like a client; raises ApiError."""
 
 
 class NamespaceAutoProvision:
-    """Creates the namespace of what is created."""
+    """Creates the namespace of a created object."""
 
     name = "NamespaceAutoProvision"
 
     def __init__(self, view: ObjectView, make: MakeNamespace) -> None:
-        """Look for namespaces in the view, and make those that are missing."""
         self._view: Final = view
         self._make: Final = make
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether something is created that is no namespace."""
+        """Return whether an object other than a namespace is created."""
         del subresource
         return operation == CREATE and resource != NAMESPACES
 
     def mutate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Make the namespace, if it is missing and this is no trial."""
+        """Create the namespace, if it is missing and this is not a dry run."""
         if request.is_dry_run or not request.namespace:
             return None
         if self._view.get(NAMESPACES, "", request.namespace) is not None:
@@ -46,23 +45,22 @@ class NamespaceAutoProvision:
 
 
 class NamespaceExists:
-    """Refuses writes in namespaces that are not there."""
+    """Refuses writes in missing namespaces."""
 
     name = "NamespaceExists"
 
     def __init__(self, view: ObjectView, live: LiveObjects) -> None:
-        """Look for namespaces in the view, then in the store."""
         self._namespaces: Final = NamespaceReader(view, live)
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether it is a write of what is no namespace."""
+        """Return whether it is a write of an object other than a namespace."""
         del subresource
         return operation in {CREATE, UPDATE, DELETE} and resource != NAMESPACES
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Look for the namespace; ApiError 404."""
+        """Find the namespace; raises ApiError 404."""
         return self._namespaces.use(request, _nothing) if request.namespace else None
 
 
 def _nothing(_request: AdmissionRequest, _namespace: Obj) -> None:
-    """Be content that it is there."""
+    """Accept an existing namespace."""

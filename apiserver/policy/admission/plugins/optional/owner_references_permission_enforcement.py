@@ -1,4 +1,4 @@
-"""OwnerReferencesPermissionEnforcement: who makes an object go with others must be able to.
+"""OwnerReferencesPermissionEnforcement: permissions for changes of ownerReferences.
 
 a change of ownerReferences       needs `delete` of the object
 blockOwnerDeletion newly true     needs `update` of `finalizers` of the owner
@@ -24,7 +24,7 @@ class MappedResource(NamedTuple):
 
 
 KindMapping: TypeAlias = Callable[[str, str, str], Sequence[MappedResource]]
-"""(group, version, kind): return the served resources of a kind."""
+"""(group, version, kind): returns the served resources of a kind."""
 
 
 class OwnerReferencesPermissionEnforcement:
@@ -33,12 +33,12 @@ class OwnerReferencesPermissionEnforcement:
     name = "OwnerReferencesPermissionEnforcement"
 
     def __init__(self, authorizer: Authorizer, mapping: KindMapping) -> None:
-        """Ask an authorizer; mapping: finds the resources of owners."""
+        """mapping: finds the resources of owners."""
         self._authorizer: Final = authorizer
         self._mapping: Final = mapping
 
     def handles(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Tell whether metadata may change; the status of pods keeps it."""
+        """Return whether metadata may change; writes of a pod's status keep it."""
         return operation in {CREATE, UPDATE} and (resource, subresource) != (PODS, "status")
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
@@ -64,14 +64,14 @@ class OwnerReferencesPermissionEnforcement:
     async def _check_owner(self, request: AdmissionRequest, owner: Obj) -> None:
         api_version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
         group, slash, version = api_version.rpartition("/")
-        found = self._mapping(group if slash else "", version, kind)
-        if not found:
+        resources = self._mapping(group if slash else "", version, kind)
+        if not resources:
             raise request.forbidden(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for"
                 f" APIVersion {api_version} Kind {kind}: no matches for kind {quote(kind)} in"
                 f" version {quote(api_version)}"
             )
-        for each in found:
+        for each in resources:
             namespace = request.namespace if each.is_namespaced else ""
             decision = await self._ask(
                 _finalizers_of(

@@ -1,10 +1,10 @@
-"""PodNodeSelector: pods of a namespace go only to nodes that are meant for it.
+"""PodNodeSelector: pods of a namespace are restricted to nodes with certain labels.
 
     namespace annotation scheduler.alpha.kubernetes.io/node-selector: env=test
     → spec.nodeSelector: {env: test, …what the pod says}
 
-The configuration has a selector for namespaces without the annotation, and for a namespace the
-labels that its pods may select at all.
+The configuration has a default selector for namespaces without the annotation, and per namespace
+the labels that its pods may select.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -19,7 +19,7 @@ from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
 
 DEFAULT_NAME: Final = "clusterDefaultNodeSelector"
-"""The name in the configuration of the selector for namespaces without the annotation."""
+"""The key of the default selector in the configuration."""
 _ANNOTATION: Final = "scheduler.alpha.kubernetes.io/node-selector"
 _CONFLICT: Final = "pod node label selector conflicts with its namespace node label selector"
 _NOT_LISTED: Final = "pod node label selector labels conflict with its namespace whitelist"
@@ -34,7 +34,7 @@ class PodNodeSelector(Listed):
     def __init__(
         self, view: ObjectView, live: LiveObjects, selectors: Mapping[str, str] | None = None
     ) -> None:
-        """Take the configuration: selectors by namespace, and that of all others."""
+        """selectors: by namespace, and the default."""
         self._namespaces: Final = NamespaceReader(view, live)
         self._selectors: Final = dict(selectors or {})
 
@@ -43,7 +43,7 @@ class PodNodeSelector(Listed):
         return self._namespaces.use(request, self._merge)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
-        """Check that the pod selects what it may."""
+        """Check that the pod's selector is allowed."""
         return self._namespaces.use(request, self._check)
 
     def _merge(self, request: AdmissionRequest, namespace: Obj) -> None:
@@ -69,8 +69,8 @@ class PodNodeSelector(Listed):
 
 
 def labels_of(text: str) -> dict[str, str]:
-    """Return labels of `a=b, c=d`; raises ApiError 500, as upstream."""
-    found: dict[str, str] = {}
+    """Return the labels of `a=b, c=d`; raises ApiError 500, as upstream."""
+    labels: dict[str, str] = {}
     for each in text.split(",") if text else ():
         parts = each.split("=")
         if len(parts) != 2:
@@ -79,8 +79,8 @@ def labels_of(text: str) -> dict[str, str]:
         wrong = check_label_key(name) + check_label_value(value)
         if wrong:
             raise status.unknown(f"invalid selector: {each}: {'; '.join(wrong)}")
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def _conflicts(left: Mapping[str, str], right: Mapping[str, str]) -> bool:

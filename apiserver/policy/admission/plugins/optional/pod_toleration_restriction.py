@@ -1,9 +1,9 @@
-"""PodTolerationRestriction: a namespace says what its pods tolerate, and what they may tolerate.
+"""PodTolerationRestriction: default and allowed tolerations of a namespace's pods.
 
     scheduler.alpha.kubernetes.io/defaultTolerations     [{"key": "a", "operator": "Exists"}]
     scheduler.alpha.kubernetes.io/tolerationsWhitelist   the same form; empty: anything
 
-Pods that are not of best effort tolerate nodes under memory pressure as well.
+Pods that are not BestEffort also tolerate nodes under memory pressure.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -30,7 +30,7 @@ _MEMORY_PRESSURE: Final = {
 
 
 class PodTolerationRestriction(Listed):
-    """Adds tolerations, and refuses some."""
+    """Adds default tolerations, and refuses others."""
 
     name = "PodTolerationRestriction"
     calls = calls((CREATE, UPDATE), PODS)
@@ -42,7 +42,7 @@ class PodTolerationRestriction(Listed):
         defaults: Sequence[Obj] = (),
         allowed: Sequence[Obj] = (),
     ) -> None:
-        """Take what holds for namespaces that say nothing."""
+        """defaults, allowed: for namespaces without annotations."""
         self._namespaces: Final = NamespaceReader(view, live)
         self._defaults: Final = tuple(defaults)
         self._allowed: Final = tuple(allowed)
@@ -83,7 +83,7 @@ class PodTolerationRestriction(Listed):
 
 
 def _tolerations(namespace: Obj, annotation: str) -> list[Obj] | None:
-    """Return what an annotation says; None: nothing. Raises ApiError 500 if it cannot be read."""
+    """Return the tolerations of an annotation; None: absent. Raises ApiError 500 if invalid."""
     text = (namespace["metadata"].get("annotations") or {}).get(annotation)
     if text is None:
         return None
@@ -92,5 +92,5 @@ def _tolerations(namespace: Obj, annotation: str) -> list[Obj] | None:
     except ValueError as error:
         raise status.unknown(str(error)) from None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise status.unknown(f"annotation {annotation} is no list of tolerations")
+        raise status.unknown(f"annotation {annotation} is not a list of tolerations")
     return found
