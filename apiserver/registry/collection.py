@@ -10,7 +10,8 @@ fail. The watch cache (watch_cache.py) is the only writer.
 What this server has just stored is known here before the watch brings it (`stored`): it is the
 first guess of the next write of the same object, and spares reading it again.
 
-Objects that expire by themselves are many and seldom read: `pack` compresses those that are old.
+Objects that expire by themselves are many and seldom read: they are compressed once they have left
+the window of changes, and by `pack` if nothing changes.
 """
 
 from collections import deque
@@ -24,12 +25,14 @@ from kvstack.apiserver.registry.codec import Codec
 from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, PackedRecord, Record
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.transformer import Transformer, TransformError
-from kvstack.apiserver.registry.window import CHANGE_BYTES, RECORD_BYTES, Change, Window
+from kvstack.apiserver.registry.window import Change, Window
 from kvstack.component.packing import Packing
 
 Listener = Callable[[Sequence[Change]], None]
 
 STORED_MAX: Final = 10_000
+PACKED_AT_ONCE: Final = 50
+"""Records, which takes a few milliseconds."""
 
 
 class OwnWrite(NamedTuple):
@@ -84,6 +87,8 @@ class Collection:
         self._packing = Packing()
         self._expiring: deque[tuple[int, str]] = deque()
         """Revisions and keys of what expires and is not packed, the oldest first."""
+        self._expires = False
+        """Whether there were objects that expire."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -206,8 +211,9 @@ class Collection:
             if own is not None and own.revision <= revision:
                 del self._own[key]
             if record is not None:
-                self._held_bytes += RECORD_BYTES + len(record.body)
+                self._held_bytes += record.held_bytes
                 if record.lease:
+                    self._expires = True
                     self._expiring.append((revision, key))
                 if previous is None:
                     key = record.key  # held once
@@ -227,20 +233,21 @@ class Collection:
                 self.broken.pop(key, None)
             else:
                 continue
-            change = Change(revision, key, record, previous)
             if previous is not None:
-                self._held_bytes -= change.held_bytes - CHANGE_BYTES
-            changes.append(change)
+                self._held_bytes -= previous.held_bytes
+            changes.append(Change(revision, key, record, previous))
         if changes:
             self._changed(changes)
 
     def _changed(self, changes: list[Change]) -> None:
         self.version += 1
         self.revision = changes[-1].revision
-        self.window.fit(self._held_bytes)
+        self.window.fit(self._held_bytes, expires=self._expires)
         self.window.add(changes)
         for each in self.listeners:
             each(changes)
+        if self._expiring:
+            self.pack(self.window.since, min(2 * len(changes), PACKED_AT_ONCE))
 
     def pack(self, revision: int, most: int) -> int:
         """Compress what expires and is as old as a revision; return how many were looked at."""
@@ -251,7 +258,8 @@ class Collection:
             if record is not None and record.revision == stored_at:
                 compressed = self._packing.of(record.body)
                 if compressed is not None:
-                    self._records[key] = PackedRecord(record, compressed)
+                    packed_record = self._records[key] = PackedRecord(record, compressed)
+                    self._held_bytes += packed_record.held_bytes - record.held_bytes
                 packed += 1
         return packed
 
@@ -262,11 +270,12 @@ class Collection:
         self._keys = SortedKeys(self._records)
         self.broken = {key: each for key, each in self._records.items() if each.error}
         self._own.clear()
-        self._held_bytes = sum(RECORD_BYTES + len(each.body) for each in self._records.values())
+        self._held_bytes = sum(each.held_bytes for each in self._records.values())
         expiring = sorted((each.revision, key) for key, each in self._records.items() if each.lease)
         self._expiring = deque(expiring)
+        self._expires = bool(expiring)
         self.window = Window(revision)
-        self.window.fit(self._held_bytes)
+        self.window.fit(self._held_bytes, expires=self._expires)
         self.version += 1
         self.revision = revision
         for begin_again in self.on_reset:

@@ -26,6 +26,8 @@ Obj = dict[str, Any]
 NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=0: "
 """What the error of a record begins with that cannot be decrypted."""
 NO_LABELS: Final[dict[str, str]] = {}
+RECORD_BYTES: Final = 820
+"""What a pod's record without its body takes in memory (CPython 3.11)."""
 _VERSION_MEMBER: Final = b',"resourceVersion":"%d"'
 _SEPARATOR: Final = "\0"
 """Of fields that are one text."""
@@ -89,6 +91,11 @@ class Record:
         return self.key.rpartition("/")[2]
 
     @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return RECORD_BYTES + len(self.body)
+
+    @property
     def json(self) -> bytes:
         """The object as compact JSON."""
         return self.head + self.body
@@ -149,6 +156,12 @@ class PackedRecord(Record):
         self.lease = record.lease
         self.error = record.error
         self.encodings = None
+
+    @property
+    @override
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return RECORD_BYTES + len(self._data)
 
     @property
     @override

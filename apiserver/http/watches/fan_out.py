@@ -171,7 +171,7 @@ class FanOut:
         for group in touched:
             self.event_count += group.flush(self._send_all)
         for change in changes:
-            change.encodings = None  # or the window would hold every object once more
+            change.forget_forms()  # or the window would hold every object once more
 
     def _candidates(self, change: Change) -> list[Group]:
         """Return the groups whose range a change is in."""
