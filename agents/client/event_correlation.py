@@ -22,6 +22,7 @@ _SIMILAR_MAX: Final = 10
 _SIMILAR_S: Final = 600.0
 _BURST: Final = 25.0
 _REFILL_S: Final = 300.0
+_DIGEST_BYTES: Final = 15
 _COMBINED: Final = "(combined from similar events): "
 
 _Value = TypeVar("_Value")
@@ -144,4 +145,4 @@ def _with(messages: tuple[Digest, ...], message: Digest) -> tuple[Digest, ...]:
 
 
 def _digest(*parts: object) -> Digest:
-    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()

@@ -39,6 +39,7 @@ _SERIES_S: Final = 360.0
 _TOLD_S: Final = 1800.0
 _WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
+_DIGEST_BYTES: Final = 15
 
 
 class _Series:
@@ -215,11 +216,12 @@ class SeriesRecorder:
         event = series.event()
         meta = event["metadata"]
         is_first = not series.told
-        series.told, series.told_s = series.count, self._clock.now_s()
+        series.told = series.count
         if is_first:
             series.told = 1
             await self._api.create(NEW_EVENTS, meta["namespace"], event)
             return
+        series.told_s = self._clock.now_s()
         counted = {"count": series.count, "lastObservedTime": micro_time_text(series.last_s)}
         try:
             await self._api.patch(
@@ -236,8 +238,10 @@ class SeriesRecorder:
 
 
 def _digest(*parts: str) -> bytes:
-    """Return what tells events apart; sixteen bytes instead of some hundred."""
-    return blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    """Return what tells events apart, in some bytes instead of some hundred."""
+    return blake2b(
+        "\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
+    ).digest()
 
 
 def cut(note: str) -> str:

@@ -11,10 +11,12 @@ look inside.
 A record is never changed. What cannot be read has an `error` and an empty body.
 
 Objects that expire are many, and few are read: events outlive their pods by an hour. Those that
-have been left alone for a while are `PackedRecord`s, which are read as others are.
+have been left alone for a while are held together, as `PackedRecords`; each is read as others are.
 """
 
-from typing import Any, Final
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final, Self
 
 import orjson
 from typing_extensions import override
@@ -28,6 +30,9 @@ NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=
 NO_LABELS: Final[dict[str, str]] = {}
 RECORD_BYTES: Final = 820
 """What a pod's record without its body takes in memory (CPython 3.11)."""
+PACKED_BYTES: Final = 300
+"""What a packed event without its body takes."""
+_NUMBERS: Final = 5
 _VERSION_MEMBER: Final = b',"resourceVersion":"%d"'
 _SEPARATOR: Final = "\0"
 """Of fields that are one text."""
@@ -138,43 +143,156 @@ class Record:
 
 
 class PackedRecord(Record):
-    """A record whose body is compressed, and whose fields are one text."""
+    """A record of a `PackedRecords`, made for who reads it; parts are taken out when asked for."""
 
-    __slots__ = ("_data", "_examples", "_fields")
+    __slots__ = ("_at", "_records")
 
-    def __init__(self, record: Record, packed: Packed) -> None:
-        """Take the place of a record; packed: its body."""
-        self._data, self._examples = packed
-        joined = _SEPARATOR.join(record.fields)
-        comes_back = joined.count(_SEPARATOR) == len(record.fields) - 1
-        self._fields: str | tuple[str, ...] = joined if comes_back else record.fields
-        self.key = record.key
-        self.revision = record.revision
-        self.head = record.head
-        self.version_at = record.version_at
-        self.labels = record.labels
-        self.lease = record.lease
-        self.error = record.error
+    def __init__(self, records: "PackedRecords", at: int) -> None:
+        """Read the record at this position."""
+        self.key = records.keys[at]
         self.encodings = None
+        self._records = records
+        self._at = at
+
+    @property
+    def packed(self) -> Packed:
+        """The body, compressed."""
+        return self._records.packed(self._at)
 
     @property
     @override
     def held_bytes(self) -> int:
         """What it takes in memory, about."""
-        return RECORD_BYTES + len(self._data)
+        return PACKED_BYTES + len(self.packed.data)
 
     @property
     @override
     def body(self) -> bytes:  # type: ignore[override]  # records are never changed
         """The body, decompressed."""
-        return Packed(self._data, self._examples).content()
+        return self._records.packed(self._at).content()
 
     @property
     @override
-    def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # records are never changed
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
         """The fields, taken apart."""
-        fields = self._fields
-        return tuple(fields.split(_SEPARATOR)) if isinstance(fields, str) else fields
+        return self._records.fields(self._at)
+
+    @property
+    @override
+    def labels(self) -> dict[str, str]:  # type: ignore[override]
+        """The labels."""
+        return self._records.labels.get(self.key, NO_LABELS)
+
+    @property
+    @override
+    def revision(self) -> int:  # type: ignore[override]
+        """When it was written."""
+        return self._records.numbers[self._at * _NUMBERS]
+
+    @property
+    @override
+    def lease(self) -> int:  # type: ignore[override]
+        """With which lease it expires."""
+        return self._records.numbers[self._at * _NUMBERS + 1]
+
+    @property
+    @override
+    def version_at(self) -> int:  # type: ignore[override]
+        """Where the resourceVersion begins; -1: not known."""
+        return self._records.numbers[self._at * _NUMBERS + 2]
+
+    @property
+    @override
+    def head(self) -> bytes:  # type: ignore[override]
+        """What is the same for all of a kind."""
+        return self._records.head
+
+    @property
+    @override
+    def error(self) -> str:  # type: ignore[override]
+        """Why it cannot be read: what cannot is not packed."""
+        return ""
+
+
+class PackedRecords:
+    """Some records whose bodies are compressed, in one piece of memory.
+
+    Small objects that live for an hour among those of requests would pin the memory around them:
+    Python gives none back, and reuses none for objects of another size, before all of it is free.
+    """
+
+    __slots__ = (
+        "_data",
+        "_examples",
+        "_fields",
+        "_gone",
+        "_odd_fields",
+        "head",
+        "keys",
+        "labels",
+        "numbers",
+    )
+
+    def __init__(self, records: Sequence[Record], bodies: Sequence[Packed]) -> None:
+        """Take records of one resource without errors, and their bodies."""
+        self.head: Final = records[0].head
+        self.keys: Final = [each.key for each in records]
+        self.labels: Final = {each.key: each.labels for each in records if each.labels}
+        """Of those that have some, by key."""
+        self.numbers: Final = array("q")
+        """Of each record: revision, lease, version_at, where its fields and its body end."""
+        self._examples: Final = [each.examples for each in bodies]
+        self._odd_fields: Final[dict[int, tuple[str, ...]]] = {}
+        """Of records with fields that one text cannot have."""
+        self._gone = 0
+        texts: list[str] = []
+        text_size = data_size = 0
+        for at, (record, body) in enumerate(zip(records, bodies, strict=True)):
+            fields = record.fields
+            joined = _SEPARATOR.join(fields)
+            if joined.count(_SEPARATOR) != len(fields) - 1:
+                self._odd_fields[at] = fields
+                joined = ""
+            texts.append(joined)
+            text_size += len(joined)
+            data_size += len(body.data)
+            numbers = record.revision, record.lease, record.version_at, text_size, data_size
+            self.numbers.extend(numbers)
+        self._fields: Final = "".join(texts)
+        self._data: Final = b"".join([each.data for each in bodies])
+
+    @classmethod
+    def of(cls, records: Sequence[PackedRecord]) -> Self:
+        """Hold records that were held by another."""
+        return cls(records, [each.packed for each in records])
+
+    @property
+    def held_bytes(self) -> int:
+        """What the records take in memory, about."""
+        return sum(self.record(key).held_bytes for key in self.keys)
+
+    def record(self, key: str) -> PackedRecord:
+        """Return one of them; ValueError: it is none of them."""
+        return PackedRecord(self, self.keys.index(key))
+
+    def leave(self) -> bool:
+        """Note that one of them has changed or gone; return whether half of them have."""
+        self._gone += 1
+        return 2 * self._gone >= len(self.keys)
+
+    def fields(self, at: int) -> tuple[str, ...]:
+        """Return the fields of a record."""
+        if self._odd_fields and at in self._odd_fields:
+            return self._odd_fields[at]
+        end = at * _NUMBERS + 3
+        start = self.numbers[end - _NUMBERS] if at else 0
+        return tuple(self._fields[start : self.numbers[end]].split(_SEPARATOR))
+
+    def packed(self, at: int) -> Packed:
+        """Return the body of a record, compressed."""
+        end = at * _NUMBERS + 4
+        start = self.numbers[end - _NUMBERS] if at else 0
+        return Packed(self._data[start : self.numbers[end]], self._examples[at])
 
 
 def spliced(body: bytes, at: int, revision: int) -> bytes:
