@@ -217,9 +217,8 @@ class Collection:
         changes: list[Change] = []
         records = self._records
         for revision, key, record in arrived:
-            previous = found = records.get(key)
-            if isinstance(found, PackedRecords):
-                previous = found.record(key)
+            found = records.get(key)
+            previous = found.alone(key) if isinstance(found, PackedRecords) else found
             own = self._own.get(key)
             if own is not None and own.revision <= revision:
                 del self._own[key]

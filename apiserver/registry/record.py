@@ -275,6 +275,10 @@ class PackedRecords:
         """Return one of them; ValueError: it is none of them."""
         return PackedRecord(self, self.keys.index(key))
 
+    def alone(self, key: str) -> PackedRecord:
+        """Return one of them that does not hold the others."""
+        return PackedRecords.of([self.record(key)]).record(key)
+
     def leave(self) -> bool:
         """Note that one of them has changed or gone; return whether half of them have."""
         self._gone += 1
