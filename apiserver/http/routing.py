@@ -54,7 +54,7 @@ WRITES: Final = frozenset(("create", "update", "patch", "delete"))
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _AT: Final = "/at/"
 _CACHED_TARGET_MAX: Final = 512
-_CACHED_MAX: Final = 1024
+_CACHED_MAX: Final = 512
 """Since `age` was last called, and as many from before."""
 
 

@@ -24,8 +24,8 @@ BYTES_MAX: Final = 16 << 20
 BYTES_MIN: Final = 2 << 20
 """What it may hold of a resource with few objects."""
 SMALL_BYTES: Final = 128 << 10
-EXPIRING_BYTES_MAX: Final = 512 << 10
-"""What it may hold of a resource whose objects expire: some hundred events."""
+EXPIRING_BYTES_MAX: Final = 256 << 10
+"""What it may hold of a resource whose objects expire: a hundred events or so."""
 CHANGE_BYTES: Final = 120
 """What a change takes in memory (CPython 3.11)."""
 

@@ -1,9 +1,6 @@
 """What is left in memory of objects that came and went: counted, not measured."""
 
-import gc
 import sys
-from collections import deque
-from collections.abc import Iterable
 
 from kvstack.apiserver.registry.collection import PACKED_AT_ONCE, Collection
 from kvstack.apiserver.registry.record import RECORD_BYTES, PackedRecord, Record
@@ -16,23 +13,12 @@ from kvstack.apiserver.registry.window import (
 )
 from tests.apiserver.registry.test_collection import collection
 from tests.apiserver.registry.test_packed_records import LEASE, event
+from tests.support.reachable import reachable
 
 EVENTS = 1_500
 OBJECTS_MAX = 1.5
 """An event: its key, and a share of those that it is held with."""
 BYTES_MAX = 500
-
-
-def reachable(roots: Iterable[object]) -> dict[int, object]:
-    """Return the objects that others hold, by address; types and functions are not followed."""
-    reached: dict[int, object] = {}
-    waiting = deque(roots)
-    while waiting:
-        obj = waiting.popleft()
-        if id(obj) not in reached and not isinstance(obj, type) and not callable(obj):
-            reached[id(obj)] = obj
-            waiting.extend(gc.get_referents(obj))
-    return reached
 
 
 def held_by(objects: Collection) -> dict[int, object]:
@@ -71,12 +57,11 @@ def test_few_events_are_uncompressed_however_fast_they_come() -> None:
 def test_events_that_change_again_and_again_leave_no_old_states_behind() -> None:
     events = collection("events")
     add_events(events, 1, 400)
-    before = held_by(events)
     for number in range(400, 4_000):
         key = f"a/web.{number % 200 + 1}"
         events.apply([(number, key, events.read(key, event(number), number, LEASE))])
     after = held_by(events)
-    assert sum(map(sys.getsizeof, after.values())) < 1.5 * sum(map(sys.getsizeof, before.values()))
+    assert sum(map(sys.getsizeof, after.values())) < 400 * BYTES_MAX + 2 * EXPIRING_BYTES_MAX
     assert len(events) == 399
     for number in range(1, 400):
         found = events.get(f"a/web.{number}")
