@@ -241,7 +241,9 @@ class PackedRecords:
         """Of those that have some, by key."""
         self.numbers: Final = array("q")
         """Of each record: revision, lease, version_at, where its fields and its body end."""
-        self._examples: Final = [each.examples for each in bodies]
+        examples = [each.examples for each in bodies]
+        self._examples: Final = examples if len(set(examples)) > 1 else examples[:1]
+        """One for all of them, or for each its own."""
         self._odd_fields: Final[dict[int, tuple[str, ...]]] = {}
         """Of records with fields that one text cannot have."""
         self._gone = 0
@@ -296,7 +298,9 @@ class PackedRecords:
         """Return the body of a record, compressed."""
         end = at * _NUMBERS + 4
         start = self.numbers[end - _NUMBERS] if at else 0
-        return Packed(self._data[start : self.numbers[end]], self._examples[at])
+        examples = self._examples
+        example = examples[at] if len(examples) > 1 else examples[0]
+        return Packed(self._data[start : self.numbers[end]], example)
 
 
 def spliced(body: bytes, at: int, revision: int) -> bytes:
