@@ -24,7 +24,8 @@ from kvstack.apimachinery.objects.text.go_text import go_json, quote
 Path = tuple[str, ...]
 
 FIELD: Final = "f:"
-_CACHED: Final = 1024
+_CACHED: Final = 256
+"""Names of fields and keys come again with every object; addresses and uids do not."""
 
 
 class PathElementError(ValueError):

@@ -54,7 +54,7 @@ WRITES: Final = frozenset(("create", "update", "patch", "delete"))
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _AT: Final = "/at/"
 _CACHED_TARGET_MAX: Final = 512
-_CACHED_MAX: Final = 2048
+_CACHED_MAX: Final = 512
 """Limit of routes since `age` was last called, and of those from before."""
 
 

@@ -10,26 +10,31 @@ fail. The watch cache (watch_cache.py) is the only writer.
 What this server has just stored is known here before the watch brings it (`stored`): it is the
 first guess of the next write of the same object, and spares reading it again.
 
-Objects that expire by themselves are many and seldom read: `pack` compresses those that are old.
+Objects that expire by themselves are many and seldom read: they are compressed once they have left
+the window of changes, and by `pack` if nothing changes.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.codec import Codec
-from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, PackedRecord, Record
+from kvstack.apiserver.registry.record import NOT_TRANSFORMABLE, PackedRecords, Record
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.transformer import Transformer, TransformError
-from kvstack.apiserver.registry.window import CHANGE_BYTES, RECORD_BYTES, Change, Window
-from kvstack.component.packing import Packing
+from kvstack.apiserver.registry.window import Change, Window
+from kvstack.component.packing import Packed, Packing
 
 Listener = Callable[[Sequence[Change]], None]
 
 STORED_MAX: Final = 10_000
+PACKED_AT_ONCE: Final = 32
+"""Records, which takes a millisecond or two."""
+TOGETHER: Final = 32
+"""Records that are held together once they are packed."""
 
 
 class OwnWrite(NamedTuple):
@@ -76,7 +81,7 @@ class Collection:
         """How values are encrypted; None: they are not."""
         self.broken: dict[str, Record] = {}
         """Those that cannot be read."""
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Record | PackedRecords] = {}
         self._keys = SortedKeys()
         self._own: dict[str, OwnWrite] = {}
         self._held_bytes = 0
@@ -84,6 +89,8 @@ class Collection:
         self._packing = Packing()
         self._expiring: deque[tuple[int, str]] = deque()
         """Revisions and keys of what expires and is not packed, the oldest first."""
+        self._expires = False
+        """Whether there were objects that expire."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -125,12 +132,13 @@ class Collection:
 
     def get(self, key: str) -> Record | None:
         """Return an object."""
-        return self._records.get(key)
+        found = self._records.get(key)
+        return found.record(key) if isinstance(found, PackedRecords) else found
 
     def guess(self, key: str) -> Record | None:
         """Return an object as this server last saw or stored it, whichever is newer."""
         own = self._own.get(key)
-        return self._records.get(key) if own is None else own.record
+        return self.get(key) if own is None else own.record
 
     def count(self, start: str = "", end: str | None = None) -> int:
         """Return how many keys there are from start on and before end."""
@@ -138,7 +146,15 @@ class Collection:
 
     def between(self, start: str = "", end: str | None = None) -> Iterator[Record]:
         """Iterate over the objects from start on and before end, in order of their keys."""
-        return map(self._records.__getitem__, self._keys.between(start, end))
+        keys = self._keys.between(start, end)
+        if self._expires:
+            return map(self._at, keys)
+        records = cast("dict[str, Record]", self._records)  # only what expires is packed
+        return map(records.__getitem__, keys)
+
+    def _at(self, key: str) -> Record:
+        found = self._records[key]
+        return found.record(key) if isinstance(found, PackedRecords) else found
 
     def between_at(self, revision: int, start: str, end: str | None) -> "Extent":
         """Return the objects as they were at a revision; ForgottenError."""
@@ -167,7 +183,7 @@ class Collection:
                 yield self._past(past, next_gone)
                 next_gone = next(gone, None)
             if key not in past:
-                yield self._records[key]
+                yield self._at(key)
             elif past[key] is not None:
                 yield self._past(past, key)
         while next_gone is not None:
@@ -201,13 +217,15 @@ class Collection:
         changes: list[Change] = []
         records = self._records
         for revision, key, record in arrived:
-            previous = records.get(key)
+            found = records.get(key)
+            previous = found.alone(key) if isinstance(found, PackedRecords) else found
             own = self._own.get(key)
             if own is not None and own.revision <= revision:
                 del self._own[key]
             if record is not None:
-                self._held_bytes += RECORD_BYTES + len(record.body)
+                self._held_bytes += record.held_bytes
                 if record.lease:
+                    self._expires = True
                     self._expiring.append((revision, key))
                 if previous is None:
                     key = record.key  # held once
@@ -227,59 +245,81 @@ class Collection:
                 self.broken.pop(key, None)
             else:
                 continue
-            change = Change(revision, key, record, previous)
             if previous is not None:
-                self._held_bytes -= change.held_bytes - CHANGE_BYTES
-            changes.append(change)
+                self._held_bytes -= previous.held_bytes
+            if isinstance(found, PackedRecords) and found.leave():
+                self._pack_again(found)
+            changes.append(Change(revision, key, record, previous))
         if changes:
             self._changed(changes)
 
     def _changed(self, changes: list[Change]) -> None:
         self.version += 1
         self.revision = changes[-1].revision
-        self.window.fit(self._held_bytes)
+        self.window.fit(self._held_bytes, expires=self._expires)
         self.window.add(changes)
         for each in self.listeners:
             each(changes)
+        waiting = self._expiring
+        if len(waiting) > PACKED_AT_ONCE and waiting[PACKED_AT_ONCE][0] <= self.window.since:
+            self.pack(self.window.since, PACKED_AT_ONCE)
 
     def pack(self, revision: int, most: int) -> int:
         """Compress what expires and is as old as a revision; return how many were looked at."""
-        packed = 0
-        while packed < most and self._expiring and self._expiring[0][0] <= revision:
+        looked = 0
+        records: list[Record] = []
+        bodies: list[Packed] = []
+        while looked < most and self._expiring and self._expiring[0][0] <= revision:
             stored_at, key = self._expiring.popleft()
             record = self._records.get(key)
-            if record is not None and record.revision == stored_at:
-                compressed = self._packing.of(record.body)
-                if compressed is not None:
-                    self._records[key] = PackedRecord(record, compressed)
-                packed += 1
-        return packed
+            if not isinstance(record, Record) or record.revision != stored_at:
+                continue
+            looked += 1
+            body = None if record.error else self._packing.of(record.body)
+            if body is not None:
+                records.append(record)
+                bodies.append(body)
+        for at in range(0, len(records), TOGETHER):
+            packed = PackedRecords(records[at : at + TOGETHER], bodies[at : at + TOGETHER])
+            self._records |= dict.fromkeys(packed.keys, packed)
+            self._held_bytes += packed.held_bytes
+        self._held_bytes -= sum(each.held_bytes for each in records)
+        return looked
+
+    def _pack_again(self, packed: PackedRecords) -> None:
+        """Hold what is left of some records without those that have changed or gone."""
+        left = [key for key in packed.keys if self._records.get(key) is packed]
+        if left:
+            again = PackedRecords.of([packed.record(key) for key in left])
+            self._records |= dict.fromkeys(left, again)
 
     def fill(self, records: Iterable[Record], revision: int) -> None:
         """Replace everything by what was read at a revision; listeners get the differences."""
-        before = self._records
-        self._records = {each.key: each for each in records}
-        self._keys = SortedKeys(self._records)
-        self.broken = {key: each for key, each in self._records.items() if each.error}
+        before = {each.key: each for each in self.between()}
+        found = {each.key: each for each in records}
+        self._records = {**found}
+        self._keys = SortedKeys(found)
+        self.broken = {key: each for key, each in found.items() if each.error}
         self._own.clear()
-        self._held_bytes = sum(RECORD_BYTES + len(each.body) for each in self._records.values())
-        expiring = sorted((each.revision, key) for key, each in self._records.items() if each.lease)
+        self._held_bytes = sum(each.held_bytes for each in found.values())
+        expiring = sorted((each.revision, key) for key, each in found.items() if each.lease)
         self._expiring = deque(expiring)
+        self._expires = bool(expiring)
         self.window = Window(revision)
-        self.window.fit(self._held_bytes)
+        self.window.fit(self._held_bytes, expires=self._expires)
         self.version += 1
         self.revision = revision
         for begin_again in self.on_reset:
             begin_again()
         changes = [
             Change(revision, key, record, before.get(key))
-            for key, record in self._records.items()
+            for key, record in found.items()
             if before.get(key) is None or before[key].revision != record.revision
         ]
         changes += [
             Change(revision, key, None, record)
             for key, record in before.items()
-            if key not in self._records
+            if key not in found
         ]
         if changes:
             for each in self.listeners:

@@ -10,10 +10,12 @@ kept beside the bytes; the rest is parsed on demand.
 A record is immutable. An unreadable one has an `error` and an empty body.
 
 Expiring objects are many and rarely read: events outlive their pods by an hour. Older ones are
-compressed to `PackedRecord`s, which are read like others.
+held together, compressed, as `PackedRecords`; each is read like any other record.
 """
 
-from typing import Any, Final
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final, Self
 
 import orjson
 from typing_extensions import override
@@ -25,6 +27,11 @@ Obj = dict[str, Any]
 NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=0: "
 """Beginning of the error of a record that cannot be decrypted."""
 NO_LABELS: Final[dict[str, str]] = {}
+RECORD_BYTES: Final = 820
+"""Memory of a pod's record without its body (CPython 3.11)."""
+PACKED_BYTES: Final = 300
+"""Memory of a packed event without its body."""
+_NUMBERS: Final = 5
 _VERSION_MEMBER: Final = b',"resourceVersion":"%d"'
 _SEPARATOR: Final = "\0"
 """Separator of fields in one text."""
@@ -88,6 +95,11 @@ class Record:
         return self.key.rpartition("/")[2]
 
     @property
+    def held_bytes(self) -> int:
+        """Its approximate memory."""
+        return RECORD_BYTES + len(self.body)
+
+    @property
     def json(self) -> bytes:
         """The object as compact JSON."""
         return self.head + self.body
@@ -130,37 +142,164 @@ class Record:
 
 
 class PackedRecord(Record):
-    """A record whose body is compressed, and whose fields are one text."""
+    """A view of one record of a `PackedRecords`; its parts are extracted on access."""
 
-    __slots__ = ("_data", "_examples", "_fields")
+    __slots__ = ("_at", "_records")
 
-    def __init__(self, record: Record, packed: Packed) -> None:
-        """packed: the compressed body."""
-        self._data, self._examples = packed
-        joined = _SEPARATOR.join(record.fields)
-        comes_back = joined.count(_SEPARATOR) == len(record.fields) - 1
-        self._fields: str | tuple[str, ...] = joined if comes_back else record.fields
-        self.key = record.key
-        self.revision = record.revision
-        self.head = record.head
-        self.version_at = record.version_at
-        self.labels = record.labels
-        self.lease = record.lease
-        self.error = record.error
+    def __init__(self, records: "PackedRecords", at: int) -> None:
+        """Read the record at this position."""
+        self.key = records.keys[at]
         self.encodings = None
+        self._records = records
+        self._at = at
+
+    @property
+    def packed(self) -> Packed:
+        """The body, compressed."""
+        return self._records.packed(self._at)
+
+    @property
+    @override
+    def held_bytes(self) -> int:
+        """Its approximate memory."""
+        return PACKED_BYTES + len(self.packed.data)
 
     @property
     @override
     def body(self) -> bytes:  # type: ignore[override]  # records are never changed
         """The body, decompressed."""
-        return Packed(self._data, self._examples).content()
+        return self._records.packed(self._at).content()
 
     @property
     @override
-    def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # records are never changed
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
         """The fields, split."""
-        fields = self._fields
-        return tuple(fields.split(_SEPARATOR)) if isinstance(fields, str) else fields
+        return self._records.fields(self._at)
+
+    @property
+    @override
+    def labels(self) -> dict[str, str]:  # type: ignore[override]
+        """The labels."""
+        return self._records.labels.get(self.key, NO_LABELS)
+
+    @property
+    @override
+    def revision(self) -> int:  # type: ignore[override]
+        """The revision that wrote it."""
+        return self._records.numbers[self._at * _NUMBERS]
+
+    @property
+    @override
+    def lease(self) -> int:  # type: ignore[override]
+        """The lease with which it expires."""
+        return self._records.numbers[self._at * _NUMBERS + 1]
+
+    @property
+    @override
+    def version_at(self) -> int:  # type: ignore[override]
+        """The offset of the resourceVersion; -1: unknown."""
+        return self._records.numbers[self._at * _NUMBERS + 2]
+
+    @property
+    @override
+    def head(self) -> bytes:  # type: ignore[override]
+        """The part that all objects of the kind share."""
+        return self._records.head
+
+    @property
+    @override
+    def error(self) -> str:  # type: ignore[override]
+        """Empty: unreadable records are not packed."""
+        return ""
+
+
+class PackedRecords:
+    """Records with compressed bodies in one piece of memory.
+
+    Small objects that live for an hour among those of requests would pin the memory around them:
+    Python returns a pool, or reuses it for another size, only once all of it is free.
+    """
+
+    __slots__ = (
+        "_data",
+        "_examples",
+        "_fields",
+        "_gone",
+        "_odd_fields",
+        "head",
+        "keys",
+        "labels",
+        "numbers",
+    )
+
+    def __init__(self, records: Sequence[Record], bodies: Sequence[Packed]) -> None:
+        """Pack records of one resource without errors; bodies: theirs, compressed."""
+        self.head: Final = records[0].head
+        self.keys: Final = [each.key for each in records]
+        self.labels: Final = {each.key: each.labels for each in records if each.labels}
+        """Labels by key, of records that have any."""
+        self.numbers: Final = array("q")
+        """For each record: revision, lease, version_at, end of its fields, end of its body."""
+        examples = [each.examples for each in bodies]
+        self._examples: Final = examples if len(set(examples)) > 1 else examples[:1]
+        """One for all records, or one for each."""
+        self._odd_fields: Final[dict[int, tuple[str, ...]]] = {}
+        """Fields that contain the separator, by position."""
+        self._gone = 0
+        texts: list[str] = []
+        text_size = data_size = 0
+        for at, (record, body) in enumerate(zip(records, bodies, strict=True)):
+            fields = record.fields
+            joined = _SEPARATOR.join(fields)
+            if joined.count(_SEPARATOR) != len(fields) - 1:
+                self._odd_fields[at] = fields
+                joined = ""
+            texts.append(joined)
+            text_size += len(joined)
+            data_size += len(body.data)
+            numbers = record.revision, record.lease, record.version_at, text_size, data_size
+            self.numbers.extend(numbers)
+        self._fields: Final = "".join(texts)
+        self._data: Final = b"".join([each.data for each in bodies])
+
+    @classmethod
+    def of(cls, records: Sequence[PackedRecord]) -> Self:
+        """Pack records of other pieces."""
+        return cls(records, [each.packed for each in records])
+
+    @property
+    def held_bytes(self) -> int:
+        """The approximate memory of the records."""
+        return sum(self.record(key).held_bytes for key in self.keys)
+
+    def record(self, key: str) -> PackedRecord:
+        """Return the record of a key; ValueError: there is none."""
+        return PackedRecord(self, self.keys.index(key))
+
+    def alone(self, key: str) -> PackedRecord:
+        """Return the record of a key in a piece of its own, which keeps no others alive."""
+        return PackedRecords.of([self.record(key)]).record(key)
+
+    def leave(self) -> bool:
+        """Note that a record was changed or deleted; return whether half of them were."""
+        self._gone += 1
+        return 2 * self._gone >= len(self.keys)
+
+    def fields(self, at: int) -> tuple[str, ...]:
+        """Return the fields of a record."""
+        if self._odd_fields and at in self._odd_fields:
+            return self._odd_fields[at]
+        end = at * _NUMBERS + 3
+        start = self.numbers[end - _NUMBERS] if at else 0
+        return tuple(self._fields[start : self.numbers[end]].split(_SEPARATOR))
+
+    def packed(self, at: int) -> Packed:
+        """Return the body of a record, compressed."""
+        end = at * _NUMBERS + 4
+        start = self.numbers[end - _NUMBERS] if at else 0
+        examples = self._examples
+        example = examples[at] if len(examples) > 1 else examples[0]
+        return Packed(self._data[start : self.numbers[end]], example)
 
 
 def spliced(body: bytes, at: int, revision: int) -> bytes:

@@ -8,6 +8,7 @@
 
 It is bounded in changes and in the memory that only it still holds; the oldest go first. It may
 hold as much as the objects themselves take (`fit`): who has missed more is as well off with a list.
+Objects that expire are kept compressed once they have left it, so their window is short.
 `forget` drops what is old, but not the last SMALL_BYTES: where little changes, who was away for
 long goes on without the store. What is older stands in the history of the store.
 """
@@ -20,12 +21,13 @@ from kvstack.apiserver.registry.record import Record
 
 CHANGES_MAX: Final = 20_000
 BYTES_MAX: Final = 16 << 20
-BYTES_MIN: Final = 4 << 20
+BYTES_MIN: Final = 2 << 20
 """What it may hold of a resource with few objects."""
 SMALL_BYTES: Final = 128 << 10
+EXPIRING_BYTES_MAX: Final = 256 << 10
+"""What it may hold of a resource whose objects expire: a hundred events or so."""
 CHANGE_BYTES: Final = 120
-RECORD_BYTES: Final = 820
-"""What a change, and a pod's record without its body, take in memory (CPython 3.11)."""
+"""What a change takes in memory (CPython 3.11)."""
 
 
 class ForgottenError(LookupError):
@@ -56,12 +58,19 @@ class Change:
             self._deleted = self.previous.at_revision(self.revision)
         return self._deleted
 
+    def forget_forms(self) -> None:
+        """Drop what was made of the objects for those who have had the change."""
+        self.encodings = self._deleted = None
+
     @property
     def held_bytes(self) -> int:
         """How many bytes nobody but the window holds, about."""
-        if self.previous is None:
-            return CHANGE_BYTES
-        return CHANGE_BYTES + RECORD_BYTES + len(self.previous.body)
+        held = CHANGE_BYTES
+        if self.previous is not None:
+            held += self.previous.held_bytes
+        if self.record is not None and self.record.lease:
+            held += self.record.held_bytes  # it is not compressed before it has left the window
+        return held
 
 
 class Window:
@@ -77,9 +86,13 @@ class Window:
         self._bytes_max = bytes_max
         self._bytes = 0
 
-    def fit(self, held_bytes: int) -> None:
-        """Bound it by what the objects take, within BYTES_MIN and BYTES_MAX."""
-        self._bytes_max = min(max(held_bytes, BYTES_MIN), BYTES_MAX)
+    def fit(self, held_bytes: int, *, expires: bool = False) -> None:
+        """Bound it by what the objects take, within BYTES_MIN and BYTES_MAX.
+
+        expires: they expire, so that the bound is EXPIRING_BYTES_MAX.
+        """
+        fitting = min(max(held_bytes, BYTES_MIN), BYTES_MAX)
+        self._bytes_max = EXPIRING_BYTES_MAX if expires else fitting
 
     def __len__(self) -> int:
         """Return how many changes it holds."""

@@ -12,7 +12,9 @@ Example: put at 2 and 3, deleted at 5, put again at 9:
      └────┘  └────── generation ─┘  └ generation
 
 A key is *live* if its newest revision is no tombstone, else *dead* until it is compacted. The two
-are kept apart, so reads and counts at the current revision look at live keys only.
+are kept apart, so reads and counts at the current revision look at live keys only. Dead keys are
+many where objects come and go, and seldom read: the pairs of one are bytes, four for each number,
+as long as the numbers fit (`frozen`).
 
 The index has no values and does not access rows; revisions must be given in ascending order.
 """
@@ -20,6 +22,7 @@ The index has no values and does not access rows; revisions must be given in asc
 from array import array
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from sys import byteorder
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstore.mvcc.key_order import KeyOrder
@@ -29,9 +32,12 @@ SUB_BITS: Final = 20
 SUB_LIMIT: Final = 1 << SUB_BITS  # a greater sub revision does not fit an int entry
 SUB_MASK: Final = SUB_LIMIT - 1
 _FIRST: Final = 2  # where the pairs begin
+_HALVES: Final = slice(2 * _FIRST + (byteorder == "big"), None, 2)  # the low ones of the pairs
+_HALF_LIMIT: Final = 1 << 32
 
 History: TypeAlias = "array[int]"
 Entry: TypeAlias = "int | array[int]"
+DeadEntry: TypeAlias = "bytes | array[int]"
 
 
 Numbers = tuple[int, int, int]  # create revision, mod revision, version
@@ -63,6 +69,24 @@ def newest_at(history: History, main: int) -> int:
     return low
 
 
+def has_value_at(history: History, main: int) -> bool:
+    """Tell whether a key had a value at main."""
+    at = newest_at(history, main)
+    return at > 0 and not history[at + 1] & 1
+
+
+def frozen(history: History) -> DeadEntry:
+    """Return the history of a dead key as it is kept."""
+    if max(history) >= _HALF_LIMIT:
+        return history
+    return memoryview(history).cast("B").cast("I")[_HALVES].tobytes()
+
+
+def thawed(entry: DeadEntry) -> History:
+    """Return the history of a dead key."""
+    return array("q", (0, 0, *memoryview(entry).cast("I"))) if isinstance(entry, bytes) else entry
+
+
 class KeyIndex:
     """All keys and their revisions; see the module's text."""
 
@@ -70,7 +94,7 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self.live: dict[bytes, Entry] = {}
-        self.dead: dict[bytes, History] = {}
+        self.dead: dict[bytes, DeadEntry] = {}
         self._live_order = KeyOrder()
         self._dead_order = KeyOrder()
 
@@ -126,7 +150,7 @@ class KeyIndex:
         removed = pack(history[-2], SEPARATOR, history[-1] >> 1)
         history.append(main)
         history.append(sub << 1 | 1)
-        self.dead[key] = history
+        self.dead[key] = frozen(history)
         self._live_order.remove(key)
         self._dead_order.add(key)
         return removed
@@ -175,11 +199,9 @@ class KeyIndex:
 
     def revkey_at(self, key: bytes, main: int) -> bytes | None:
         """Return the revision key of the value key had at main, None if it had none."""
-        entry = self.live.get(key)
+        entry = self._entry(key)
         if entry is None:
-            entry = self.dead.get(key)
-            if entry is None:
-                return None
+            return None
         if isinstance(entry, int):
             mod = entry >> SUB_BITS
             return pack(mod, SEPARATOR, entry & SUB_MASK) if mod <= main else None
@@ -189,8 +211,7 @@ class KeyIndex:
 
     def record_at(self, key: bytes, main: int) -> bytes | None:
         """Return the revision key of the newest record of key up to main, value or tombstone."""
-        entry = self.live.get(key)
-        history = self.dead.get(key) if entry is None else entry
+        history = self._entry(key)
         if history is None or isinstance(history, int):
             return self.revkey_at(key, main)
         at = newest_at(history, main)
@@ -219,14 +240,11 @@ class KeyIndex:
         """Return the number of keys with start <= k < end that had a value at main; O(keys)."""
         count = 0
         newer = main + 1 << SUB_BITS
-        for order, entries in ((self._live_order, self.live), (self._dead_order, self.dead)):
-            for key in order.walk(start, end):
-                entry = entries[key]
-                if isinstance(entry, int):
-                    count += entry < newer
-                else:
-                    at = newest_at(entry, main)
-                    count += at > 0 and not entry[at + 1] & 1
+        for key in self._live_order.walk(start, end):
+            entry = self.live[key]
+            count += entry < newer if isinstance(entry, int) else has_value_at(entry, main)
+        for key in self._dead_order.walk(start, end):
+            count += has_value_at(thawed(self.dead[key]), main)
         return count
 
     def walk_with_dead(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -242,8 +260,7 @@ class KeyIndex:
         That is the newest one up to main, except a tombstone before main. None: it keeps no record
         up to main. A second call returns the same.
         """
-        entry = self.live.get(key)
-        history = self.dead.get(key) if entry is None else entry
+        history = self._entry(key)
         if history is None:
             return None
         if isinstance(history, int):
@@ -262,11 +279,21 @@ class KeyIndex:
         self._shrink(key, history)
         return kept
 
+    def _entry(self, key: bytes) -> "Entry | None":
+        """Return the entry of a live key, or the history of a dead one."""
+        entry = self.live.get(key)
+        if entry is None:
+            dead = self.dead.get(key)
+            return None if dead is None else thawed(dead)
+        return entry
+
     def _shrink(self, key: bytes, history: History) -> None:
         """Give a shortened history its smallest form; remove the key if nothing is left."""
         if len(history) == _FIRST:
             del self.dead[key]
             self._dead_order.remove(key)
+        elif key in self.dead:
+            self.dead[key] = frozen(history)
         elif len(history) == _FIRST + 2:
             create, version, main, mark = history
             if version == 1 and create == main and mark < SUB_LIMIT << 1:
@@ -274,9 +301,10 @@ class KeyIndex:
 
     def _add_live(self, key: bytes, main: int, sub: int) -> None:
         self._live_order.add(key)
-        history = self.dead.pop(key, None) if self.dead else None
-        if history is not None:
+        dead = self.dead.pop(key, None) if self.dead else None
+        if dead is not None:
             self._dead_order.remove(key)
+            history = thawed(dead)
             history[0] = main
             history[1] = 1
             history.append(main)
@@ -294,19 +322,21 @@ class KeyIndex:
         """
         entry = self.live.get(key)
         if entry is None:
-            history = self.dead.get(key)
-            if history is None:
+            dead = self.dead.get(key)
+            if dead is None:
                 if mark & 1:
-                    self.dead[key] = array("q", (0, 0, main, mark))
+                    self.dead[key] = frozen(array("q", (0, 0, main, mark)))
                 elif version == 1 and create == main and mark < SUB_LIMIT << 1:
                     self.live[key] = main << SUB_BITS | mark >> 1
                 else:
                     self.live[key] = array("q", (create, version, main, mark))
             elif not mark & 1:  # a tombstone of a dead key has no effect
+                del self.dead[key]
+                history = thawed(dead)
                 history[0] = main
                 history[1] = 1
                 history.extend((main, mark))
-                self.live[key] = self.dead.pop(key)
+                self.live[key] = history
             return
         if isinstance(entry, int):
             old_main = entry >> SUB_BITS
@@ -318,7 +348,7 @@ class KeyIndex:
             history.append(mark)
         if mark & 1:
             history[0] = history[1] = 0
-            self.dead[key] = history
+            self.dead[key] = frozen(history)
             del self.live[key]
         else:
             history[1] += 1

@@ -169,7 +169,7 @@ class FanOut:
         for group in touched:
             self.event_count += group.flush(self._send_all)
         for change in changes:
-            change.encodings = None  # otherwise the window would hold every object twice
+            change.forget_forms()  # otherwise the window would hold every object twice
 
     def _candidates(self, change: Change) -> list[Group]:
         """Return the groups whose range contains a change."""

@@ -3,7 +3,7 @@
     late changes   older than KEPT_S: a watch that begins before them reads the store's history
     routes         that were not requested since the last round
     joined lists   of collections that have changed
-    events         that are older than KEPT_S are kept compressed
+    events         that are older than KEPT_S are compressed, if newer ones have not led to that
 
 All of it is bounded anyway; but after a busy hour an idle server would keep the caches full.
 """
@@ -13,13 +13,12 @@ from collections import deque
 from typing import Final
 
 from kvstack.apiserver.http.routing import Router
+from kvstack.apiserver.registry.collection import PACKED_AT_ONCE
 from kvstack.apiserver.registry.registry import Registry
 
 PERIOD_S: Final = 25.0
 KEPT_S: Final = 75.0
 """Minimum age; the maximum is one period more."""
-_PACKED_AT_ONCE: Final = 50
-"""Number of records, which takes a few milliseconds."""
 
 
 class Unused:
@@ -47,7 +46,7 @@ class Unused:
     async def _pack(self, revision: int) -> None:
         """Compress expiring objects that are older than a revision."""
         for collection in list(self._registry.watch_cache.collections.values()):
-            packed = _PACKED_AT_ONCE
-            while packed == _PACKED_AT_ONCE:
-                packed = collection.pack(revision, _PACKED_AT_ONCE)
+            packed = PACKED_AT_ONCE
+            while packed == PACKED_AT_ONCE:
+                packed = collection.pack(revision, PACKED_AT_ONCE)
                 await asyncio.sleep(0)

@@ -38,7 +38,7 @@ _PATH_VERBS: Final = frozenset(("proxy", "watch"))
 _NAMESPACE_SUBRESOURCES: Final = frozenset(("status", "finalize"))
 _FALSE: Final = frozenset(("false", "0"))
 _CACHED_PATH_MAX: Final = 512
-_CACHED_PATHS: Final = 512
+_CACHED_PATHS: Final = 64
 """Whoever routes requests remembers more; these are paths that are asked with many queries."""
 
 

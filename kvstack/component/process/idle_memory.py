@@ -6,14 +6,15 @@ What a busy process frees stays with its allocator, in pieces between what is in
 request takes it from there. glibc by itself returns the end of its heap alone. So once a process
 has worked for a while, all free pages are returned (malloc_trim) in its next quiet periods; in
 several, because caches give up what is old in these minutes. It takes some milliseconds, and is not
-done while a process is busy. In the last of them dead cycles are looked for among old objects, too
-(`collector`).
+done while a process is busy. In the first of them dead cycles are looked for among the objects of
+the work that is over, in the last among old ones, too (`collector`).
 
 Another C library, or an operator's settings (`allocator`), are left alone.
 """
 
 import asyncio
 import ctypes
+import gc
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -35,11 +36,18 @@ class IdleMemory:
     """Looks at the end of each period."""
 
     def __init__(
-        self, trim: Callable[[int], object], collect: Callable[[], None] = collect_frozen
+        self,
+        trim: Callable[[int], object],
+        collect: Callable[[], None] = collect_frozen,
+        collect_young: Callable[[], object] = gc.collect,
     ) -> None:
-        """Give back by trim, which takes the bytes to keep; collect: finds dead cycles."""
+        """Give back by trim, which takes the bytes to keep.
+
+        collect: finds dead cycles. collect_young: finds those of objects that were not frozen yet.
+        """
         self._trim: Final = trim
         self._collect: Final = collect
+        self._collect_young: Final = collect_young
         self._cpu_s = 0.0
         self._worked_s = 0.0
         self._periods = 0
@@ -52,6 +60,8 @@ class IdleMemory:
         if self._worked_s >= WORKED_S:
             self._worked_s, self._periods = 0.0, QUIET_PERIODS
         if self._periods and used_s <= PERIOD_S * QUIET_SHARE:
+            if self._periods == QUIET_PERIODS:
+                self._collect_young()
             self._periods -= 1
             if not self._periods:
                 self._collect()

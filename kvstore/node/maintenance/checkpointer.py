@@ -29,7 +29,7 @@ from kvstore.types import MIN_CLUSTER_VERSION
 # Of what the disk keeps back for the database (64 MiB), one step may be used before it is found to
 # be full, and then a commit and the one that is under way: deletes are to have room after that.
 COMMIT_BYTES_MAX: Final = 8 << 20
-ALONE_ENTRIES: Final = 500  # kept in memory where there is no other member
+ALONE_ENTRIES: Final = 100  # kept in memory where there is no other member
 TRIM_ENTRIES: Final = 64  # dropped from memory a turn, besides twice those that came
 TRIM_BYTES: Final = 16 << 20
 SNAPSHOT_RETRY_NS: Final = 1_000_000_000

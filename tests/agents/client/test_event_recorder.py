@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
+from tests.support.reachable import reachable
 
 Object = dict[str, Any]
 
@@ -34,6 +36,15 @@ def event(
         "firstTimestamp": "t",
         "lastTimestamp": "t",
     }
+
+
+def test_what_is_remembered_of_an_event_is_small() -> None:
+    """A node with a thousand pods that come and go remembers four thousand events."""
+    correlator = EventCorrelator()
+    for number in range(500):
+        correlator.correlate(event("m" * 500, name=f"web-{number}-{'x' * 200}"), 0.0)
+    held = reachable([correlator.__dict__])
+    assert sum(map(sys.getsizeof, held.values())) / 500 < 1_000 + len(f"web-499-{'x' * 200}.1")
 
 
 class Referable(Object):

@@ -10,14 +10,13 @@ from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.registry.codec import Codec
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import KeyPrefixes
-from kvstack.apiserver.registry.record import Record
+from kvstack.apiserver.registry.record import RECORD_BYTES, Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.sorted_keys import SortedKeys
 from kvstack.apiserver.registry.window import (
     BYTES_MAX,
     BYTES_MIN,
     CHANGE_BYTES,
-    RECORD_BYTES,
     SMALL_BYTES,
     Change,
     ForgottenError,

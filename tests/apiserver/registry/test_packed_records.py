@@ -5,7 +5,7 @@ import pytest
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import PackedRecord, Record
+from kvstack.apiserver.registry.record import PackedRecord, PackedRecords, Record
 from kvstack.component.packing import Packing
 from tests.apiserver.registry.test_collection import collection
 
@@ -52,9 +52,9 @@ def test_a_packed_record_is_the_same_object() -> None:
         assert (packed.key, packed.revision) == (record.key, record.revision)
         assert (packed.lease, packed.version_at) == (LEASE, record.version_at)
         assert packed.at_revision(99).body == record.at_revision(99).body
-    assert sum(len(each._data) for each in events.between() if isinstance(each, PackedRecord)) < (
-        sum(len(each.body) for each in records) / 3
-    )
+    assert sum(
+        len(each.packed.data) for each in events.between() if isinstance(each, PackedRecord)
+    ) < (sum(len(each.body) for each in records) / 3)
 
 
 def test_only_what_is_old_is_packed_and_only_so_much_at_once() -> None:
@@ -108,4 +108,4 @@ def test_fields_are_the_same_whatever_is_in_them(fields: tuple[str, ...]) -> Non
     record = Record("k", 1, b"", b"x" * 100, -1, {}, fields, lease=LEASE)
     packed = Packing().of(record.body)
     assert packed is not None
-    assert PackedRecord(record, packed).fields == fields
+    assert PackedRecords([record], [packed]).record("k").fields == fields

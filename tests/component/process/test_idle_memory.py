@@ -23,11 +23,16 @@ class World:
     def __init__(self) -> None:
         self.trimmed: list[int] = []
         self.collected = 0
-        self.idle = IdleMemory(self.trimmed.append, self.collect)
+        self.collected_young = 0
+        self.idle = IdleMemory(self.trimmed.append, self.collect, self.collect_young)
         self.cpu_s = 0.0
 
     def collect(self) -> None:
         self.collected += 1
+
+    def collect_young(self) -> None:
+        assert len(self.trimmed) % QUIET_PERIODS == 0, "before memory is given back"
+        self.collected_young += 1
 
     def period(self, used_s: float) -> int:
         """Let a period go by; return how often memory was given back in it."""
@@ -40,8 +45,9 @@ class World:
 def test_memory_is_given_back_in_the_quiet_periods_after_work() -> None:
     world = World()
     assert [world.period(BUSY_S) for _ in range(3)] == [0, 0, 0]
+    assert world.collected_young == 0
     assert [world.period(0.1) for _ in range(QUIET_PERIODS - 1)] == [1] * (QUIET_PERIODS - 1)
-    assert world.collected == 0
+    assert (world.collected, world.collected_young) == (0, 1)
     assert world.period(0.1) == 1
     assert world.collected == 1, "in the last"
     assert [world.period(0.1) for _ in range(3)] == [0, 0, 0]

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from kvstore.mvcc.key_index import SUB_LIMIT, KeyIndex, newest_at
+from kvstore.mvcc.key_index import SUB_LIMIT, KeyIndex, frozen, newest_at, thawed
 from kvstore.mvcc.revision import revision_key
 
 
@@ -41,6 +41,26 @@ def test_a_sub_revision_beyond_the_number_is_kept_whole() -> None:
     assert index.current(b"j") == (7, 7, 1, revision_key(7, SUB_LIMIT - 1))
     assert index.compact_key(b"k", 7) == revision_key(7, SUB_LIMIT)
     assert index.current(b"k") == (7, 7, 1, revision_key(7, SUB_LIMIT))
+
+
+def test_a_dead_key_takes_four_bytes_a_number_and_is_the_same(index: KeyIndex) -> None:
+    index.delete(b"a", 12, 3)
+    history = array("q", (0, 0, 2, 0, 3, 0, 5, 1, 9, 0, 12, 7))
+    entry = index.dead[b"a"]
+    assert isinstance(entry, bytes)
+    assert len(entry) == 4 * (len(history) - 2)
+    assert thawed(entry) == history
+    index.put(b"a", 15, 0)
+    assert index.live[b"a"] == array("q", (15, 1, *history[2:], 15, 0))
+
+
+@pytest.mark.parametrize("numbers", [(1 << 32, 0, (1 << 32) + 1, 1), (5, 1 << 32, 9, 1)])
+def test_a_dead_key_with_numbers_beyond_four_bytes_is_kept_whole(numbers: tuple[int, ...]) -> None:
+    history = array("q", (0, 0, *numbers))
+    assert frozen(history) is history
+    assert thawed(history) is history
+    fits = array("q", (0, 0, (1 << 32) - 2, 0, (1 << 32) - 1, 1))
+    assert thawed(frozen(fits)) == fits
 
 
 @pytest.mark.parametrize(
