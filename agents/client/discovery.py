@@ -6,8 +6,8 @@
     discoverer = Discoverer(api)                for who asks again and again
     await discoverer.discover()                 the same object again, if nothing has changed
 
-The aggregated form is asked for. A version that an aggregated server does not answer for is stale:
-it is told among the failures, and its resources are not known.
+The aggregated form is requested. A version that an aggregated server does not answer for is stale:
+it is among the failures, and its resources are unknown.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Discovery:
 
     served: list[ServedResource] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    """Why nothing is known of a `group/version`."""
+    """Why discovery of a `group/version` failed."""
 
     def preferred(self, *verbs: str) -> list[ResourceType]:
         """Return the resources that have all these verbs, each in the version preferred."""
@@ -70,7 +70,7 @@ class Discovery:
 
 
 async def discover(api: Api) -> Discovery:
-    """Ask for all groups; raises ApiError or UnreachableError."""
+    """Discover all groups; raises ApiError or UnreachableError."""
     return await Discoverer(api).discover()
 
 
@@ -78,14 +78,13 @@ class Discoverer:
     """Asks one server from time to time; what has not changed is not sent or read again."""
 
     def __init__(self, api: Api) -> None:
-        """Know nothing yet."""
         self._api: Final = api
         self._known: dict[str, tuple[str, Discovery]] = {}
-        """By root: the ETag of the document, and what it says."""
+        """By root: the ETag of the document, and its contents."""
         self._all = Discovery()
 
     async def discover(self) -> Discovery:
-        """Ask for all groups; raises ApiError or UnreachableError. Nobody changes what it holds."""
+        """Discover all groups; raises ApiError or UnreachableError. Do not change the result."""
         changed = [await self._look(root) for root in _ROOTS]
         if any(changed):
             parts = [self._known[root][1] for root in _ROOTS]
@@ -96,7 +95,7 @@ class Discoverer:
         return self._all
 
     async def _look(self, root: str) -> bool:
-        """Ask for one root; return whether it is another than before."""
+        """Read the document of a root; return whether it has changed."""
         known = self._known[root][0] if root in self._known else ""
         document, etag = await self._api.get_changed(root, known, accept=_ACCEPT)
         if document is None:

@@ -24,7 +24,7 @@ _Value = TypeVar("_Value")
 
 
 class Correlated(NamedTuple):
-    """What to do about an event."""
+    """An event to write."""
 
     event: Object
     """Whole; with the name of the first one if it is a patch."""
@@ -39,7 +39,7 @@ class _Similar(NamedTuple):
 
 
 class _WrittenEvent(NamedTuple):
-    """What an event that was written is counted by; whole events would be some KiB each."""
+    """The fields by which a written event is counted; whole events would be some KiB each."""
 
     name: str
     first_timestamp: str
@@ -76,13 +76,12 @@ class EventCorrelator:
     """Remembers what was written."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._similar: _Recent[_Similar] = _Recent()
         self._written: _Recent[_WrittenEvent] = _Recent()
         self._spam: _Recent[_Spam] = _Recent()
 
     def correlate(self, event: Object, now_s: float) -> Correlated | None:
-        """Return what to write; None: nothing."""
+        """Return the event to write; None: it is dropped."""
         source = event["source"]
         about = event["involvedObject"]
         sender = (source.get("component"), source.get("host"))
@@ -106,7 +105,7 @@ class EventCorrelator:
         if len(similar.messages) >= _SIMILAR_MAX:
             event = {**event, "message": _COMBINED + event["message"]}
             key = aggregate
-            # It has enough of them: which ones does not matter any more.
+            # Enough different messages: which ones does not matter.
             similar = _Similar(frozenset(sorted(similar.messages)[:_SIMILAR_MAX]), now_s)
         self._similar.set(aggregate, similar)
         before = self._written.get(key)

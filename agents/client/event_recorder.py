@@ -4,7 +4,7 @@
     recorder.record(deployment, "Normal", "ScalingReplicaSet", "Scaled up …")
     await recorder.flushed()
 
-Nobody waits for an event: the newest are dropped when a thousand wait. What the server refuses is
+Recording never blocks: the newest are dropped when a thousand wait. What the server refuses is
 not tried again; without an answer an event is tried twelve times.
 """
 
@@ -45,7 +45,7 @@ class EventRecorder:
         *,
         host: str = "",
     ) -> None:
-        """Record nothing yet; host: of the node that a kubelet speaks for."""
+        """host: the node of a kubelet."""
         self._api = api
         self._component = component
         self._clock = clock
@@ -80,7 +80,7 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was recorded is written, or given up."""
+        """Whether all recorded events are written, or dropped."""
         return self._task is None or self._task.done()
 
     async def flushed(self) -> None:
@@ -103,7 +103,7 @@ class EventRecorder:
         annotations: dict[str, str] | None,
     ) -> Object:
         now_s = self._clock.now_s()
-        # Names must differ even where the clock stands still.
+        # Names must differ even if the clock does not advance.
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
         now = time_text(now_s)
         namespace = reference.get("namespace") or "default"

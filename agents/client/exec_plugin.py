@@ -35,7 +35,7 @@ def run_plugin(spec: Object, directory: Path, cluster: Object) -> Credentials:
     """Return what the program of a user answers; raises PluginError.
 
     directory: of the kubeconfig, which a relative path of the program begins at. cluster: as the
-    kubeconfig has it, its files read; it is told to programs that ask for it.
+    kubeconfig has it, its files read; it is passed to programs that request it.
     """
     command = spec.get("command")
     if not isinstance(command, str) or not command:

@@ -1,4 +1,4 @@
-"""One informer a resource for a whole process: whoever asks gets the same.
+"""One informer per resource for a whole process: all users share it.
 
 informers = Informers(api, clock, chance, logger)
 pods = informers.of(PODS)
@@ -20,7 +20,7 @@ from kvstack.component.logger import Logger
 
 
 class Informers:
-    """Begins informers when they are first asked for, and ends them together."""
+    """Starts informers when they are first requested, and stops them together."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Informers:
         *,
         watch_s: int = WATCH_S,
     ) -> None:
-        """Follow nothing yet; watch_s: how long a watch lasts at least."""
+        """watch_s: the minimum length of a watch."""
         self._watch_s = watch_s
         self._api = api
         self._clock = clock
@@ -72,7 +72,7 @@ class Informers:
         return self.of(resource, metadata_only=True)
 
     async def leave(self, resource: ResourceType) -> None:
-        """Follow a resource no more; its informer ends with the last who does."""
+        """Stop following a resource; its informer ends with its last user."""
         if resource not in self._followers:
             return
         self._followers[resource] -= 1
@@ -81,18 +81,18 @@ class Informers:
             await self.drop(resource, metadata_only=True)
 
     async def drop(self, resource: ResourceType, *, metadata_only: bool = False) -> None:
-        """End the informer of a resource that is not served any more."""
+        """End the informer of a resource that is no longer served."""
         key = (resource, metadata_only)
         if self._informers.pop(key, None) is not None:
             await _end([self._tasks.pop(key)])
 
     async def synced(self) -> None:
-        """Wait until all that were asked for hold all there is."""
+        """Wait until all requested informers are synced."""
         for informer in list(self._informers.values()):
             await informer.synced()
 
     def positions(self) -> Iterator[tuple[ResourceType, str]]:
-        """Yield the resources that are followed, and up to which resourceVersion they are known."""
+        """Yield the followed resources, and up to which resourceVersion they are known."""
         for (resource, _), informer in self._informers.items():
             yield resource, informer.store.resource_version
 
@@ -104,7 +104,7 @@ class Informers:
         await _end(tasks)
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start."""
         return self
 
     async def __aexit__(

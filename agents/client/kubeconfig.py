@@ -1,4 +1,4 @@
-"""Kubeconfig files: which server, who asks, and whom to believe.
+"""Kubeconfig files: the server, the credentials and the authorities to trust.
 
     transport = connect(load("/etc/kubernetes/scheduler.conf"))
     cluster = Kubeconfigs(paths).cluster("prod", runs_plugins=True)
@@ -43,7 +43,7 @@ class Cluster:
 
 
 def load(path: str | Path, context: str = "") -> Cluster:
-    """Read a file; context: empty for the current one. Raises KubeconfigError."""
+    """Load a file; context: empty for the current one. Raises KubeconfigError."""
     return Kubeconfigs([Path(path)]).cluster(context)
 
 
@@ -84,7 +84,7 @@ class Kubeconfigs:
     """The members of one file or of several: the first that has a name counts."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Read the files; raises KubeconfigError."""
+        """Load the files; raises KubeconfigError."""
         self._files: Final = [(path, read_file(path)) for path in paths]
 
     @property
@@ -163,11 +163,11 @@ class Kubeconfigs:
                     found = each.get(member)
                     return path, found if isinstance(found, dict) else {}
         shown = Path(":".join(str(path) for path, _ in self._files))
-        raise _error(shown, f"there is no {member} {name!r}")
+        raise _error(shown, f"{member} {name!r} does not exist")
 
 
 def _about(cluster: dict[str, Any], ca: bytes) -> dict[str, Any]:
-    """Return what plugins are told of a cluster besides its server."""
+    """Return what plugins get of a cluster besides its server."""
     about: dict[str, Any] = {}
     if ca:
         about["certificate-authority-data"] = base64.b64encode(ca).decode()

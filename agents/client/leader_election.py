@@ -1,4 +1,4 @@
-"""Who of several does the work: a Lease that one holds and renews, as client-go's.
+"""Leader election by a Lease, as client-go's.
 
     election = LeaderElection(api, LeaseName("kube-system", "kube-scheduler"), identity, …)
     await election.run(lead)      waits for the lease, runs lead() while it lasts
@@ -32,7 +32,7 @@ _TRY_LEAST_S: Final = 1.0
 
 
 class LeaseName(NamedTuple):
-    """Which Lease."""
+    """The name of a Lease."""
 
     namespace: str
     name: str
@@ -40,7 +40,7 @@ class LeaseName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long, in seconds; the defaults are upstream's."""
+    """Durations in seconds; the defaults are upstream's."""
 
     duration_s: int = 15
     renew_deadline_s: float = 10.0
@@ -56,7 +56,7 @@ class Terms:
 
     @property
     def try_s(self) -> float:
-        """How long one try may take."""
+        """The timeout of one attempt."""
         return max(self.renew_deadline_s / 2, _TRY_LEAST_S)
 
 
@@ -74,9 +74,9 @@ class LeaderElection:
         terms: Terms | None = None,
         on_change: Callable[[str, Object], None] | None = None,
     ) -> None:
-        """Hold nothing yet.
+        """Hold no lease before `run`.
 
-        on_change is told `IDENTITY became leader` or `IDENTITY stopped leading`, and the Lease.
+        on_change gets `IDENTITY became leader` or `IDENTITY stopped leading`, and the Lease.
         """
         self.identity: Final = identity
         self._api = api
@@ -93,12 +93,12 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as far as is known; empty: nobody."""
+        """The identity of the last known holder; empty: none."""
         return _spec(self._observed).get("holderIdentity") or ""
 
     @property
     def seconds_since_renewal(self) -> float:
-        """How long the lease that is held here was not renewed; 0: it is not held."""
+        """The time since the last renewal of a lease that is held here; 0: it is not held."""
         return self._clock.monotonic_s() - self._renewed_at if self.is_leader else 0.0
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -148,7 +148,7 @@ class LeaderElection:
                 return
 
     async def _try_once(self, left_s: float = math.inf) -> bool:
-        """Take or renew the lease within so many seconds; False if that cannot be now."""
+        """Take or renew the lease within so many seconds; False if that fails."""
         try:
             async with asyncio.timeout(min(self.terms.try_s, max(left_s, 0.0))):
                 return await self._try()
@@ -163,7 +163,7 @@ class LeaderElection:
             try:
                 return await self._put(observed, now, is_mine=True)
             except ApiError:
-                pass  # somebody changed it: look at it again
+                pass  # changed by another candidate: read it again
         try:
             lease = await self._api.get(LEASES, *self._name)
         except ApiError as error:
@@ -216,7 +216,7 @@ class LeaderElection:
         return self._observed_at + duration_s <= now
 
     async def _release(self) -> None:
-        """Give the lease back, so that nobody waits for its end."""
+        """Release the lease, so that others need not wait for its end."""
         try:
             found = await self._api.get(LEASES, *self._name)
             spec = _spec(found)
@@ -227,7 +227,7 @@ class LeaderElection:
             released.update(acquireTime=now, renewTime=now)
             await self._api.update(LEASES, {**found, "spec": released})
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("the lease was not given back", error=str(error))
+            self._logger.warning("failed to release the lease", error=str(error))
 
     def _tell(self, what: str) -> None:
         self._logger.info(what, lease=self._name.name, identity=self.identity)

@@ -6,8 +6,8 @@
 
 An event is repeated when type, reason, action and object are the same, whatever its note, and the
 last was less than six minutes ago. The second time makes it a series. Later times are only counted
-here; the server is told every half hour, and when the series is over. Six minutes after the last
-time an event is forgotten. Nobody waits for an event; the newest are dropped when thousands wait.
+here; the server gets the count every half hour, and when the series ends. Six minutes after the
+last time an event is forgotten. Recording never blocks; the newest are dropped when thousands wait.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _NOTE_BYTES_MAX: Final = 1024
 
 
 class _Series:
-    """An event, how often it happened, and how much of that the server was told."""
+    """An event, how often it happened, and the count that the server has."""
 
     __slots__ = ("_content", "count", "is_due", "is_written", "last_s", "told", "told_s")
 
@@ -66,7 +66,7 @@ class SeriesRecorder:
     def __init__(
         self, api: Api, controller: str, instance: str, clock: Clock, logger: Logger
     ) -> None:
-        """Record nothing yet; controller and instance: who reports."""
+        """controller and instance: the reporting component."""
         self._api = api
         self._controller = controller
         self._instance = instance
@@ -119,7 +119,7 @@ class SeriesRecorder:
             task.add_done_callback(self._tasks.discard)
 
     def _sweep(self) -> None:
-        """Tell of the series that are over, and of those that were not told of for long.
+        """Write the counts of series that have ended, and of those not written for long.
 
         Those that are over are forgotten.
         """
@@ -137,7 +137,7 @@ class SeriesRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether what was to be written now is written, or given up."""
+        """Whether all that is due is written, or dropped."""
         return not self._tasks
 
     async def flushed(self) -> None:
@@ -158,7 +158,7 @@ class SeriesRecorder:
     def _event(
         self, regarding: Object, type_: str, reason: str, action: str, note: str, now_s: float
     ) -> Object:
-        # Names must differ even where the clock stands still.
+        # Names must differ even if the clock does not advance.
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
         namespace = regarding.get("namespace") or "default"
         return {

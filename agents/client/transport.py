@@ -29,7 +29,7 @@ class Response(Protocol):
         ...
 
     def close(self) -> None:
-        """Want no more of it."""
+        """Abandon the answer."""
         ...
 
 

@@ -23,7 +23,6 @@ class ServedKinds:
     """Remembers the resources of kinds."""
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._known: dict[tuple[str, str], tuple[ResourceType, float]] = {}
 
     def resource_of(

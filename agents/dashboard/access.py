@@ -1,4 +1,4 @@
-"""Who may read the files of the page, and the role of those who see what only the server knows.
+"""Who may read the files of the dashboard, and the role for the server's internal state.
 
     kvstack:dashboard-files       /ui: everybody, as the files hold nothing of the cluster
     kvstack:times                 /at: who has signed in; how far back the past goes, no objects

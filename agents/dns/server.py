@@ -60,7 +60,6 @@ class DnsServer:
     def __init__(
         self, informers: Informers, settings: DnsSettings, clock: Clock, logger: Logger
     ) -> None:
-        """Answer nothing yet."""
         self._informers = informers
         self._settings = settings
         self._clock = clock

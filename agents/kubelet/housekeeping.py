@@ -52,7 +52,6 @@ class Housekeeping:
         logger: Logger,
         recorder: EventRecorder,
     ) -> None:
-        """Do nothing yet."""
         self._kubelet = kubelet
         self._settings = settings
         self._clock = clock

@@ -47,7 +47,7 @@ ABOUT: Final = "The controllers of a cluster. Flags are kube-controller-manager'
 
 _AGENT: Final = "kube-controller-manager"
 _FASTER: Final = {"namespace-controller": (20, 100), "generic-garbage-collector": (2, 1)}
-"""How many times as much those may ask that delete what others have made, by their accounts."""
+"""Multiples of the rate limit for controllers that delete others' objects, by service account."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def _prepare(given: CommandLine) -> Work:
 
 @dataclass(slots=True)
 class _Running:
-    """What leads now, for pages."""
+    """What the leader runs, for pages."""
 
     manager: Manager | None = None
 
@@ -140,7 +140,7 @@ async def serve(
 
 
 def _is_there() -> bool:
-    """Whether a controller that was started is well: as upstream, that it is there is all."""
+    """The health of a started controller: as upstream, it is healthy while it exists."""
     return True
 
 

@@ -63,7 +63,6 @@ class Collector:
         options: CollectorOptions,
         read: ReadNode,
     ) -> None:
-        """Read nothing yet."""
         self._nodes = informers.of(NODES)
         self._pods = informers.of(PODS)
         self._clock = clock

@@ -37,7 +37,6 @@ class History:
     """A ring of steps."""
 
     def __init__(self, steps: int = 60, series_max: int = 20_000) -> None:
-        """Hold nothing yet."""
         self._steps: Final = steps
         self._series_max: Final = series_max
         self._times = array("d", [nan]) * steps

@@ -48,7 +48,6 @@ class Kubelets:
     """Reads them."""
 
     def __init__(self, options: KubeletOptions, clock: Clock) -> None:
-        """Read no files yet."""
         self._options = options
         self._clock = clock
 

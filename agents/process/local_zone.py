@@ -5,7 +5,7 @@
     TZ=Europe/Paris     that zone
     TZ=/usr/share/…     that file
 
-What is not there, or is no zone, is UTC.
+A missing or invalid zone is UTC.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the agents of `kvstack up` are told: the node, controllers, DNS and proxy."""
+"""Settings of the agents of `kvstack up`: the node, controllers, DNS and proxy."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ def agent_options(
     ips = node_ips(own, pods, services)
     dns = _dns_options(own, ips, pods, services)
     cluster_dns = own.cluster_dns or (dns.service_ip if dns else "")
-    # Where nobody needs to know of a node, what one is made of is not loaded.
+    # Without a node in this process, the node's modules are not loaded.
     is_needed = NODE not in own.without or bool(pods or server or outside)
     node = _node_options(own, ips, pods, cluster_dns) if is_needed else None
     controllers = _controller_options(own, pods, services)

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.rootless.outside import Outside
 
 WATCH_S: Final = 3600
-"""How long a watch of this process lasts: there is no connection that could be dead unnoticed."""
+"""How long a watch of this process lasts: no connection can break unnoticed."""
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
 _SCHEDULER: Final = "system:kube-scheduler"
@@ -80,13 +80,13 @@ _KUBELETS: Final = "kvstack:hollow-nodes"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What runs."""
+    """What runs, and how."""
 
     without: frozenset[str] = frozenset()
     hollow_nodes: tuple[str, ...] = ()
     """The nodes that run pods without processes."""
     chosen: str = "*"
-    """Which controllers, as `--controllers` says it."""
+    """The controllers that run, in the syntax of `--controllers`."""
     node: "RealNodeOptions | None" = None
     """The node that runs pods as processes."""
     dns: "LocalDnsOptions | None" = None
@@ -98,17 +98,17 @@ class AgentOptions:
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
-    """What machines are told that join; None: they are told nothing."""
+    """The ConfigMaps for joining machines; None: none are written."""
     outside: "Outside | None" = None
     """The process outside of the user namespace that this one is in; None: it is in none."""
     found_nodes: tuple[str, ...] = ()
     """Nodes of a copied cluster, which are run without processes."""
     adopts_nodes: bool = True
-    """Whether nodes that others made with the label of hollow nodes are run, too."""
+    """Whether nodes of others with the label of hollow nodes are run, too."""
     ready_after_s: float = 0.0
-    """How long pods of hollow nodes run before they are ready."""
+    """The time from the start of hollow nodes' pods until they are ready."""
     lease_every_s: float = 10.0
-    """How often hollow nodes renew their leases."""
+    """The interval at which hollow nodes renew their leases."""
 
 
 class LocalAgents:
@@ -123,7 +123,6 @@ class LocalAgents:
         clock: Clock | None = None,
         chance: Callable[[], float] | None = None,
     ) -> None:
-        """Run nothing yet."""
         self._server = server
         self._options = options
         self._logger = logger
@@ -167,7 +166,7 @@ class LocalAgents:
         self._is_started = True
 
     def activity(self) -> Activity:
-        """Return what all of them do now, and which watches are behind."""
+        """Return the current work of all agents, and which watches are behind."""
         found = Activity()
         if not self._is_started:
             found.moving.append(Moving("agents", "", "are being started"))
@@ -283,14 +282,14 @@ class LocalAgents:
 
     @property
     def _proxy_options(self) -> "LocalProxyOptions | None":
-        """Those of the proxy; None: there is no node here, or another proxy is to serve it."""
+        """The proxy's options; None: there is no node here, or another proxy serves it."""
         is_left = not self._options.without.isdisjoint((NODE, PROXY))
         return None if is_left else self._options.proxy
 
     async def _start_proxy(
         self, stack: AsyncExitStack, informers: Informers, options: "LocalProxyOptions"
     ) -> None:
-        from kvstack.agents.standalone.local_proxy import LocalProxy  # only where it is wanted
+        from kvstack.agents.standalone.local_proxy import LocalProxy  # only loaded if needed
 
         proxy = LocalProxy(informers, options, self._clock, self._logger)
         stack.push_async_callback(proxy.stop)
@@ -299,7 +298,7 @@ class LocalAgents:
     async def _start_node(
         self, stack: AsyncExitStack, informers: Informers, options: "RealNodeOptions"
     ) -> None:
-        from kvstack.agents.kubelet.real_node import RealNode  # only where it is wanted
+        from kvstack.agents.kubelet.real_node import RealNode  # only loaded if needed
         from kvstack.agents.kubelet.routes.node_routes import NodeRoutes
 
         user = User(f"system:node:{options.name}", groups=(_NODES,))
@@ -319,7 +318,7 @@ class LocalAgents:
             await node.start()
         except ConfigError as error:
             # A cluster is of use without one, and this machine cannot have one.
-            self._logger.warning("there is no node that runs pods", reason=str(error))
+            self._logger.warning("no node runs pods", reason=str(error))
             return
         self._own_nodes.append(of_real_node(node, self._clock))
         self._active.append(node.kubelet.add_activity)
@@ -389,5 +388,5 @@ def add_positions(found: Activity, informers: Informers, registry: Registry) -> 
 
 
 def _is_behind(version: str, revision: int) -> bool:
-    """Whether a watch has not been handed the last change of its resource."""
+    """Return whether a watch has not delivered the last change of its resource."""
     return not version.isdecimal() or int(version) < revision

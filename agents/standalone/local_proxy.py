@@ -27,15 +27,15 @@ _MIN_GAP_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LocalProxyOptions:
-    """What the proxy knows of its node."""
+    """The proxy's settings for its node."""
 
     node: str
     ips: tuple[str, ...]
     """One of a family; node ports are served there."""
     pod_ranges: tuple[str, ...] = ()
-    """Of the cluster's pods; none: they share the node's address."""
+    """The ranges of the cluster's pods; none: pods share the node's address."""
     leaves_rules: bool = False
-    """Whether traffic goes on while no proxy runs, as pods do that outlive their node."""
+    """Whether the rules stay when the proxy stops, for pods that outlive their node."""
 
 
 class LocalProxy:
@@ -44,7 +44,6 @@ class LocalProxy:
     def __init__(
         self, informers: Informers, options: LocalProxyOptions, clock: Clock, logger: Logger
     ) -> None:
-        """Serve nothing yet."""
         self._informers = informers
         self._options = options
         self._clock = clock
@@ -54,7 +53,7 @@ class LocalProxy:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; what is there is served soon after."""
+        """Start; existing Services are served soon after."""
         of = self._informers.of
         self._proxier = Proxier(
             Sources(of(SERVICES), of(ENDPOINT_SLICES), of(NODES), of(SERVICE_CIDRS)),
@@ -80,7 +79,7 @@ class LocalProxy:
             await proxier.start()
             await proxier.run()
         except Exception as error:
-            self._logger.error("Services are served no more", error=repr(error))
+            self._logger.error("Services are no longer served", error=repr(error))
             raise
 
     def _backends(self) -> "dict[Family, Backend]":

@@ -1,4 +1,4 @@
-"""From which ranges the pods of `kvstack up` have their addresses, if this machine lets them.
+"""The ranges of pod addresses of `kvstack up`, if this machine allows networks of pods.
 
 One of IPv4, one of IPv6, or both: as the flag says, else one of each family that Services have.
 """
@@ -19,9 +19,9 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 NONE: Final = "none"
 PREFIXES: Final = {4: 24, 6: 64}
-"""Of the part that a node is given, by family."""
+"""The prefix length of a node's range, by family."""
 _BLOCK_BITS_MAX: Final = 16
-"""As node IPAM takes it: 65,536 nodes."""
+"""The maximum that node IPAM accepts: 65,536 nodes."""
 _UNIQUE_LOCAL_BITS: Final = 40
 _UNIQUE_LOCAL_PREFIX: Final = 48
 
@@ -69,7 +69,7 @@ def taken(
 def _free(
     families: Sequence[int], directory: Path, logger: Logger
 ) -> Iterator[tuple[Network, ...]]:
-    """Hold a range of each family that nobody on this machine uses."""
+    """Reserve a range of each family that is unused on this machine."""
     from kvstack.agents.kubelet.runtime.process.network import cluster_range
 
     with contextlib.ExitStack() as stack:

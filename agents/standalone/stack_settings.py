@@ -57,7 +57,7 @@ COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
 _CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
-"""As kubeadm has them: nodes may join by bootstrap tokens."""
+"""The controllers of kubeadm, so that nodes may join by bootstrap tokens."""
 ABOUT: Final = """\
 A cluster in one process: store, API server, controllers, scheduler, and, for root, a node.
 
@@ -137,15 +137,15 @@ class StoreFlag(NamedTuple):
 
 
 class StackOptions(NamedTuple):
-    """What is started, and where it is kept."""
+    """What is started, and where its data is."""
 
     data_dir: Path
     client_urls: tuple[str, ...]
-    """Where the store listens, as `store_access` reads them."""
+    """The client URLs of the store, as `store_access` reads them."""
     kubeconfig: Path
     log_level: str
     store_flags: tuple[str, ...]
-    """As `kvstore` takes them."""
+    """Flags in the syntax of `kvstore`."""
     has_peers: bool
     without: frozenset[str] = frozenset()
     """The agents that are left to others."""
@@ -154,7 +154,7 @@ class StackOptions(NamedTuple):
     controllers: str = _CONTROLLERS
     node_ip: str = ""
     cluster_range: str = ""
-    """Of pods; `none`: they share the node's address; empty: one that is free."""
+    """The ranges of pods; `none`: they share the node's address; empty: a free one."""
     image_dir: Path | None = None
     has_host_image: bool = True
     host_root_namespaces: tuple[str, ...] = ()
@@ -165,9 +165,9 @@ class StackOptions(NamedTuple):
     network: str = AUTOMATIC
     """How pods of other nodes are reached: one of `routes.plan.MODES`."""
     may_be_rootless: bool = True
-    """Whether who is not root has a node, in a user namespace."""
+    """Whether a user other than root gets a node, in a user namespace."""
     dns_walks: bool = False
-    """Whether DNS walks the search paths of pods."""
+    """Whether DNS tries the search paths of pods."""
 
 
 def own_flags() -> dict[str, str]:
@@ -218,7 +218,7 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
 
 
 def _takes_next(name: str) -> bool:
-    """Tell whether a flag of the API server has its value in the next argument."""
+    """Return whether a flag of the API server takes its value from the next argument."""
     flag = BY_NAME.get(name.replace("_", "-")) or BY_NAME.get(SHORT.get(name, ""))
     return flag is not None and flag.kind not in (Kind.BOOL, Kind.VERSION)
 
@@ -305,7 +305,7 @@ def _check_limit(text: str) -> None:
 
 
 def stack_options(own: StackOptions, given: CommandLine) -> Options:
-    """Return the API server's settings: what is given, and else what suits one process."""
+    """Return the API server's settings: the flags, with defaults that suit one process."""
     pki = pki_dir(own.data_dir)
     defaults: dict[str, Value] = {
         "etcd-servers": ("in this process",),
@@ -375,7 +375,7 @@ def server_url(options: Options) -> str:
 
 
 def announced_url(options: Options) -> str:
-    """Return the URL that machines are told that join; a loopback one: they cannot."""
+    """Return the API server's URL for joining machines; a loopback one: they cannot join."""
     serving = options.serving
     host = serving.external_host
     if not host:

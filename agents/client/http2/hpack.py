@@ -83,15 +83,15 @@ www-authenticate""".splitlines()
 _NAMES: Final = {name: index for index, (name, _) in reversed([*enumerate(_STATIC, 1)])}
 _WHOLE: Final = {field: index for index, field in enumerate(_STATIC, 1)}
 _ENTRY_BYTES: Final = 32
-"""What an entry of a table counts besides its name and value."""
+"""The overhead of a table entry besides its name and value."""
 TABLE_BYTES: Final = 4096
-"""The size of tables that nobody has set."""
+"""The default size of tables."""
 _ENTRIES_MAX: Final = TABLE_BYTES // _ENTRY_BYTES
 _CHANGING: Final = frozenset((":path", "content-length"))
 
 
 class HeadersError(ValueError):
-    """A block of headers that cannot be read; the connection is of no use any more."""
+    """A block of headers that cannot be decoded; the connection cannot be used further."""
 
 
 class Field:
@@ -137,7 +137,6 @@ class Decoder:
     """Reads the headers of one connection's answers."""
 
     def __init__(self) -> None:
-        """Begin with an empty table."""
         # A server names no entry that its table dropped, so it does not matter when that was.
         self._table: deque[Field] = deque(maxlen=_ENTRIES_MAX)
 
@@ -219,7 +218,7 @@ class Encoder:
     """Writes the headers of one connection's requests."""
 
     def __init__(self, authority: str) -> None:
-        """Put nothing into the server's table yet."""
+        """Do not use the server's dynamic table before the first request."""
         self._authority = authority
         self._numbers: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, str], bytes] = {}

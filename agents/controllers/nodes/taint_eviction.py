@@ -53,7 +53,6 @@ class TaintEviction(BaseController):
     indexes: Sequence[Index] = (Index(PODS, PODS_OF_NODE, nodes_of_pod),)
 
     def __init__(self) -> None:
-        """Know no tainted node yet."""
         name = "taint-eviction-controller"
         self.identity: Identity = Identity(name, "node-controller", name)
         self.watches: Sequence[Watch] = (

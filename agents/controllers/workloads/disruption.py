@@ -71,7 +71,6 @@ class DisruptionController(BaseController):
     workers = 1
 
     def __init__(self) -> None:
-        """Know nothing of pods yet."""
         self.watches: Sequence[Watch] = (
             Watch(POD_DISRUPTION_BUDGETS, own_key),
             Watch(PODS, self._keys_of_pod),

@@ -69,7 +69,6 @@ class Forwarder:
     """Asks others; belongs to one loop."""
 
     def __init__(self, settings: Forwarding, clock: Clock, logger: Logger) -> None:
-        """Ask nobody yet."""
         self._settings = settings
         self._clock = clock
         self._logger = logger

@@ -27,7 +27,6 @@ class NodeResolvers:
         path: str = resolv_conf.FILE,
         read: Callable[[str], Resolving] = resolv_conf.for_pods,
     ) -> None:
-        """Read nothing yet."""
         self._clock = clock
         self._path = Path(path)
         self._read = read

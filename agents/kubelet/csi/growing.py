@@ -62,7 +62,6 @@ class Growing:
         logger: Logger,
         node: str,
     ) -> None:
-        """Do nothing yet."""
         self._api = api
         self._drivers = drivers
         self._paths = paths

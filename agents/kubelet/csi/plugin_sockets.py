@@ -58,7 +58,6 @@ class PluginSockets:
     """The sockets in one directory."""
 
     def __init__(self, directory: Path, handle: Handle, clock: Clock, logger: Logger) -> None:
-        """Look at nothing yet."""
         self._directory = directory
         self._handle = handle
         self._logger = logger

@@ -18,7 +18,6 @@ class Secrets:
     """Reads secrets with the node's API."""
 
     def __init__(self, api: Api) -> None:
-        """Read nothing yet."""
         self._api = api
 
     async def read(self, secret: SecretName) -> Mapping[str, str]:

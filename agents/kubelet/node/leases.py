@@ -40,7 +40,6 @@ class Leases:
         every_s: float,
         lasts_s: int = DURATION_S,
     ) -> None:
-        """Keep none yet."""
         self._lasts_s = lasts_s
         self._api = api
         self._clock = clock

@@ -17,7 +17,6 @@ class PodAddresses:
     """The addresses of one range; its first and last, which name no host, are not given."""
 
     def __init__(self, network: Network) -> None:
-        """Give nothing yet."""
         self.network: Final = network
         self._last = 0
         self._owners: dict[str, str] = {}  # address → uid of its pod

@@ -157,7 +157,6 @@ class PodSync:
     """Brings the pods of one node forward."""
 
     def __init__(self, tools: Tools) -> None:
-        """Do nothing yet."""
         self._tools = tools
         self._stops: set[asyncio.Task[None]] = set()
         # Of their own: a file system that hangs holds up neither the loop nor other threads.

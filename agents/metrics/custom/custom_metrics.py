@@ -28,7 +28,6 @@ class CustomMetrics:
     def __init__(
         self, rules: Rules, informers: Informers, clock: Clock, logger: Logger, every_s: float
     ) -> None:
-        """Read nothing yet."""
         pods = informers.of(PODS)
         named = {resource for resource, _ in rules.objects}
         self._objects: Final = [informers.of(OBJECTS[each].resource) for each in sorted(named)]

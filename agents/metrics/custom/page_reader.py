@@ -43,7 +43,6 @@ class PageReader:
     """Reads all pages of a file."""
 
     def __init__(self, rules: Rules, clock: Clock, logger: Logger, options: PageOptions) -> None:
-        """Read nothing yet."""
         self._pages = rules.pages
         self._options = options
         named = (*rules.objects.values(), *rules.external.values())

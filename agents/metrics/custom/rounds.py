@@ -13,7 +13,6 @@ class Rounds:
     def __init__(
         self, work: Callable[[], Awaitable[None]], every_s: float, clock: Clock, logger: Logger
     ) -> None:
-        """Do nothing yet."""
         self._work = work
         self._every_s = every_s
         self._clock = clock

@@ -55,7 +55,6 @@ class Scraper:
     def __init__(
         self, rules: Rules, pods: Informer, clock: Clock, logger: Logger, options: ScraperOptions
     ) -> None:
-        """Read nothing yet."""
         self._rules = rules
         self._pods = pods
         self._clock = clock

@@ -14,7 +14,6 @@ class Selectors:
     """Runs expressions, each once for a device."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._values: dict[int, tuple[Object, Object]] = {}
         self._found: dict[tuple[str, int], bool] = {}
 

@@ -23,7 +23,6 @@ class Binder:
     """Carries out decisions."""
 
     def __init__(self, api: Api) -> None:
-        """Bind nothing yet."""
         self._api = api
 
     async def bind_pod(self, pod: PodInfo, node_name: str) -> None:

@@ -40,7 +40,6 @@ class Metrics:
     """Counts attempts, and how long they took, in seconds."""
 
     def __init__(self) -> None:
-        """Count nothing yet."""
         self._attempts: Final = LabelledCounter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result.",

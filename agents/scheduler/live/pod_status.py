@@ -21,7 +21,6 @@ class PodStatus:
     """Writes the status of pods."""
 
     def __init__(self, api: Api, clock: Clock, logger: Logger) -> None:
-        """Write nothing yet."""
         self._api = api
         self._clock = clock
         self._logger = logger

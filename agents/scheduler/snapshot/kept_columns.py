@@ -32,7 +32,6 @@ class KeptColumns:
     """Columns by their keys, and which slots changed when."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
         self._kept: dict[Hashable, _KeptColumn] = {}
         self._changes: list[int] = []
         self._forgotten = 0

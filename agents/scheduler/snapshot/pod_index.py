@@ -32,7 +32,6 @@ class PodCount:
     def __init__(
         self, column: Column[np.int64], matches: Matches, *, counts_terminating: bool
     ) -> None:
-        """Count nothing yet."""
         self.column: Final = column
         self.matches: Final = matches
         self.counts_terminating: Final = counts_terminating
@@ -44,7 +43,6 @@ class Carried:
     __slots__ = ("column", "kind", "term", "total")
 
     def __init__(self, kind: CarriedKind, term: Term, column: Column[np.int64]) -> None:
-        """Count nothing yet."""
         self.kind: Final = kind
         self.term: Final = term
         self.column: Final = column
@@ -55,7 +53,6 @@ class PodIndex:
     """Counts of the pods of a cluster."""
 
     def __init__(self, columns: Columns) -> None:
-        """Count nothing yet."""
         self._columns = columns
         self._counts: dict[tuple[Matches, bool], PodCount] = {}
         self._counts_of: dict[tuple[LabelsKey, bool], tuple[PodCount, ...]] = {}

@@ -26,7 +26,7 @@ _SYNCS_S: Final = 1.0
 _SLOW_US: Final = 10_000
 _NETWORK_KINDS: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph"))
 _LOCK: Final = Path("member", "lmdb.lock")
-"""Held by a server as long as it lives."""
+"""The file that a server locks while it runs."""
 
 
 def data_directory(path: Path, owner: int = 0) -> list[Finding]:
@@ -37,8 +37,8 @@ def data_directory(path: Path, owner: int = 0) -> list[Finding]:
     existing = nearest(path)
     shown = str(path) if existing == path else f"{path} (to be made in {existing})"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        why = "is no directory" if not existing.is_dir() else "cannot be written"
-        return [Finding("data directory", shown, Level.ERROR, f"{existing} {why}")]
+        why = "not a directory" if not existing.is_dir() else "not writable"
+        return [Finding("data directory", shown, Level.ERROR, f"{existing} is {why}")]
     in_use = f", in use by process {owner}" if owner else ""
     found = [Finding("data directory", shown + in_use)]
     if existing == path and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
@@ -82,7 +82,8 @@ def _disk(path: Path) -> Finding:
     try:
         times_us = _sync_times_us(path)
     except OSError as error:
-        return Finding("fdatasync", f"{path}: {error.strerror}", Level.ERROR, "nothing can be kept")
+        why = "no data can be stored"
+        return Finding("fdatasync", f"{path}: {error.strerror}", Level.ERROR, why)
     median_us = statistics.median(times_us)
     found = Finding("fdatasync", f"{median_us:,.0f} µs (median of {len(times_us)})")
     if median_us < _SLOW_US:

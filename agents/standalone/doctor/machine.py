@@ -1,4 +1,4 @@
-"""What the machine and its Python give every program: transport, limits, memory, clock.
+"""What the machine and its Python provide: transport, limits, memory, clock.
 
 Each function makes one finding or a few, reads only, and takes no more than some milliseconds.
 """
@@ -32,7 +32,7 @@ def findings(pki: Path) -> list[Finding]:
 
 
 def log_in_short(pki: Path, logger: Logger) -> None:
-    """Write what is not as it should be into the log, in one line."""
+    """Write the findings that are not ok into the log, in one line."""
     logger.info("this machine (kvstack doctor says more)", limited=short(findings(pki)))
 
 
@@ -130,7 +130,7 @@ def clock(pki: Path) -> Finding:
 
 
 def _newest_certificate_s(pki: Path) -> float:
-    """Return the latest time at which a certificate begins to be valid; 0: there is none."""
+    """Return the latest time at which a certificate becomes valid; 0: there is none."""
     from cryptography import x509  # takes 20 ms to load
 
     begins = [0.0]

@@ -19,12 +19,12 @@ _POLICIES: Final = "network policies"
 _NO_POLICIES: Final = "NetworkPolicies are stored, and not enforced"
 _NO_NODE: Final = "no node runs pods here; root has one"
 _ONE_USER: Final = "all processes of pods are this user, and pods that ask for another do not start"
-_NO_UPLINK: Final = "pods reach each other and Services, and nothing outside"
+_NO_UPLINK: Final = "pods reach each other and Services, but nothing outside"
 _NO_CGROUPS: Final = "pods have no limits of memory and CPU; those that ask for limits are refused"
 
 
 def findings(directory: Path) -> list[Finding]:
-    """Return what a node whose files are in a directory enforces; nothing if there is no node."""
+    """Return what a node with this directory enforces; nothing if there is no node."""
     if os.geteuid() != 0:
         return without_root(look_without_root())
     return [*of_features(look(nearest(directory))), network_policies(nft.problem())]

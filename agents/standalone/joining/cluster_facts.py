@@ -1,4 +1,4 @@
-"""What machines that join read of a cluster, kept in ConfigMaps under kubeadm's names.
+"""ConfigMaps that joining machines read, under kubeadm's names.
 
     kube-public/cluster-info    data.kubeconfig: where the API server is, and its authority (public)
     kube-system/kubelet-config  data.kubelet: the configuration of kubelets: DNS, certificates
@@ -38,12 +38,12 @@ _NOT_FOUND, _EXISTS = 404, 409
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is told."""
+    """What joining machines read of a cluster."""
 
     server: str
     """URL at which other machines reach the API server."""
     authority: bytes
-    """Of its certificate and of clients', as PEM."""
+    """The authority of its certificate and of clients' certificates, as PEM."""
     domain: str = "cluster.local"
     dns: str = ""
     """Address that pods ask for names; empty: as their node does."""
@@ -106,11 +106,11 @@ class FactsKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start to write."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="cluster-info")
 
     async def stop(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

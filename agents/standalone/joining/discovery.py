@@ -1,6 +1,6 @@
 """Finds a cluster by its address, a token and the hash of its authority's key, as kubeadm does.
 
-1. cluster-info is read from whoever answers: nothing of it is believed yet
+1. cluster-info is read from whatever server answers: nothing of it is trusted yet
 2. the token's secret is in its signature: it is from who gave the token
 3. the authority in it has the hash that was given: another holder of the token made it not
 4. it is read again, over TLS that this authority vouches for: it has to say the same
@@ -40,11 +40,11 @@ _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class DiscoveredCluster(NamedTuple):
-    """A cluster that is what it says."""
+    """A cluster whose identity is verified."""
 
     server: str
     authority: bytes
-    """As PEM."""
+    """PEM."""
 
 
 def parse_hash(text: str) -> str:
@@ -68,7 +68,7 @@ async def discover(
 ) -> DiscoveredCluster:
     """Return the cluster at a URL; ConfigError.
 
-    hashes: of which its authority has one; none: whoever knows the token is believed. within_s: so
+    hashes: its authority must have one of them; none: the token alone is trusted. within_s: how
     long a server that is starting, and a signature that is being made, are waited for.
     """
     deadline = asyncio.get_running_loop().time() + within_s
@@ -92,17 +92,17 @@ async def discover(
 
 
 class _NotYetError(Exception):
-    """It may come."""
+    """The answer may still change: try again."""
 
 
 async def _read(server: str, authority: bytes | None) -> dict[str, str]:
-    """Return the data of cluster-info, without credentials; authority: None: of anybody."""
+    """Return the data of cluster-info, without credentials; authority: None: not verified."""
     place = Cluster(server, Credentials(), authority or b"", insecure=authority is None)
     api = Api(connect(place), Options(user_agent=_AGENT, timeout_s=_ASK_S))
     try:
         found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
     except ApiError as error:
-        raise _NotYetError(f"{PUBLIC}/{CLUSTER_INFO} is not to be had: {error.message}") from error
+        raise _NotYetError(f"cannot read {PUBLIC}/{CLUSTER_INFO}: {error.message}") from error
     except UnreachableError as error:
         raise _NotYetError(f"it is not reached: {error}") from error
     finally:

@@ -77,7 +77,7 @@ _ROOT: Final = "root-dir"
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """What the command line says."""
+    """The arguments of the command line."""
 
     server: str
     """URL at which the cluster is asked."""
@@ -97,7 +97,7 @@ class JoinArguments:
 
     @property
     def kubeconfig(self) -> Path:
-        """That of the node."""
+        """The kubeconfig of the node."""
         return self.file("kubelet.conf")
 
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     try:
         wanted = read_arguments(arguments)
-        kubelet.split_flags(_kubelet_flags(wanted, ""))  # what is wrong is told before all else
+        kubelet.split_flags(_kubelet_flags(wanted, ""))  # invalid flags fail before anything else
     except (JoinError, kubelet.FlagError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
@@ -178,7 +178,7 @@ def flag_meanings() -> dict[str, str]:
 
 
 def read_arguments(arguments: Sequence[str]) -> JoinArguments:
-    """Return what the command line says; JoinError."""
+    """Read the command line; JoinError."""
     own = {name: default for name, (default, _) in _OWN.items()}
     hashes: list[str] = []
     places: list[str] = []
@@ -238,7 +238,7 @@ def server_of(place: str) -> str:
 
 
 async def prepare(wanted: JoinArguments) -> str:
-    """Let the files of a node be there; return the range of the cluster's pods.
+    """Write the files of a node if they do not exist; return the range of the cluster's pods.
 
     ConfigError, KubeconfigError, ApiError, UnreachableError: the machine cannot join.
     """
@@ -258,11 +258,11 @@ async def prepare(wanted: JoinArguments) -> str:
 
 
 def _is_of_another(wanted: JoinArguments) -> bool:
-    """Whether what is kept here is of another cluster than the one whose hash is given."""
+    """Return whether the kept files are of another cluster than that of the hash."""
     try:
         kept = x509.load_pem_x509_certificates(wanted.file("ca.crt").read_bytes())
     except (OSError, ValueError):
-        return False  # nothing is kept
+        return False  # no files are kept
     return bool(wanted.hashes) and not any(key_hash(each) in wanted.hashes for each in kept)
 
 
@@ -272,7 +272,7 @@ async def _join(wanted: JoinArguments) -> None:
         raise JoinError("--token is needed: this machine has no certificate of the cluster yet")
     if not wanted.hashes and not wanted.is_unsafe:
         raise JoinError(
-            "--discovery-token-ca-cert-hash is needed, or, to believe whoever knows the token, "
+            "--discovery-token-ca-cert-hash is required, or, to trust anybody who knows the token, "
             "--discovery-token-unsafe-skip-ca-verification"
         )
     found = await discover(wanted.server, wanted.token, wanted.hashes, wanted.within_s)
@@ -305,7 +305,7 @@ async def _check_name(wanted: JoinArguments, kubeconfig: Path) -> None:
     """Check that no other machine is the node that this one wants to be; JoinError."""
     api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
     try:
-        with suppress(ApiError):  # there is none, or it is not told: then the certificate decides
+        with suppress(ApiError):  # missing or not readable: then the certificate decides
             found = await api.get(NODES, "", wanted.node)
             if is_true((found.get("status") or {}).get("conditions"), "Ready"):
                 raise JoinError(
@@ -383,7 +383,7 @@ def address_towards(server: str) -> str:
         return ""
     for family, kind, protocol, _, where in rows:
         with suppress(OSError), socket.socket(family, kind, protocol) as probe:
-            probe.connect(where)  # nothing is sent
+            probe.connect(where)  # UDP: nothing is sent
             address: str = probe.getsockname()[0]
             return address
     return ""

@@ -5,9 +5,9 @@
     volume that was released    Delete: directory removed ─► volume deleted
                                 Retain: both stay, also the directory of a volume that is deleted
 
-A volume has a finalizer until its directory is gone, so that one that somebody deletes leaves
-nothing behind. Every step may be done twice. Capacity is what the claim asked for; directories are
-limited to it where their file system can do that.
+A volume has a finalizer until its directory is gone, so that deleting the object leaves no
+directory behind. Every step may be done twice. Capacity is what the claim requests; directories
+are limited to it where their file system can do that.
 
 Keys: `class`, `claim/<namespace>/<name>`, `volume/<name>`.
 """
@@ -74,7 +74,7 @@ _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
 _WANTED: Final = "volume.kubernetes.io/storage-provisioner"
-"""Of a claim: whose turn it is, as the binder says."""
+"""The annotation of a claim with the provisioner that the binder has chosen."""
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 
@@ -102,7 +102,7 @@ class LocalPathProvisioner(BaseController):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin with the class."""
+        """Return the class as the first key."""
         return (_CLASS_KEY,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -160,7 +160,7 @@ class LocalPathProvisioner(BaseController):
         return HOLLOW_DIRECTORY / name if is_hollow(node) else None
 
     def _grow(self, claim: Object, volume: Object) -> _Steps:
-        """Give a claim what it asks for by now."""
+        """Grant a claim the size that it requests now."""
         reference = volume["spec"].get("claimRef") or {}
         status = claim.get("status") or {}
         if not _is_ours(volume) or reference.get("uid") != claim["metadata"]["uid"]:
@@ -214,7 +214,7 @@ class LocalPathProvisioner(BaseController):
         return self._node is not None and place.parent == self._node.directories.root
 
     def _misplaced(self, volume: Object) -> str:
-        """Return why the directory of a volume is not removed; empty: it is, or there is none."""
+        """Return why the directory of a volume is not removed; empty: it is, or does not exist."""
         name = volume["metadata"]["name"]
         place = Path((volume["spec"].get("local") or {}).get("path", ""))
         if place == HOLLOW_DIRECTORY / name:
@@ -228,9 +228,9 @@ class LocalPathProvisioner(BaseController):
 
 
 def _on_disk(work: "partial[None]", about: Object, reason: str) -> _Steps:
-    """Do something with a directory; ForeseenError: it failed, and is tried again later.
+    """Do work on the disk; ForeseenError: it failed, and is tried again later.
 
-    about, reason: of the event that tells why.
+    about, reason: of the event that reports a failure.
     """
     [done] = yield [InThread(work)]
     if done.error is not None:

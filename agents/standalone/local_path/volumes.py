@@ -13,10 +13,10 @@ Object: TypeAlias = dict[str, Any]
 CLASS: Final = "local-path"
 PROVISIONER: Final = "kvstack.io/local-path"
 FINALIZER: Final = "kvstack.io/local-path"
-"""Of a volume whose directory is still to be removed."""
+"""The finalizer of a volume whose directory is still to be removed."""
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 HOLLOW_DIRECTORY: Final = Path("/var/lib/kvstack-hollow-volumes")
-"""In which volumes of hollow nodes say that they are; nobody makes it."""
+"""The parent directory in volumes of hollow nodes; it is never created."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadWriteOncePod")
 
@@ -48,7 +48,7 @@ def problem_of(claim: Object, found: Object) -> str:
     if other := [each for each in modes if each not in _ACCESS_MODES]:
         return f"access mode {other[0]}: a directory of one node has {' or '.join(_ACCESS_MODES)}"
     if (mode := spec.get("volumeMode") or "Filesystem") != "Filesystem":
-        return f"volumeMode {mode}: a directory is no block device"
+        return f"volumeMode {mode}: only Filesystem is supported"
     for field in ("selector", "dataSource", "dataSourceRef"):
         if spec.get(field):
             return f"spec.{field}: directories are made empty, for one claim"

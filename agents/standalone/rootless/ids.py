@@ -1,4 +1,4 @@
-"""Which ids a user namespace of an ordinary user has: its own, and its subordinate ones.
+"""The ids of an ordinary user's user namespace: its own, and its subordinate ones.
 
 subordinate_ids(1000, "ada")     Subordinates((100000, 65536), (100000, 65536), "")
 maps(1000, 1000, found)          0 is the user itself, 1 and on the subordinate ones
@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[int, int, int]
 """First id inside, first outside, how many."""
 
 NEEDED: Final = 65_535
-"""Besides the user's own: so that all ids that images use mean somebody."""
+"""Subordinate ids that are needed besides the user's own, to map all ids that images use."""
 _FILES: Final = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
 _PROGRAMS: Final = {"uid": "newuidmap", "gid": "newgidmap"}
 

@@ -1,14 +1,14 @@
-"""Clients over the network, which may act by themselves: operators, other machines' agents, users.
+"""Clients over the network, which may act at any time: operators, other machines' agents, users.
 
-    others = Others(server)             takes note of requests from now on
+    others = Others(server)             records requests from now on
     state = others.look()
     state.clients                       who may still act
     state.moving                        what they were not sent yet, and writes that are under way
-    state.silent_s                      for how long, in real time, none of them has asked
+    state.silent_s                      the real time since the last request of any of them
 
-What they will do, nobody here knows; they are judged by what they were sent and by their silence.
-Those count that watch something, and those that have asked for objects over a connection that is
-still open. Who only reads pages (health, metrics, discovery, `/settled`) does not.
+What they will do is unknown here; they are judged by what they were sent and by their silence.
+A client counts if it watches something, or has requested objects over a connection that is still
+open. Clients that only read pages (health, metrics, discovery, `/settled`) do not count.
 """
 
 import math
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kvstack.component.http.serving.transport import Connection
 
 CHARACTERS_MAX: Final = 100
-"""Of a user's and a program's name."""
+"""The maximum length of the name of a user and of a program."""
 CLIENTS_MAX: Final = 100
-"""That are named."""
+"""The maximum number of clients that are listed."""
 _RESOURCES_MAX: Final = 20
 
 _Key: TypeAlias = tuple[str, str]
@@ -41,11 +41,11 @@ class Client(NamedTuple):
     watches: tuple[str, ...]
     """Resources."""
     asked_s: float
-    """How long ago, in real time, it has asked for objects; infinite: it only watches."""
+    """The real time since its last request for objects; infinite: it only watches."""
 
 
 class OthersState(NamedTuple):
-    """How those clients are."""
+    """The state of those clients."""
 
     clients: tuple[Client, ...]
     moving: tuple[Moving, ...]
@@ -67,10 +67,9 @@ class _Asked:
 
 
 class Others:
-    """Those of one API server; a `RequestObserver`."""
+    """The clients of one API server; a `RequestObserver`."""
 
     def __init__(self, server: "ApiServer") -> None:
-        """Take note of nobody before this."""
         self._server: Final = server
         self._local: Final = server.local.transport
         self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()

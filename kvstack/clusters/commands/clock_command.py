@@ -39,11 +39,11 @@ ACTIONS: Final = ("show", "pause", "resume", "advance", "rate")
 PATH: Final = "/clock"
 ADVANCE_S_MAX: Final = 366 * 86_400
 STEP_S: Final = 3600
-"""How far one request goes, so that what is shown of it goes on."""
+"""The part of an advance that one request does, so that progress is shown."""
 RATE_MAX: Final = 1_000_000
 _ANSWER_S: Final = 30.0
 _STEP_ANSWER_S: Final = 3600.0
-"""For a step: large clusters take long for an hour."""
+"""The timeout of a part: an hour may take long in a large cluster."""
 _WITH_VALUE: Final = frozenset(("advance", "rate"))
 _RATES: Final = {"pause": 0.0, "resume": 1.0}
 

@@ -66,9 +66,9 @@ def _farm(line: CommandLine, shown: Terminal) -> int:
         raise UsageError(f"--nodes {nodes}: 0 to {NODES_MAX}")
     packed, script = reader.text("contents"), reader.text("prepare")
     if packed and script:
-        raise UsageError("--contents and --prepare: which of the two?")
+        raise UsageError("--contents and --prepare cannot be used together")
     if packed and not Path(packed).is_file():
-        raise UsageError(f"--contents {packed}: there is no such file")
+        raise UsageError(f"--contents {packed}: file does not exist")
     line.registry.forks()  # what a farm left that was killed is removed
     reserved = line.registry.reserve("", _NAME)
     try:

@@ -68,7 +68,7 @@ FAILED_ON: Final = 3
 OUTPUTS: Final = ("table", "json", "yaml", "markdown")
 _KUSTOMIZE_S: Final = 120.0
 _NAME: Final = "plan"
-"""Of its directory among those of forks."""
+"""The name of its directory beside those of forks."""
 _HORIZON_S_MAX: Final = 86_400.0
 
 
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return the command's own arguments, and what stands after `--`; None: nothing does."""
+    """Return the command's own arguments, and those after `--`; None: there is no `--`."""
     if "--" not in arguments:
         return arguments, None
     at = list(arguments).index("--")
@@ -146,7 +146,7 @@ def _source(line: CommandLine) -> NamedSource:
     line.at_most(1)
     names, context = line.names(), line.reader.text("context")
     if line.arguments and context:
-        raise UsageError(f"--context {context} and {line.arguments[0]}: which of the two?")
+        raise UsageError(f"--context {context} and {line.arguments[0]} cannot be used together")
     return names.find(line.arguments[0]) if line.arguments else names.context(context)
 
 
@@ -166,7 +166,7 @@ def _change(
     selector = reader.text("selector")
     if command is not None:
         if not command:
-            raise UsageError(f"{COMMAND}: which command? Nothing stands after --")
+            raise UsageError(f"{COMMAND}: a command is required after --")
         if selector or pruning:
             raise UsageError("--selector and --prune are of files; say them to the command")
         limit_s = reader.seconds("command-timeout")

@@ -40,10 +40,10 @@ PATH: Final = "/settled"
 NOT_SETTLED: Final = 1
 FAILED: Final = 2
 ROUND_S: Final = 60.0
-"""How long one request waits: less than what lies between lets connections be silent."""
+"""The length of one request; the pauses between them let connections be silent."""
 QUIET_S_MAX: Final = 60.0
 _ANSWER_S: Final = 30.0
-"""For the answer, beyond the waiting."""
+"""The timeout of an answer, beyond the waiting."""
 _SHOWN_MAX: Final = 10
 
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         line.at_most(0)
         reader = line.reader
         if not reader.flag("settled"):
-            raise UsageError(f"{COMMAND}: --settled is required: there is nothing else to wait for")
+            raise UsageError(f"{COMMAND}: --settled is required")
         timeout_s, quiet_s = reader.seconds("timeout"), reader.seconds("quiet")
         if timeout_s < 0:
             raise UsageError("--timeout is negative")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 async def _wait(
     server: NamedServer, timeout_s: float, quiet_s: float, shown: Terminal
 ) -> dict[str, Any]:
-    """Ask, again and again, until it is settled or the time is over."""
+    """Ask repeatedly, until it is settled or the timeout has passed."""
     began_s = time.monotonic()
     while True:
         left_s = max(0.0, began_s + timeout_s - time.monotonic())

@@ -6,7 +6,7 @@
 Objects are compared as they are read, with defaults, in one version each: how a store or a server
 writes them makes no difference. One of the same name with another uid was replaced. Leases and
 Events change all the time, and every server has addresses and certificates of its own: these are
-compared if that is asked for.
+compared only if requested.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ RESTLESS: Final = frozenset(
         GroupResource("coordination.k8s.io", "leases"),
     )
 )
-"""Resources that change whatever anybody does."""
+"""Resources that change on their own."""
 _OF_SERVERS: Final = (
     "/registry/services/specs/default/kubernetes",
     "/registry/services/endpoints/default/kubernetes",
@@ -55,7 +55,7 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different of one object."""
+    """The difference of one object."""
 
     change: Change
     kind: str
@@ -79,18 +79,18 @@ class Comparison:
 
     differences: list[Difference] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    """What cannot be read on either side, and why."""
+    """Objects that cannot be read on either side, and why."""
 
     @property
     def counts(self) -> Counter[Change]:
-        """How many objects of each change."""
+        """The number of objects by change."""
         return Counter(each.change for each in self.differences)
 
 
 def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comparison:
     """Return what is different in the second.
 
-    has_all: compare what changes by itself, too, and what is of the servers.
+    has_all: compare what changes on its own, too, and what belongs to the servers.
     """
     old, new = ({kv.key: kv for kv in each.rows} for each in (before, after))
     kinds_before, kinds_after = Kinds.of(before.rows), Kinds.of(after.rows)
@@ -153,7 +153,7 @@ def _object(kinds: Kinds, kv: KeyValue) -> Obj:
     try:
         obj = orjson.loads(kv.value)
     except ValueError:
-        return {_VALUE[0]: kv.value.hex()}  # of a kind that nobody here can read
+        return {_VALUE[0]: kv.value.hex()}  # of an unknown kind
     return obj if isinstance(obj, dict) else {_VALUE[0]: obj}
 
 

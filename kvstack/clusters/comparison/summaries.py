@@ -1,4 +1,4 @@
-"""What is different of an object in few words: what people look at first comes first.
+"""The difference of an object in few words: the most important first.
 
 image 1.4 → 1.5, replicas 2 → 5        a Deployment
 Running → Failed, Ready True → False   a pod
@@ -102,9 +102,9 @@ def _named(change: FieldChange) -> str:
         new = "is new" if change.after == HIDDEN else f"{_ARROW} {_shown(change.after)}"
         return f"{name} {new}"
     if change.after is None:
-        return f"{name} is gone"
+        return f"{name} was removed"
     if change.before == change.after:  # neither is shown
-        return f"{name} is another"
+        return f"{name} differs"
     return f"{name} {_shown(change.before)} {_ARROW} {_shown(change.after)}"
 
 

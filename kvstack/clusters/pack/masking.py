@@ -52,7 +52,6 @@ class Masking:
     """Masks values."""
 
     def __init__(self) -> None:
-        """Count from nothing."""
         self.counts: Final[Counter[str]] = Counter()
 
     def masked(self, value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -73,7 +72,7 @@ class Masking:
 
     def _members(self, value: Obj, depth: int) -> Obj:
         found = {
-            # Names are no secrets, and an object with another name is another object.
+            # Names are not secret, and an object with another name is another object.
             name: self._metadata(each, depth)
             if name == "metadata" and isinstance(each, dict)
             else self._walk(each, depth + 1)

@@ -39,7 +39,7 @@ SEGMENT_BYTES: Final = 4 << 20
 """A segment ends with the record that exceeds it."""
 SEGMENT_RECORDS: Final = 5_000
 SEGMENT_BYTES_MAX: Final = 64 << 20
-"""Of a segment that is read."""
+"""The maximum size of a segment that is read."""
 SEGMENTS_MAX: Final = 20_000
 ABOUT_BYTES_MAX: Final = 16 << 20
 _OBJECTS: Final = "objects/"
@@ -55,7 +55,7 @@ class PackError(ConfigError):
 
 
 class Segment(NamedTuple):
-    """What `about.json` says of a segment."""
+    """The entry of a segment in `about.json`."""
 
     name: str
     sha256: str
@@ -158,7 +158,7 @@ def is_pack(head: bytes) -> bool:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return what a file says of itself; PackError."""
+    """Return the `about.json` of a file; PackError."""
     with _opened(path) as archive:
         return _read_about(path, archive)
 
@@ -189,7 +189,7 @@ def _read_about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     except ValueError as error:
         raise PackError(f"{path}: {ABOUT}: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise PackError(f"{path}: {ABOUT}: it is no packed cluster")
+        raise PackError(f"{path}: {ABOUT}: not a packed cluster")
     if about.get("version") != FORMAT_VERSION:
         raise PackError(
             f"{path}: it has version {about.get('version')!r} of the format; this program reads "
@@ -246,10 +246,10 @@ def _segment(path: Path, archive: zipfile.ZipFile, segment: Segment) -> list[Key
 
 
 def _record(values: Sequence[Any]) -> KeyValue:
-    """Return a record, which somebody else wrote; raises ValueError and TypeError."""
+    """Return a record of an untrusted file; raises ValueError and TypeError."""
     kinds = [type(each) for each in values]
     if kinds != [bytes, bytes, int, int, int, int] or min(values[2:]) < 0:
-        raise ValueError(f"a record is none: {values!r:.200}")
+        raise ValueError(f"invalid record: {values!r:.200}")
     return KeyValue(*values)
 
 
@@ -262,7 +262,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str, bytes_max: int) -> 
         raise PackError(f"{path}: {name} is missing") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
         raise PackError(f"{path}: segment {name} is damaged: {error}") from error
-    except RuntimeError as error:  # a password is asked for
+    except RuntimeError as error:  # it is encrypted
         raise PackError(f"{path}: {name}: {error}") from error
     if len(data) > bytes_max:
         raise PackError(f"{path}: {name} has more than {bytes_max} bytes")

@@ -1,4 +1,4 @@
-"""Which resources of an API server are read, each in one version, and where their objects belong.
+"""The resources of an API server that are read, each in one version, and the keys of their objects.
 
     chosen(discovery, kinds, aggregated)   → [ListedResource(pods in v1, "pods"), …], and what not
 
@@ -23,7 +23,7 @@ _LIST: Final = "list"
 _IDENTITIES: Final = frozenset(
     (("internal.apiserver.k8s.io", "storageversions"), ("", "componentstatuses"))
 )
-"""What servers say of themselves."""
+"""Objects in which servers describe themselves."""
 
 
 class ListedResource(NamedTuple):
@@ -31,7 +31,7 @@ class ListedResource(NamedTuple):
 
     resource: ResourceType
     prefix: str
-    """Of the keys of its objects."""
+    """The prefix of the keys of its objects."""
     can_be_watched: bool = True
 
 
@@ -71,7 +71,7 @@ def chosen(
         if listed is None:
             continue
         before = found.get(listed.prefix)
-        if before is None:  # Events stand in two groups
+        if before is None:  # Events are in two groups
             found[listed.prefix] = listed
     return list(found.values()), left_out
 

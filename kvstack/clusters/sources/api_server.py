@@ -71,7 +71,6 @@ class ApiServerSource(Source):
     """One context of a kubeconfig."""
 
     def __init__(self, cluster: Cluster, context: str) -> None:
-        """Connect to nothing yet."""
         self._cluster: Final = cluster
         self._context: Final = context
 
@@ -93,11 +92,11 @@ class ApiServerSource(Source):
 
 
 class _ListedKind(NamedTuple):
-    """What was listed."""
+    """A resource that was listed."""
 
     listed: ListedResource
     namespace: str
-    """Where; empty: everywhere."""
+    """The namespace that was listed; empty: all."""
     answer: Listed
 
 
@@ -134,7 +133,7 @@ class _Reading:
         for each in found:
             for kv in each.answer.rows:
                 self._kinds.define(kv)
-        # Once more: in which version custom resources are stored is known now.
+        # Again: now it is known in which version custom resources are stored.
         everything, left_out = chosen(discovery, self._kinds, aggregated)
         self._left_out += left_out
         rest = [each for each in everything if not _is_of(each, _DEFINITIONS)]
@@ -142,7 +141,7 @@ class _Reading:
             rest = [each for each in rest if each.prefix != _EVENTS]
         found += await self._list(rest, first)
         if not found:
-            raise SourceError(f"nothing can be listed: {self._left_out[0].why}")
+            raise SourceError(f"no resource can be listed: {self._left_out[0].why}")
         changes = await self._changes(found, first) if first < self._revision else []
         return await self._contents(found, changes, first, version)
 
@@ -190,7 +189,7 @@ class _Reading:
                 text = str((answer.get("metadata") or {}).get("resourceVersion") or "")
                 if text.isascii() and text.isdigit() and int(text):
                     return int(text)
-        raise SourceError(f"nothing can be listed: {refusal}")
+        raise SourceError(f"no resource can be listed: {refusal}")
 
     async def _first_revision(self) -> int:
         """Return the revision at which the history begins."""

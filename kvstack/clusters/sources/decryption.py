@@ -1,4 +1,4 @@
-"""Values that are encrypted at rest, as an EncryptionConfiguration tells how.
+"""Decryption of values that are encrypted at rest, by an EncryptionConfiguration.
 
 async with Decryption("encryption.yaml") as decryption:
     rows = await decryption.plain(kinds, rows, b"/registry/", refused)
@@ -32,7 +32,7 @@ class Decryption:
     """Decrypts the values of one store."""
 
     def __init__(self, config_file: str) -> None:
-        """Read the rules; raises SourceError."""
+        """Read the configuration; raises SourceError."""
         try:
             rules = read_encryption(Path(config_file).read_bytes())
         except (OSError, DocumentError) as error:
@@ -54,7 +54,7 @@ class Decryption:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let the plugins go."""
+        """Close the plugins."""
         await self._at_rest.stop()
 
     async def plain(

@@ -2,8 +2,8 @@
 
     EtcdSource(["https://10.0.0.1:2379"], ClientTls(…)).read(options, progress)
 
-Everything is read at one revision. With a history the changes come by a watch that begins as far
-back as was asked for, or as the store still has them.
+Everything is read at one revision. The history comes by a watch that starts at the requested
+time, or at the oldest revision that the store still has.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _ALL: Final = b"\0"
 _ATTEMPTS: Final = 3
 HISTORY_S: Final = 600.0
 REACH_S: Final = 5.0
-"""Who forks a store that is down learns it so soon."""
+"""The timeout of the first connection, so that forks of a store that is down fail soon."""
 
 
 class EtcdSource(Source):

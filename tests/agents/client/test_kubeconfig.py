@@ -54,7 +54,7 @@ def test_of_several_files_the_first_that_has_a_name_counts(tmp_path: Path) -> No
     assert (files.contexts, files.current) == (["x", "y"], "x")
     assert files.cluster().namespace == "shop"
     assert files.cluster("y").credentials.token == "first"
-    with pytest.raises(KubeconfigError, match="there is no context 'z'"):
+    with pytest.raises(KubeconfigError, match="context 'z' does not exist"):
         files.cluster("z")
 
 

@@ -196,7 +196,7 @@ def test_exit_codes(user: User) -> None:
         (("-f", "none.yaml"), "none.yaml"),
         ((), "which change? One of -f FILES, -k DIR and -- COMMAND"),
         (("-f", "same.yaml", "--", "true"), "which change?"),
-        (("--",), "which command?"),
+        (("--",), "a command is required"),
         (("-f", "same.yaml", "--prune"), "--prune: of what? One of --selector and --all"),
         (("-f", "same.yaml", "--prune", "--all", "-l", "a=b"), "One of --selector and --all"),
         (("-f", "same.yaml", "--all"), "need --prune"),

@@ -84,7 +84,6 @@ class AutoscalerController(BaseController):
     reads: Sequence[ResourceType] = (PODS,)
 
     def __init__(self, options: AutoscalerOptions) -> None:
-        """Remember nothing yet."""
         self._options = options
         self._memories = _Memories(options.downscale_stabilization_s)
         self.back_off = BackOff(options.sync_period_s, options.sync_period_s, has_bucket=False)

@@ -19,7 +19,6 @@ class Interpreter:
     """The interpreter, which containers cannot change."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self._held = -1
         self.problem = ""
         """Why containers could change it; empty: they cannot."""

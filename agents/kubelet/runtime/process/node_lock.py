@@ -56,7 +56,6 @@ class NodeLock:
     """One node that lives."""
 
     def __init__(self, state: Path, record: Record, cgroups: Cgroups) -> None:
-        """Tell nobody yet."""
         self._state = state
         self._cgroups = cgroups
         self._file = state / _NODES / record.name

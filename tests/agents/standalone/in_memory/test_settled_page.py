@@ -351,7 +351,7 @@ def test_a_cluster_that_goes_by_the_machines_clock_refuses_to_change_it(start: S
     assert (found["clock"], found["rate"], found["isAdvancing"]) == ("real", 1.0, False)
     found = refused(cluster, "POST", "/clock", {"advance": "1h"})
     assert found["code"] == 409
-    assert found["message"].startswith("this cluster goes by the machine's clock, which cannot be")
+    assert found["message"].startswith("this cluster uses the machine's clock, which cannot be")
 
 
 @pytest.mark.parametrize(

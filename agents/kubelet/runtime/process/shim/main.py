@@ -94,7 +94,6 @@ class Shim:
     """One container and its clients."""
 
     def __init__(self, spec: LaunchSpec, listener: socket.socket, lifeline: int) -> None:
-        """Start nothing yet."""
         self._spec = spec
         self._listener = listener
         self._lifeline = lifeline
