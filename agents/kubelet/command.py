@@ -413,13 +413,13 @@ def node_names(configuration: Object) -> NodeNames:
 
 
 Beside: TypeAlias = Callable[[Api, Informers], AbstractAsyncContextManager[object]]
-"""What else works on a node: it is given the API as the node's user."""
+"""Other work of a node, which gets the API client of the node's user."""
 
 
 async def serve(
     own: dict[str, str], options: RealNodeOptions, log: LineLogger, beside: Beside | None = None
 ) -> None:
-    """Run a node until a signal comes; beside: what else, from its registration on."""
+    """Run a node until a signal comes; beside: other work, from the registration on."""
     end = asyncio.ensure_future(stop_event().wait())
     settle()  # it may wait for an API server for days
     clock, chance = SystemClock(), random.SystemRandom().random

@@ -92,7 +92,7 @@ DEFAULTS: Final[Object] = {
     "shutdownGracePeriodCriticalPods": "0s",
     "shutdownGracePeriodByPodPriority": [],
 }
-"""What has an effect here."""
+"""The supported fields, with their defaults."""
 
 _IGNORED_NAMES: Final = """
     readOnlyPort enableServer syncFrequency

@@ -98,7 +98,7 @@ class Housekeeping:
                 self._logger.warning("the node was not cleaned up", error=str(error))
 
     async def tick(self, number: int) -> None:
-        """Do what is due at a tick; raises ApiError, UnreachableError, OSError."""
+        """Do the work of a tick; raises ApiError, UnreachableError, OSError."""
         await self._rotate_logs()
         await self._evictions.relieve()
         await self._check_disks()

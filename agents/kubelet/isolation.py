@@ -67,7 +67,7 @@ class Isolation:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, runtime: Runtime, *, is_asked_for: bool) -> None:
-        """Begin, if it can be done here."""
+        """Start, if this machine supports it."""
         problem = ""
         if not is_asked_for or not isinstance(runtime, ProcessRuntime):
             self._is_decided.set()
@@ -108,7 +108,7 @@ class Isolation:
             raise StartError("FailedCreatePodSandBox", str(error)) from error
 
     def _warn_of(self, pod: Object) -> None:
-        """Tell once of pods that were to have a network of their own, and have none."""
+        """Warn once about pods that need a network of their own, and have none."""
         runtime = self._runtime
         if runtime is None or self._has_warned or pod["spec"].get("hostNetwork"):
             return
@@ -136,7 +136,7 @@ class Isolation:
         self._is_decided.set()
 
     async def _enforce_when_allowed(self, runtime: ProcessRuntime) -> None:
-        """Begin once this node may read what it needs; until then pods are not held back."""
+        """Start once this node has the rights that it needs; until then pods are not held back."""
         while True:
             try:
                 for each in _READ:

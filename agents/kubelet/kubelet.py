@@ -71,7 +71,7 @@ _BY_UID: Final = "uid"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
-"""Of the time that a lease lasts: after so much it is renewed."""
+"""The part of a lease's duration after which it is renewed."""
 _PLACE_S: Final = 0.5
 _MIRROR_S: Final = 5.0
 _CGROUP_V1: Final = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
@@ -91,9 +91,9 @@ class Kubelet:
         options: KubeletOptions,
         isolate: Callable[[Object], Awaitable[None]] | None = None,
     ) -> None:
-        """Run nothing yet; `container_ended` is to be told of containers that end.
+        """`container_ended` must be called when a container ends.
 
-        isolate: puts the policies of a pod in place, before anything of it runs; StartError.
+        isolate: applies the policies of a pod before any of its containers runs; StartError.
         """
         self.options: Final = options
         self.runtime: Final = runtime
@@ -164,7 +164,7 @@ class Kubelet:
         self._plugins: DevicePlugins | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._knows_all = False
-        """Whether it is known which pods the API has; before, none is unwanted."""
+        """Whether the list of the API's pods is known; before, no pod is removed."""
         self._shutdown = NodeShutdown(self, self._recorder, clock, logger, options.shutdown)
         self.port = options.port
         self.started_s = clock.now_s()
@@ -199,7 +199,7 @@ class Kubelet:
         return NO_DEVICES if self._devices is None else await self._devices.needs(uid, name)
 
     async def _open_devices(self) -> None:
-        """Let plugins of devices register, if the options say where."""
+        """Serve the registration of device plugins, if the options have a directory for it."""
         if self.options.device_plugins is None:
             return
         # Here, since only nodes that take plugins need gRPC.
@@ -273,7 +273,7 @@ class Kubelet:
 
     @property
     def is_shutting_down(self) -> bool:
-        """Whether its pods end with it, and no others are taken."""
+        """Whether its pods end with it, and new ones are refused."""
         return self._shutdown.has_begun
 
     async def shut_down(self) -> None:
@@ -281,7 +281,7 @@ class Kubelet:
         await self._shutdown.run()
 
     async def stop(self, *, leaves_volumes: bool = False) -> None:
-        """Let everything be; whether containers go on is their runtime's decision.
+        """Stop; whether containers go on is their runtime's decision.
 
         leaves_volumes: `csi` is ended by the caller, once containers have.
         """
@@ -372,7 +372,7 @@ class Kubelet:
         return self._volumes.stats(uid)
 
     async def renew_volumes(self, pod: Object) -> None:
-        """Write what changed of what the API holds of a pod's volumes."""
+        """Rewrite a pod's volumes whose objects have changed."""
         meta = pod["metadata"]
         status = pod.get("status") or {}
         pod_ips = tuple(each["ip"] for each in status.get("podIPs") or ())
@@ -462,7 +462,7 @@ class Kubelet:
             self._queue.add_after(uid, next_s)
 
     async def _renew_stale(self, pod: Object, record: PodRecord) -> None:
-        """Let the volumes of a pod that runs show what they are of as it is now."""
+        """Rewrite stale volumes of a running pod."""
         is_running = record.memory.has_sandbox and not record.ending.is_set()
         if not is_running or not self._volumes.is_stale(pod):
             return
@@ -474,7 +474,7 @@ class Kubelet:
             self._recorder.record(pod, "Warning", "FailedMount", str(error))
 
     def _replaces_static_pod(self, pod: Object) -> bool:
-        """Whether a static pod is still ending whose place another one takes."""
+        """Whether the static pod that another one replaces is still ending."""
         meta = pod["metadata"]
         if meta["uid"] not in self._static.pods:
             return False

@@ -68,17 +68,17 @@ class RealNodeOptions:
     """File of the authority that vouches for the API server's client certificate."""
     ip: str = "127.0.0.1"
     address: str = "127.0.0.1"
-    """Where the HTTPS API listens."""
+    """The address of the HTTPS API."""
     port: int = 10250
-    """0: any."""
+    """0: any free one."""
     root: Path = Path("/var/lib/kvstack-node")
     labels: dict[str, str] = field(default_factory=dict)
     has_host_image: bool = False
     """Whether `host:latest`, the node's own files, is an image."""
     host_root_namespaces: Sequence[str] = ()
-    """Of the API: whose pods of `host:latest` may be root of the machine, if they ask for it."""
+    """Namespaces whose pods of `host:latest` may be root of the machine, if they request it."""
     hidden: Sequence[Path] = ()
-    """What pods of `host:latest` do not see, besides `root` and the secrets of the machine."""
+    """Paths hidden from pods of `host:latest`, besides `root` and the secrets of the machine."""
     images: Path | None = None
     """The folder of images; None: in the root."""
     ends_with_node: bool = True
@@ -90,27 +90,27 @@ class RealNodeOptions:
     """Socket of a container engine; empty: containers are processes of this machine."""
     image_endpoint: str = ""
     cgroup_driver: str = CGROUPFS
-    """Of a container engine that does not tell its own."""
+    """The cgroup driver of a container engine that does not report its own."""
     configuration: dict[str, Any] = field(default_factory=dict)
-    """What /configz shows, and what says how clients are known."""
+    """The configuration in /configz, with the settings of authentication."""
     pki: Path | None = None
-    """Of certificates; None: in the root."""
+    """The directory of certificates; None: in the root."""
     network: str = SHARED
-    """How pods that are processes are connected (`options` of their runtime)."""
+    """The network mode of pods that are processes (`options` of their runtime)."""
     cluster_ranges: Sequence[Network] = ()
-    """Of the pods of all nodes, to which pods of this one send from their own address."""
+    """The ranges of the pods of all nodes: traffic to them keeps the pod's address."""
     more_ips: tuple[str, ...] = ()
-    """Of the other family."""
+    """Addresses of the other family."""
     evictions: EvictionOptions = field(default_factory=EvictionOptions)
     reserved: dict[str, str] = field(default_factory=dict)
-    """For the system; as the evictions, where `kubelet` is None."""
+    """Resources reserved for the system; `kubelet` overrides it, as it does evictions."""
     cluster_dns: Sequence[str] = ()
-    """Of the cluster, where `kubelet` is None; empty: pods resolve names as their node does."""
+    """The cluster's DNS without `kubelet`; empty: pods resolve names as their node does."""
     cluster_domain: str = "cluster.local"
     port_may_differ: bool = False
-    """Whether any port will do where the wanted one is taken."""
+    """Whether any port will do if the requested one is in use."""
     enforces_policies: bool = True
-    """Whether NetworkPolicies are enforced, where they can be."""
+    """Whether NetworkPolicies are enforced, if the machine supports it."""
 
 
 class RealNode:
@@ -254,7 +254,7 @@ class RealNode:
         await self.kubelet.start(port or options.port)
 
     def _tell_enforced(self) -> None:
-        """Write to the log what this node enforces, if that is for it to do."""
+        """Log what this node enforces."""
         if not isinstance(self.runtime, ProcessRuntime):
             return
         summary, lacking = self.runtime.enforced()
@@ -263,7 +263,7 @@ class RealNode:
             self._logger.warning("what this node does not enforce", consequence=each)
 
     async def _serve_signed(self, url: str) -> None:
-        """Serve with a certificate that the cluster signs; nobody is served until it does.
+        """Serve with a certificate that the cluster signs; nothing is served until it does.
 
         It waits for nobody: somebody has to approve the request, and nobody does by default.
         """
@@ -375,7 +375,7 @@ def _existing(path: Path) -> Path:
 
 
 async def _healthy(request: Request, answer: Answer) -> None:
-    """Answer whether the node lives, to whoever asks on the machine."""
+    """Answer health checks from this machine."""
     is_known = request.target.partition("?")[0] in ("/healthz", "/healthz/ping")
     code, text = (200, b"ok") if is_known else (404, b"404 page not found\n")
     answer.send(code, [("Content-Type", "text/plain; charset=utf-8")], text)

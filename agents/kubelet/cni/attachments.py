@@ -17,21 +17,21 @@ from typing import Final, Self
 from kvstack.agents.kubelet.runtime.runtime import Port
 
 NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
-"""Of networks and containers."""
+"""The syntax of names of networks and containers."""
 _SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a container has."""
+    """The addresses and ports of a container."""
 
     addresses: tuple[str, ...]
     ports: tuple[Port, ...] = ()
-    """Of the node, that lead to it."""
+    """Ports of the node that are forwarded to it."""
 
 
 class Attachments:
-    """Those of one network; OSError."""
+    """The attachments of one network; OSError."""
 
     def __init__(self, directory: Path, network: str) -> None:
         """Lock nothing yet."""
@@ -51,7 +51,7 @@ class Attachments:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let others."""
+        """Release the lock."""
         os.close(self._lock)
 
     def all(self) -> dict[str, Attachment]:
@@ -66,7 +66,7 @@ class Attachments:
         return found
 
     def add(self, container: str, attachment: Attachment) -> None:
-        """Remember one; whole or not at all."""
+        """Write an attachment, atomically."""
         file = self._directory / f"{container}{_SUFFIX}"
         waiting = file.with_name(f"{file.name}.new")
         waiting.write_text(json.dumps(asdict(attachment)))

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plug_in() -> int:
-    """Answer an engine."""
+    """Answer a request of a container engine."""
     configuration: Object = {}
     try:
         configuration = _given(sys.stdin.buffer.read(_INPUT_BYTES_MAX))

@@ -40,31 +40,31 @@ _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
 
 
 class CniError(Exception):
-    """What an engine is told; code: of the specification."""
+    """An error for the engine; code: of the specification."""
 
     def __init__(self, code: int, message: str) -> None:
-        """Say what is wrong."""
+        """code: of the specification."""
         super().__init__(message)
         self.code: Final = code
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a configuration says."""
+    """A network configuration."""
 
     name: str
     version: str
     subnets: tuple[IpNetwork, ...]
-    """Of this node's pods, one of a family at most."""
+    """The subnets of this node's pods, one of a family at most."""
     cluster_ranges: tuple[IpNetwork, ...]
     ports: tuple[Port, ...]
-    """Of the node, that are to lead to the container."""
+    """Ports of the node that are to be forwarded to the container."""
     valid: frozenset[str] | None
     """Containers that GC leaves; None: it was not said."""
 
 
 def answer(environment: Mapping[str, str], configuration: Object, state: Path) -> Object | None:
-    """Do what an engine asks; CniError."""
+    """Execute a request of the engine; CniError."""
     command = environment.get("CNI_COMMAND", "")
     if command == "VERSION":
         return {"cniVersion": _NEWEST, "supportedVersions": list(VERSIONS)}

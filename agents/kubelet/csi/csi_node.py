@@ -41,7 +41,7 @@ PLUGINS: Final = "plugins"
 _EVERY_S: Final = 60.0
 _UPDATE_MIN_S: Final = 10.0
 _GIVEN_BACK_S: Final = 10.0
-"""How long drivers have when the node ends with its pods."""
+"""The timeout for releasing volumes when the node ends with its pods."""
 _MODE: Final = 0o750
 
 
@@ -101,7 +101,7 @@ class CsiNode:
         await self.volumes.open()
 
     def start(self) -> None:
-        """Let drivers register."""
+        """Start plugin registration."""
         if self.volumes.uids() or self.volumes.in_use():
             self._drivers.watch_objects()
         self.volumes.clear_unused()
@@ -114,7 +114,7 @@ class CsiNode:
         ]
 
     async def end(self) -> None:
-        """Take all volumes from pods, which have ended with the node; then do nothing more.
+        """Release all volumes of pods, which have ended with the node; then stop.
 
         Whoever removes the directory of a node that has ended must not reach into volumes: what
         drivers do not unmount in time is unmounted without them, and given back at the next start.
@@ -127,7 +127,7 @@ class CsiNode:
             await asyncio.to_thread(mount_table.take_away, directory)
 
     async def close(self) -> None:
-        """Do nothing more; volumes are left as they are."""
+        """Stop; volumes are left as they are."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -167,7 +167,7 @@ class CsiNode:
             self.keep()
 
     def keep(self) -> None:
-        """Begin what is due every minute; of a driver that is still at the last one, nothing."""
+        """Start the work of each minute, except for drivers that are still busy with the last."""
         self.volumes.republish()
         for name in self._drivers.names():
             if name not in self._busy:
@@ -185,7 +185,7 @@ class CsiNode:
             self._busy.discard(name)
 
     async def _update_limit(self, name: str) -> None:
-        """Ask a driver for its limit anew, if it says how often that is to be done."""
+        """Ask a driver for its limit again, if it says how often that is to be done."""
         now_s = self._clock.monotonic_s()
         spec = (self._drivers.known_object(name) or {}).get("spec") or {}
         every_s = spec.get("nodeAllocatableUpdatePeriodSeconds")

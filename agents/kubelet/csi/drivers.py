@@ -33,11 +33,11 @@ class Driver(NamedTuple):
     version: tuple[int, ...]
     """The highest of the protocol that it speaks."""
     socket: str
-    """By which it registered."""
+    """The socket by which it registered."""
 
 
 class Drivers:
-    """Those of one node; all of it belongs to one loop."""
+    """The registered drivers of a node; used on one loop."""
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class Drivers:
         chance: Callable[[], float],
         logger: Logger,
     ) -> None:
-        """Know none, and watch nothing yet."""
         self._drivers: dict[str, Driver] = {}
         self._informer = Informer(api, CSI_DRIVERS, clock, chance, logger)
         self._task: asyncio.Task[None] | None = None
@@ -54,7 +53,7 @@ class Drivers:
         """Called with the name of a driver that has registered, or is gone."""
 
     def add(self, driver: Driver) -> None:
-        """Take a driver; one of the same name is replaced."""
+        """Add a driver; one of the same name is replaced."""
         self.watch_objects()
         self._drivers[driver.client.name] = driver
         self.on_change(driver.client.name)

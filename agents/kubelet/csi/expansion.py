@@ -15,7 +15,7 @@ Object: TypeAlias = dict[str, Any]
 
 INFEASIBLE_CODES: Final = frozenset(("InvalidArgument", "OutOfRange", "NotFound"))
 IN_USE_CODE: Final = "FailedPrecondition"
-"""Of a driver that does not let volumes grow while they are in use."""
+"""The gRPC code of a driver that cannot expand volumes in use."""
 _NOT_REQUIRED: Final = "volume.kubernetes.io/node-expansion-not-required"
 _PENDING: Final = ("NodeResizePending", "NodeResizeInProgress")
 _IN_PROGRESS: Final = "NodeResizeInProgress"
@@ -36,7 +36,7 @@ def size_of_claim(claim: Object) -> int:
 
 
 def is_due(claim: Object, volume: Volume, size_bytes: int) -> bool:
-    """Whether a volume is to grow on this node; size_bytes: that it has here.
+    """Whether a volume is to be expanded on this node; size_bytes: its size here.
 
     A claim that is to have its size already is one that several nodes may write to: another node
     was first.
@@ -54,14 +54,14 @@ def is_due(claim: Object, volume: Volume, size_bytes: int) -> bool:
 
 
 def is_written(claim: Object, volume: Volume) -> bool:
-    """Whether a claim has its size already, so that nothing of it is written."""
+    """Whether the status of a claim already has its size."""
     status = claim.get("status") or {}
     has_progress = (status.get("allocatedResourceStatuses") or {}).get("storage")
     return not has_progress and size_of_claim(claim) >= size_of(volume)
 
 
 def is_other_request(claim: Object, volume: Volume) -> bool:
-    """Whether a claim asks for another size by now."""
+    """Whether a claim requests another size in the meantime."""
     resources = claim["spec"].get("resources") or {}
     request = parse((resources.get("requests") or {}).get("storage", "0")).value()
     return request != size_of(volume)

@@ -38,13 +38,13 @@ class GrowthError(Exception):
 
 
 class Growth:
-    """How large a volume of a pod is on this node."""
+    """The size of a pod's volume on this node."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        """0: not known yet."""
+        """0: unknown."""
         self.is_refused = False
-        """Whether its driver does not let it grow while it is in use."""
+        """Whether its driver cannot expand it while it is in use."""
         self.has_failed = False
 
 
@@ -80,7 +80,7 @@ class Growing:
     async def grow(
         self, growth: Growth, volume: Volume, published: Published, pod: Object, claim: Object
     ) -> None:
-        """Let a volume grow that is due; GrowthError."""
+        """Expand a volume that is due; GrowthError."""
         if volume.is_read_only:
             text = "MountVolume.NodeExpandVolume failed"
             text = f'{text} for volume "{volume.name}" requested read-only file system'
@@ -108,7 +108,7 @@ class Growing:
                 raise GrowthError(f"update pvc status failed: {error}") from error
 
     async def _expand(self, volume: Volume, published: Published) -> None:
-        """Ask the driver; DriverError, SecretError, ApiError, UnreachableError."""
+        """Call the driver; DriverError, SecretError, ApiError, UnreachableError."""
         from kvstack.agents.kubelet.csi.node_client import Call  # by now there is a driver
 
         client = self._drivers.client(volume.driver)
@@ -132,7 +132,7 @@ class Growing:
         *,
         is_written: bool,
     ) -> None:
-        """Write that a driver did not let a volume grow; GrowthError: it is to be tried again."""
+        """Report that a driver refused an expansion; GrowthError: it is to be tried again."""
         text = f"Expander.NodeExpand failed to expand the volume : {error}"
         if error.is_final and not is_written:
             is_other = growth.has_failed and expansion.is_other_request(claim, volume)

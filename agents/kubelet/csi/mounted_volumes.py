@@ -53,11 +53,11 @@ _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 122.0
 _GROW_RETRY_S: Final = 30.0
 _REGISTERED_S: Final = 5.0
-"""After so long a driver has registered that runs when the node starts."""
+"""The time after the node's start in which a running driver registers."""
 
 
 class MountedVolumes:
-    """Those of one node; all of it belongs to one loop."""
+    """The volumes of a node's pods; used on one loop."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class MountedVolumes:
         self._report = report
         self._uses: dict[tuple[str, str], Use] = {}
         self._staged: dict[Staged, bool] = {}
-        """What is staged, or may be; whether it is."""
+        """Volumes that may be staged, and whether they are."""
         self._attached: set[Staged] = set()
-        """What the node's status tells."""
+        """The volumes in the node's status."""
         self._locks: dict[Staged, asyncio.Lock] = {}
         self._clearing: set[Staged] = set()
         self._back_off = FailureBackOff(clock, _RETRY_S, _RETRY_MAX_S)
@@ -127,7 +127,7 @@ class MountedVolumes:
             self._clear(staged)
 
     async def give_back(self, within_s: float) -> bool:
-        """Take all volumes from pods whose containers have ended with the node.
+        """Release all volumes of pods whose containers have ended with the node.
 
         Returns whether that was done within the time. Drivers are asked once: one that has ended
         with the node does not come back.
@@ -149,7 +149,7 @@ class MountedVolumes:
         return not self._uses and not self._staged
 
     async def close(self) -> None:
-        """Do nothing more; volumes are left as they are."""
+        """Stop; volumes are left as they are."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -210,7 +210,7 @@ class MountedVolumes:
         return str(self._paths.target(use.published))
 
     def _start(self, use: Use, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something with a volume of a pod, which is looked at again after that."""
+        """Start work on a volume of a pod, which is synced again after that."""
         use.task = self._spawn(self._run(use, work), f"volume {use.published.volume}")
         return use.task
 
@@ -230,7 +230,7 @@ class MountedVolumes:
             self._again(use.published.uid)
 
     async def _mount(self, use: Use, volume: Volume, pod: Object) -> None:
-        """Let a pod have a volume; StepError."""
+        """Mount a volume for a pod; StepError."""
         await self._await_driver(use, volume.driver)
         obj = await self._driver_object(volume)
         if problem := rules.lifecycle_problem(volume, obj):
@@ -251,7 +251,7 @@ class MountedVolumes:
                 await self._mount_in_turn(use, volume, pod, context)
 
     async def _await_driver(self, use: Use, driver: str) -> None:
-        """Let drivers register first that run already when the node starts."""
+        """Wait until drivers have registered that were running when the node started."""
         rest_s = self._opened_s + _REGISTERED_S - self._clock.monotonic_s()
         if self._drivers.find(driver) is None and rest_s > 0:
             use.is_waiting = True
@@ -298,7 +298,7 @@ class MountedVolumes:
         use.state = State.MOUNTED
 
     def _check_alone(self, use: Use, volume: Volume) -> None:
-        """Let one pod alone have a volume that says so; StepError."""
+        """Refuse a ReadWriteOncePod volume that another pod uses; StepError."""
         if tuple(volume.access_modes) != (rules.ONE_POD,):
             return
         others = (each for each in self._uses.values() if each.staged == use.staged)
@@ -310,7 +310,7 @@ class MountedVolumes:
     # What mounted volumes need.
 
     def _grow(self, use: Use) -> None:
-        """Let a volume grow that pods use, if its claim waits for that."""
+        """Expand a volume in use, if its claim waits for that."""
         pod, volume, claim = use.pod, use.volume, use.claim
         if pod is None or volume is None or claim is None:
             return
@@ -331,7 +331,7 @@ class MountedVolumes:
                 use.retry_s = self._clock.monotonic_s() + _GROW_RETRY_S
 
     async def measure(self, driver: str) -> None:
-        """Ask a driver how full its volumes are, if it can tell; until it fails."""
+        """Ask a driver for the usage of its volumes, if it reports it; until it fails."""
         try:
             client = self._drivers.client(driver)
             if not (await client.abilities()).tells_stats:
@@ -344,7 +344,7 @@ class MountedVolumes:
             self._logger.debug(text, driver=driver, error=str(error))
 
     def republish(self) -> None:
-        """Ask drivers that want to be asked again to publish what they have published."""
+        """Republish the volumes of drivers with `requiresRepublish`."""
         for use in self.mounted():
             obj = self._drivers.known_object(use.published.driver)
             is_idle = use.task is None and not use.is_leaving
@@ -372,7 +372,7 @@ class MountedVolumes:
     # Giving it back.
 
     def release(self, uid: str) -> bool:
-        """Take the volumes of a pod from it, whose containers have ended; whether it has none."""
+        """Unmount the volumes of a pod whose containers have ended; return whether none is left."""
         uses = self.of_pod(uid)
         for use in uses:
             if not use.is_leaving:
@@ -396,7 +396,7 @@ class MountedVolumes:
         self._clear(use.staged)
 
     async def _left(self, use: Use) -> bool:
-        """Take a volume from its pod; return whether that is done."""
+        """Unmount a volume of its pod; return whether that is done."""
         published = use.published
         try:
             async with self._lock(use.staged):

@@ -85,7 +85,7 @@ class Mounting:
         self._threads = ThreadPoolExecutor(_THREADS, "volumes of CSI drivers")
 
     def close(self) -> None:
-        """Begin nothing more on the disk."""
+        """Start no further work on the disk."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def on_disk(self, work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
@@ -118,7 +118,7 @@ class Mounting:
         return (attachment.get("status") or {}).get("attachmentMetadata") or {}
 
     async def _is_attached(self, volume: Volume) -> bool:
-        """Whether the node's status has a volume as in use, and after that as attached."""
+        """Whether the node's status has a volume as in use, and then as attached."""
         try:
             node = await self._api.get(NODES, "", self._node)
         except (ApiError, UnreachableError) as error:
@@ -184,7 +184,7 @@ class Mounting:
         *,
         is_again: bool,
     ) -> None:
-        """Let a pod have a volume; StepError. is_again: it has it, or may have it, already."""
+        """Mount a volume for a pod; StepError. is_again: it is, or may be, mounted already."""
         step = "MapVolume.MapPodDevice failed" if volume.is_block else "MountVolume.SetUp failed"
         obj = self._drivers.known_object(volume.driver)
         secrets = await self._secrets(volume, volume.publish_secret, "NodePublishSecretRef", step)
@@ -259,7 +259,7 @@ class Mounting:
     # Giving it back.
 
     async def unpublish(self, published: Published) -> None:
-        """Take a volume from a pod; DriverError, OSError."""
+        """Unmount a volume of a pod; DriverError, OSError."""
         client = self._drivers.client(published.driver)
         await client.unpublish(published.handle, str(self._paths.target(published)))
         await self.on_disk(self._paths.forget_published, published)

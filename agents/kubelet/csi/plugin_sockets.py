@@ -35,7 +35,7 @@ class RegistrationError(Exception):
 
 
 class Handle(Protocol):
-    """What is done with plugins."""
+    """Handles plugins."""
 
     async def register(self, path: str) -> None:
         """Register the plugin of a socket; RegistrationError."""
@@ -47,7 +47,7 @@ class Handle(Protocol):
 
 
 class Identity(NamedTuple):
-    """What tells a socket from one that takes its place."""
+    """Identifies a socket, to detect when another one replaces it."""
 
     device: int
     inode: int
@@ -67,7 +67,7 @@ class PluginSockets:
         self._problem = ""
 
     async def run(self) -> None:
-        """Follow the directory until cancelled; then nothing is unregistered."""
+        """Follow the directory until cancelled; plugins are not unregistered then."""
         try:
             while True:
                 try:
@@ -82,7 +82,7 @@ class PluginSockets:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def look(self) -> None:
-        """Follow what has changed since the last look; OSError."""
+        """Handle changes since the last look; OSError."""
         for path in list(self._tasks):
             if _identity(path) is None:
                 self._begin(path, None)

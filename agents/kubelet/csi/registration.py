@@ -32,7 +32,7 @@ _TEXT_MAX: Final = 1000
 
 
 class Registration:
-    """What is done with the plugins of one node."""
+    """Registers and unregisters the plugins of one node."""
 
     def __init__(self, drivers: Drivers, info: NodeInfo, call_s: float) -> None:
         """call_s: the limit of what drivers are asked."""
@@ -40,7 +40,7 @@ class Registration:
         self._info = info
         self._call_s = call_s
         self._names: dict[str, str] = {}
-        """Of drivers, by the sockets that registered them."""
+        """Names of drivers by the sockets that registered them."""
 
     async def register(self, path: str) -> None:
         """Register the plugin of a socket, and say so to it; RegistrationError."""

@@ -35,7 +35,7 @@ class Volume:
     """One volume of a pod, as its driver knows it."""
 
     name: str
-    """Of the PersistentVolume, or of the pod's volume if it is inline."""
+    """The name of the PersistentVolume, or of the pod's volume if it is inline."""
     driver: str
     handle: str
     lifecycle: str = PERSISTENT
@@ -50,7 +50,7 @@ class Volume:
     publish_secret: SecretName | None = None
     expand_secret: SecretName | None = None
     capacity: str = ""
-    """Of the PersistentVolume, as a quantity."""
+    """The capacity of the PersistentVolume, as a quantity."""
 
     @property
     def access_mode(self) -> str:
@@ -141,19 +141,19 @@ def lifecycle_problem(volume: Volume, driver: Object | None) -> str:
 
 
 def is_attached_first(volume: Volume, driver: Object | None) -> bool:
-    """Whether a volume is attached to its node before the driver's node service has it."""
+    """Whether a volume must be attached to its node before it is staged."""
     if volume.lifecycle != PERSISTENT:
         return False
     return driver is None or bool(driver["spec"].get("attachRequired", True))
 
 
 def is_republished(driver: Object | None) -> bool:
-    """Whether a driver is asked again and again to publish what it has published."""
+    """Whether a driver requires republishing."""
     return driver is not None and bool(driver["spec"].get("requiresRepublish"))
 
 
 def gives_group(volume: Volume, driver: Object | None) -> bool:
-    """Whether the node gives the files of a volume to the fsGroup of its pod."""
+    """Whether the node changes the group of a volume's files to the fsGroup of its pod."""
     policy = _WITH_FS_TYPE if driver is None else driver["spec"].get("fsGroupPolicy")
     if volume.is_read_only or policy == "None":
         return False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Object: TypeAlias = dict[str, Any]
 Given: TypeAlias = dict[str, dict[str, Object]]
-"""By container and resource: ids, and what the plugin said of their use."""
+"""By container and resource: ids, and the plugin's answer on their use."""
 
 FILE: Final = "devices.json"
 REASON: Final = "UnexpectedAdmissionError"
@@ -34,7 +34,7 @@ _NO_START: Final = "CreateContainerConfigError"
 
 
 class Devices:
-    """Those of one node."""
+    """The devices of a node's pods."""
 
     def __init__(
         self, plugins: DevicePlugins, directory: Callable[[str], Path], logger: Logger
@@ -46,7 +46,7 @@ class Devices:
         self._given: dict[str, Given] = {}
 
     def find(self, uids: Sequence[str]) -> None:
-        """Read what pods of an earlier kubelet have."""
+        """Read the devices of pods of an earlier kubelet."""
         for uid in uids:
             path = self._directory(uid) / FILE
             try:
@@ -133,7 +133,7 @@ class Devices:
         return DeviceNeeds(variables, mounts, files, annotations, names)
 
     def take_back(self, uid: str) -> None:
-        """Let others have what a pod had."""
+        """Free the devices of a pod."""
         if self._given.pop(uid, None) is not None:
             (self._directory(uid) / FILE).unlink(missing_ok=True)
 

@@ -32,7 +32,7 @@ SOCKET: Final = "kubelet.sock"
 VERSION: Final = "v1beta1"
 HEALTHY: Final = "Healthy"
 DEVICES_MAX: Final = 10_000
-"""Of one plugin."""
+"""The maximum for a plugin."""
 _PLUGINS_MAX: Final = 100
 _BYTES_MAX: Final = 16 << 20
 _PATH_MAX: Final = 107
@@ -55,20 +55,20 @@ class _Plugin:
         self.endpoint = endpoint
         self.options = options
         self.devices: dict[str, bool] = {}
-        """Whether each is healthy, by id."""
+        """Whether each device is healthy, by id."""
         self.channel: grpc.aio.Channel | None = None
         self.task: asyncio.Task[None] | None = None
 
 
 class Amount(NamedTuple):
-    """Of one resource."""
+    """The capacity and the healthy devices of a resource."""
 
     all: int
     healthy: int
 
 
 class DevicePlugins:
-    """Those of one node; all of it belongs to one loop."""
+    """The plugins of a node; used on one loop."""
 
     def __init__(self, directory: Path, logger: Logger, on_change: Callable[[], None]) -> None:
         """Listen nowhere yet."""
@@ -120,7 +120,7 @@ class DevicePlugins:
         return sorted(number for number, is_healthy in devices.items() if is_healthy)
 
     def has(self, resource: str) -> bool:
-        """Whether a plugin offers a resource, or did."""
+        """Whether a resource has, or had, a plugin."""
         return resource in self._plugins
 
     async def preferred(self, resource: str, free: Sequence[str], count: int) -> Sequence[str]:
@@ -153,7 +153,7 @@ class DevicePlugins:
         return answer.container_responses[0]
 
     async def prepare(self, resource: str, devices: Sequence[str]) -> None:
-        """Let a plugin that wants it make devices ready for a container; PluginError."""
+        """Call a plugin's PreStartContainer, if it requires that; PluginError."""
         plugin = self._plugin(resource)
         if plugin.options.pre_start_required:
             request = api.PreStartContainerRequest(devices_ids=devices)
@@ -163,7 +163,7 @@ class DevicePlugins:
     # Plugins.
 
     async def _register(self, request: "api.RegisterRequest") -> str:
-        """Take a plugin; return why not, empty: it is taken."""
+        """Register a plugin; return why not, empty: it is registered."""
         name, endpoint = request.resource_name, request.endpoint
         if request.version != VERSION:
             return f"version {request.version[:80]!r} of the API: {VERSION} is known"
@@ -190,7 +190,7 @@ class DevicePlugins:
             await plugin.channel.close()
 
     async def _follow(self, resource: str, plugin: _Plugin) -> None:
-        """Take what a plugin says of its devices, until it says no more."""
+        """Follow a plugin's list of devices, until it ends."""
         options = [("grpc.max_receive_message_length", _BYTES_MAX)]
         address = f"unix://{self._directory / plugin.endpoint}"
         plugin.channel = grpc.aio.insecure_channel(address, options=options)

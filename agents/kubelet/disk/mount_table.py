@@ -31,7 +31,7 @@ def points_below(directory: Path, table: str | None = None) -> list[str]:
 
 
 def take_away(directory: Path, *, spares: str = "") -> None:
-    """Take away all that is mounted in a directory, or at it; OSError.
+    """Unmount everything in a directory, or at it; OSError.
 
     spares: the name of a directory; what is mounted below one of that name stays.
     """

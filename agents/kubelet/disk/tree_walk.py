@@ -27,7 +27,7 @@ def entries_below(top: int, *, crosses_mounts: bool = True) -> Iterator[Entry]:
     device = os.fstat(held).st_dev
     below: list[str] = []
     way = [(_identity(held), below)]
-    """From the top to here: each directory, and those in it that are still to be walked."""
+    """The path from the top: each directory, and its entries that are still to be walked."""
     try:
         yield from _entries(held, below)
         while way:
@@ -65,7 +65,7 @@ def _entries(held: int, below: list[str]) -> Iterator[Entry]:
 
 
 def _enter(held: int, name: str, device: int | None) -> int:
-    """Open a directory; -1: it is gone, another file by now, or on another device than this."""
+    """Open a directory; -1: it is gone, another file now, or on another device than this."""
     try:
         inner = os.open(name, _FLAGS, dir_fd=held)
     except (FileNotFoundError, NotADirectoryError):

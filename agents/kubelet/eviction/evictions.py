@@ -13,7 +13,7 @@ from kvstack.agents.kubelet.pods.sandboxes import is_critical, quantity, request
 Object: TypeAlias = dict[str, Any]
 
 LOCAL_STORAGE: Final = "localStorage.available"
-"""What is left of a limit on what all pods take of the disk (`EvictionOptions`); no kubelet's."""
+"""What is left of the limit of all pods' disk usage (`EvictionOptions`); the kubelet has none."""
 DEFAULT: Final = {
     "memory.available": "100Mi",
     "nodefs.available": "10%",
@@ -40,14 +40,14 @@ RESOURCES: Final = {
 
 
 class Measure(NamedTuple):
-    """How much of something there is."""
+    """The available amount and the capacity of a signal."""
 
     available: int
     capacity: int
 
 
 class Shortage(NamedTuple):
-    """Something of which there is too little."""
+    """A signal below its threshold."""
 
     signal: str
     threshold: str

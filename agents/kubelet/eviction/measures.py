@@ -13,7 +13,7 @@ class Memory(NamedTuple):
     total: int
     used: int
     working_set: int
-    """What is used, but for files that were not read lately."""
+    """The usage without inactive files."""
     rss: int
 
 

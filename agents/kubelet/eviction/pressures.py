@@ -27,27 +27,26 @@ _FIRST: Final = "memory.available"
 
 @dataclass(frozen=True, slots=True)
 class EvictionOptions:
-    """When a node evicts pods; thresholds by signal."""
+    """Thresholds of evictions by signal, and their delays."""
 
     hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT))
     soft: Mapping[str, str] = field(default_factory=dict)
     soft_grace_s: Mapping[str, float] = field(default_factory=dict)
-    """How long a soft threshold is met before it counts."""
+    """How long a soft threshold must be met before it counts."""
     reclaim: Mapping[str, str] = field(default_factory=dict)
-    """How much more than its threshold there is to be again."""
+    """The minimum that is reclaimed beyond the threshold."""
     pressure_s: float = 300.0
-    """How long a pressure is told of after it has ended."""
+    """How long a pressure is reported after it has ended."""
     pod_grace_max_s: float = 0.0
-    """How long pods have to end at most, for a soft threshold."""
+    """The maximum grace period of pods, for a soft threshold."""
     local_storage_bytes_max: int = 0
-    """What all pods together may take of the disk (signal `LOCAL_STORAGE`); 0: no limit."""
+    """The maximum disk usage of all pods together (signal `LOCAL_STORAGE`); 0: no limit."""
 
 
 class Pressures:
-    """What is known of one node's shortages."""
+    """The pressures of one node."""
 
     def __init__(self, options: EvictionOptions) -> None:
-        """Nothing was short yet."""
         self._options = options
         self._since_s: dict[_Key, float] = {}
         self._counted: set[_Key] = set()

@@ -49,18 +49,18 @@ _ALREADY_EXISTS: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class HollowOptions:
-    """Which nodes there are."""
+    """The hollow nodes of a process."""
 
     names: Sequence[str] = ()
-    """Those that are made at the start."""
+    """The nodes that are created at the start."""
     adopts: bool = True
-    """Whether nodes that others made with the label are run too."""
+    """Whether nodes of others with the label are run too."""
     found: Sequence[str] = ()
     """Nodes of a copied cluster: what their objects say stays as it is, and so do the pods that had
     begun on them, until they are deleted."""
     lease_every_s: float = 10.0
     ready_after_s: float = 0.0
-    """How long pods run before they are ready, those that end by themselves apart."""
+    """How long pods run before they are ready, except those that end on their own."""
 
 
 class _Node:
@@ -85,13 +85,13 @@ class _Node:
         self.is_found = is_found
         """Whether it is a node of a copied cluster."""
         self.keeps_status = keeps_status
-        """Whether its object says already what the node is."""
+        """Whether its object already has the node's status."""
         self.is_told = keeps_status
         """Whether its status was written."""
 
 
 class _Memory:
-    """What is remembered of a pod."""
+    """The state that is kept of a pod."""
 
     __slots__ = ("is_ended", "node", "ready", "running_since_s", "uid")
 
@@ -115,7 +115,7 @@ class HollowNodes:
         logger: Logger,
         options: HollowOptions,
     ) -> None:
-        """Run nothing yet; chance: spreads the first renewals of leases."""
+        """chance: spreads the first renewals of leases."""
         self._api = api
         self._informers = informers
         self._clock = clock
@@ -185,7 +185,7 @@ class HollowNodes:
             await self._all_told.wait()
 
     async def stop(self) -> None:
-        """Let all nodes be; what was begun is given up."""
+        """Stop all nodes; work under way is cancelled."""
         self._is_running = False
         self._queue.close()
         tasks, self._tasks = self._tasks, []
@@ -247,7 +247,7 @@ class HollowNodes:
             memory.ready = None  # what the pod says counts, not what was told
 
     def _see_load(self, pod: Object) -> None:
-        """Let a pod use what its annotations say."""
+        """Set the load of a pod by its annotations."""
         memory = self._memories.get(key_of(pod))
         if memory is None or memory.uid != pod["metadata"]["uid"]:
             return
@@ -460,7 +460,7 @@ def _range(number: int, node: Object) -> IPv4Network:
 
 
 def _end(pod: Object, runtime: HollowRuntime) -> None:
-    """Let the containers of a pod end as it says; its sidecars end well."""
+    """End the containers of a pod as its annotations say; its sidecars end well."""
     code, sidecars = pods.exit_code(pod), pods.sidecar_names(pod)
     for each in runtime.of_pod(pod["metadata"]["uid"]):
         runtime.end(each, 0 if each.name in sidecars else code)

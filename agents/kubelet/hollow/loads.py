@@ -50,7 +50,7 @@ class Schedule(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a pod uses."""
+    """The CPU and memory that a pod uses."""
 
     cpu: Schedule
     """Cores."""

@@ -84,7 +84,7 @@ def new_node(name: str, number: int) -> Object:
 
 
 def is_hollow(node: Object) -> bool:
-    """Whether a node says that it is a hollow one."""
+    """Whether a node is marked as hollow."""
     return (node["metadata"].get("labels") or {}).get(LABEL) == "true"
 
 
@@ -94,7 +94,7 @@ def address(number: int, *, is_own: bool) -> str:
 
 
 def has_conditions(node: Object) -> bool:
-    """Whether somebody has said how a node is."""
+    """Whether the status of a node was written."""
     return bool((node.get("status") or {}).get("conditions"))
 
 
@@ -133,6 +133,6 @@ def conditions(now_s: float) -> list[Object]:
 
 
 def is_given_up(node: Object) -> bool:
-    """Whether the cluster took a node for dead: its leases came too late."""
+    """Whether the cluster has declared a node dead: its leases came too late."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(condition.get("reason") == "NodeStatusUnknown" for condition in conditions)

@@ -52,7 +52,7 @@ class SetReady(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """It is to go for good."""
+    """The pod is to be deleted from the API."""
 
 
 class Wait(NamedTuple):
@@ -97,7 +97,7 @@ def next_step(
 
 
 def has_begun(pod: Object) -> bool:
-    """Whether somebody acts for a pod already, and it is not to go."""
+    """Whether a pod was started, and is not to be deleted."""
     status = pod.get("status") or {}
     return bool(status.get("startTime")) and not pod["metadata"].get("deletionTimestamp")
 
@@ -108,12 +108,12 @@ def wants_ready(pod: Object) -> bool:
 
 
 def ends(pod: Object) -> bool:
-    """Whether a pod that runs ends by itself."""
+    """Whether a running pod ends on its own."""
     return _restart_policy(pod) != "Always" and _annotation(pod, _RUN) != "forever"
 
 
 def is_crashing(pod: Object) -> bool:
-    """Whether a pod ends badly and is started again and again."""
+    """Whether a pod fails and is restarted repeatedly."""
     return exit_code(pod) != 0 and _restart_policy(pod) != "Never"
 
 
@@ -126,7 +126,7 @@ def exit_code(pod: Object) -> int:
 
 
 def is_on_host_network(pod: Object) -> bool:
-    """Whether a pod has the address of its node."""
+    """Whether a pod uses the network of its node."""
     return bool(pod["spec"].get("hostNetwork"))
 
 

@@ -42,7 +42,7 @@ async def ensure(
 
 
 def is_good(kubeconfig: Path, now_s: float) -> bool:
-    """Whether a kubeconfig is there by which the node is known, and has not expired."""
+    """Whether a kubeconfig with a valid client certificate exists."""
     if not kubeconfig.exists():
         return False
     try:

@@ -133,7 +133,7 @@ def lifetime(pem: bytes) -> tuple[float, float]:
 
 
 def is_good(file: Path, now_s: float) -> bool:
-    """Whether a certificate is there, and has not expired."""
+    """Whether a certificate exists, and has not expired."""
     return file.exists() and now_s < lifetime(file.read_bytes())[1]
 
 
@@ -157,7 +157,7 @@ def _pem(key: Key) -> bytes:
 
 
 def keep(pki: Path, name: str, certificate: bytes, key: Key, now_s: float) -> None:
-    """Write certificate and key, and let the link point to them."""
+    """Write certificate and key, and update the link to them."""
     stamp = dt.datetime.fromtimestamp(now_s, dt.UTC).strftime("%Y-%m-%d-%H-%M-%S")
     file = pki / f"{name}-{stamp}.pem"
     write(file, certificate + _pem(key))

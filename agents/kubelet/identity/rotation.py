@@ -37,10 +37,10 @@ _LOOK_EVERY_S: Final = 3600.0
 
 
 class Kind(NamedTuple):
-    """Of which certificate."""
+    """A kind of certificates: of clients or servers."""
 
     name: str
-    """Of its file."""
+    """The name of its file."""
     signer: str
     usages: Sequence[str]
 
@@ -77,7 +77,7 @@ class Rotation:
 
     @property
     def file(self) -> Path:
-        """Where the newest certificate is."""
+        """The path of the newest certificate."""
         return certificates.current(self._pki, self._kind.name)
 
     async def run(self) -> None:

@@ -10,16 +10,16 @@ from kvstack.agents.kubelet.runtime.runtime import Image, Runtime
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """Which images are removed."""
+    """The policy of image garbage collection."""
 
     high_percent: int = 85
     """Above this much of the disk images are removed,"""
     low_percent: int = 80
     """down to this."""
     age_s: float = 120.0
-    """How long an image is kept at least once nobody uses it."""
+    """The minimum age of an unused image before it is removed."""
     age_max_s: float = 0.0
-    """How long it is kept at most; 0: for ever."""
+    """The maximum age of an unused image; 0: none."""
 
 
 class ImageGarbage:
@@ -32,7 +32,7 @@ class ImageGarbage:
         options: ImageOptions,
         mounted: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """Know of no image yet; mounted: returns the names of those that are volumes."""
+        """mounted: returns the names of images that are mounted as volumes."""
         self._mounted = mounted
         self._runtime = runtime
         self._clock = clock

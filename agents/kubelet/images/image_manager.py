@@ -35,7 +35,7 @@ _FORBIDDEN: Final = 403
 
 
 class _Wait:
-    """How long an image that could not be pulled is left alone."""
+    """The back-off of an image that could not be pulled."""
 
     __slots__ = ("message", "since_s", "wait_s")
 
@@ -70,7 +70,7 @@ class ImageManager:
             raise
 
     def forget(self, uid: str) -> None:
-        """Remember nothing more of a pod."""
+        """Forget a pod."""
         for key in [key for key in self._waits if key[0] == uid]:
             del self._waits[key]
 
@@ -158,7 +158,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def is_image_name(text: str) -> bool:
-    """Whether a text names an image: a registry, a path, a tag, a digest."""
+    """Whether a text is a valid image reference: a registry, a path, a tag, a digest."""
     return _IMAGE_NAME.fullmatch(text) is not None
 
 

@@ -30,7 +30,7 @@ _HEALTH_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
 class Outcome(NamedTuple):
-    """How an action went."""
+    """The outcome of an action."""
 
     is_good: bool | None
     text: str = ""
@@ -130,7 +130,7 @@ def url_of(container: Object, get: Object, host: str) -> str:
 
 
 async def connect(container: Object, socket: Object, host: str, timeout_s: float) -> Outcome:
-    """Open a connection, and close it."""
+    """Check that a connection can be opened."""
     name, port = socket.get("host") or host, port_of(container, socket["port"])
     shown = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     try:
@@ -147,7 +147,7 @@ async def connect(container: Object, socket: Object, host: str, timeout_s: float
 
 
 async def check_health(wanted: Object, host: str, timeout_s: float) -> Outcome:
-    """Ask a gRPC service for its health."""
+    """Call the health check of a gRPC service."""
     import grpc.aio  # large, and few pods need it
 
     address = f"{f'[{host}]' if ':' in host else host}:{wanted['port']}"

@@ -32,7 +32,7 @@ OnEvent: TypeAlias = Callable[[Object, str, str, str], None]
 """Called with pod, name of the container, reason and text of a warning."""
 
 _WAIT_S: Final = 0.1
-"""How often it is looked whether a container has started."""
+"""The interval of checks whether a container has started."""
 _TRIES: Final = 3
 
 
@@ -80,7 +80,7 @@ class Prober:
             task.add_done_callback(self._tasks.discard)
 
     def forget(self, uid: str) -> None:
-        """Tell no more of a pod that has gone."""
+        """Stop the probes of a pod."""
         for count in [each for each in self.counts if each[5] == uid]:
             del self.counts[count]
         for key in [each for each in self.durations if each[4] == uid]:

@@ -36,7 +36,7 @@ class LogLinks:
         link.symlink_to(container.log)
 
     def clean(self) -> None:
-        """Take away the links whose logs are gone; OSError."""
+        """Remove dangling links; OSError."""
         if self._directory is None or not self._directory.is_dir():
             return
         for each in self._directory.iterdir():

@@ -21,7 +21,7 @@ class PodLogs:
         self._records = records
 
     def claim(self, directory: Path) -> None:
-        """Remember that a directory is this node's; OSError."""
+        """Mark a directory as this node's; OSError."""
         record = self._records / directory.name
         if not record.exists():
             self._records.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ class Leases:
         self._added.set()
 
     def drop(self, name: str) -> None:
-        """Let the lease of a node end."""
+        """Stop renewing the lease of a node."""
         self._nodes.pop(name, None)
         self._leases.pop(name, None)
 

@@ -22,7 +22,7 @@ Object: TypeAlias = dict[str, Any]
 
 VERSION: Final = "v1.37.1"
 _FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
-"""What this kubelet does that not every one does; in this order."""
+"""The declared features, in this order."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PRESSURES: Final = (
     # Type; reason and message of the good and of the bad status.
@@ -45,7 +45,7 @@ _PRESSURES: Final = (
 
 
 class Machine(NamedTuple):
-    """What is known of the machine."""
+    """Facts of the machine."""
 
     architecture: str
     cores: int
@@ -64,7 +64,7 @@ class Machine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Self:
-    """What a node says of itself besides its machine."""
+    """Other facts of a node."""
 
     name: str
     ips: tuple[str, ...]
@@ -73,13 +73,13 @@ class Self:
     runtime: str
     """Its name and version: `name://version`."""
     reserved: Mapping[str, str] = field(default_factory=dict)
-    """What is kept for the system."""
+    """The resources that are reserved for the system."""
     evictions: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
     """Hard thresholds."""
 
 
 def look(root: Path) -> Machine:
-    """Read what the machine says; root: a directory of the disk that pods use."""
+    """Read the facts of the machine; root: a directory of the disk that pods use."""
     disk = os.statvfs(root)
     release = dict(
         line.partition("=")[::2] for line in _read("/etc/os-release").splitlines() if "=" in line
@@ -322,7 +322,7 @@ def status(
 
 
 def same(one: Object, other: Object) -> bool:
-    """Whether two statuses differ in nothing but when they were told."""
+    """Whether two statuses differ only in their heartbeats."""
     return _timeless(one) == _timeless(other)
 
 

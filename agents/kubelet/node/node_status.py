@@ -35,7 +35,7 @@ _READY_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """How a node tells of itself."""
+    """Settings of a node's status."""
 
     every_s: float = 10.0
     report_every_s: float = 300.0
@@ -44,7 +44,7 @@ class StatusOptions:
     provider_id: str = ""
     registers: bool = True
     images_max: int = 50
-    """Of images that it tells of; -1: all."""
+    """The maximum number of images in the status; -1: all."""
 
 
 class NodeStatus:
@@ -75,7 +75,7 @@ class NodeStatus:
         self._written: Object = {}
         self._changed = asyncio.Event()
         self._ranges: Sequence[str] | None = None
-        """Those that the runtime was told; None: it was told nothing."""
+        """The pod CIDRs that were passed to the runtime; None: none yet."""
         self._range_problem = ""
         self._was_ready = False
         self._said = ""
@@ -106,7 +106,7 @@ class NodeStatus:
         await self._write_or_tell()
 
     def _tell_restart(self) -> None:
-        """Tell that the machine started anew, if the API knows it from before."""
+        """Record an event if the machine was rebooted since the last status."""
         info = (self.object.get("status") or {}).get("nodeInfo") or {}
         known, boot_id = info.get("bootID"), self._machine.boot_id
         if known and boot_id and known != boot_id:
@@ -146,7 +146,7 @@ class NodeStatus:
         self.look_again()
 
     def look_again(self) -> None:
-        """Something changed that the node tells of."""
+        """Schedule an update: a part of the status has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -174,7 +174,7 @@ class NodeStatus:
             await self._write_or_tell()
 
     async def _use_ranges(self) -> None:
-        """Tell the runtime from which ranges pods have addresses, at first and when they change."""
+        """Pass the node's pod CIDRs to the runtime, at first and when they change."""
         spec = self.object.get("spec") or {}
         ranges = spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else [])
         if self._ranges is None or (ranges and ranges != self._ranges):
@@ -189,14 +189,14 @@ class NodeStatus:
             self._ranges, self._range_problem = ranges, ""
 
     async def _write_or_tell(self) -> None:
-        """Write the status; what fails is tried again with the next look."""
+        """Write the status; failures are logged, and retried with the next update."""
         try:
             await self._write()
         except (ApiError, UnreachableError) as error:
             self._logger.warning("the node's status was not written", error=str(error))
 
     async def _write(self) -> None:
-        """Write the status if it differs from what is there, or was written long ago."""
+        """Write the status if it has changed, or was written long ago."""
         assert self._own is not None, "the node is registered"
         found, now_s = self.object, self._clock.now_s()
         old = found.get("status") or {}
@@ -228,7 +228,7 @@ class NodeStatus:
         self.object = {**found, "status": {**old, **status}}
 
     def _tell_schedulable(self, before: Object) -> None:
-        """Tell that somebody cordoned the node, or takes it back."""
+        """Record an event if the node was cordoned or uncordoned."""
         now = _is_cordoned(self.object)
         if now != _is_cordoned(before):
             reason = "NodeNotSchedulable" if now else "NodeSchedulable"

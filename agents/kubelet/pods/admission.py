@@ -307,7 +307,7 @@ def _ports_taken(pod: Object, others: Sequence[Object]) -> Refusal | None:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether the same port at two addresses is the same."""
+    """Whether the same port at two addresses conflicts."""
     return one == other or _ANY in (one, other)
 
 

@@ -23,7 +23,7 @@ from kvstack.apimachinery.objects.core.pod_status import is_ended
 Object: TypeAlias = dict[str, Any]
 
 _MESSAGES_BYTES_MAX: Final = 12 << 10
-"""Of the termination messages of all containers of a pod together."""
+"""The limit of all termination messages of a pod together."""
 _INITIALIZED: Final = {
     "exitCode": 0,
     "reason": "Completed",
@@ -40,11 +40,11 @@ _MISSING: Final = {
 
 
 class Seen(NamedTuple):
-    """What is known of a pod and its containers."""
+    """The known state of a pod and its containers."""
 
     pod: Object
     history: Mapping[str, Sequence[Container]]
-    """Of containers by name, oldest first."""
+    """The containers of each name, oldest first."""
     memory: Memory
     runtime: str
     """Its name."""
@@ -100,7 +100,7 @@ def ephemeral_statuses(seen: Seen) -> list[Object]:
 
 
 def shorten_messages(statuses: Sequence[Object]) -> None:
-    """Let no container say more than its share of what a pod may say."""
+    """Shorten termination messages to each container's share of the pod's limit."""
     share = _MESSAGES_BYTES_MAX // max(len(statuses), 1)
     for status in statuses:
         for name in ("state", "lastState"):
@@ -179,7 +179,7 @@ def _waiting_of(seen: Seen, container: Object, last: Container | None) -> Waitin
 
 
 def _starts_again(pod: Object, container: Object, last: Container | None, memory: Memory) -> bool:
-    """Whether a container that does not run is to: only then it waits."""
+    """Whether a stopped container will be started: only then is it waiting."""
     if memory.has_failed or pod["metadata"].get("deletionTimestamp"):
         return False
     if is_ended(pod):

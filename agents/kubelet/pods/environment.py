@@ -16,9 +16,9 @@ from kvstack.apimachinery.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
-"""Of the pod's namespace, by kind (ConfigMap, Secret) and name; None: there is none."""
+"""Objects of the pod's namespace, by kind (ConfigMap, Secret) and name; None: missing."""
 EnvFiles: TypeAlias = Mapping[tuple[str, str], str | None]
-"""What stands in files of variables, by volume and path; None: there is none."""
+"""The contents of files with variables, by volume and path; None: missing."""
 
 
 class ConfigurationError(Exception):
@@ -58,7 +58,7 @@ def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[
 
 
 class Addresses(NamedTuple):
-    """Where a pod is: of each the first is the address that has a name of its own in the API."""
+    """The addresses of a pod and its node, the primary one first."""
 
     hosts: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()

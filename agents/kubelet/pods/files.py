@@ -27,7 +27,7 @@ class File(NamedTuple):
     data: bytes
     mode: int
     user: int | None = None
-    """Whose it is; None: root's."""
+    """The owner; None: root."""
 
 
 Files: TypeAlias = dict[str, File]

@@ -34,19 +34,19 @@ _BEST_EFFORT_SCORE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """How a node resolves names, and what it gives to pods."""
+    """The DNS settings of a node, and those for its pods."""
 
     cluster_servers: Sequence[str] = ()
     cluster_domain: str = ""
     servers: Sequence[str] = ()
-    """Of the node itself."""
+    """The resolvers of the node itself."""
     searches: Sequence[str] = ()
     options: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What a node adds to each pod."""
+    """Settings of a node that apply to each pod."""
 
     logs: str
     memory_bytes: int
@@ -56,7 +56,7 @@ class NodeSettings:
     pids_max: int = -1
     """Processes of a pod; -1: as many as it likes."""
     seccomp_root: str = ""
-    """Where profiles are that a pod names."""
+    """The directory of the seccomp profiles that pods name."""
 
 
 def containers_of(pod: Object) -> list[Object]:
@@ -126,13 +126,13 @@ def qos_of(pod: Object) -> str:
 
 
 def is_static(pod: Object) -> bool:
-    """Whether a pod comes from a file or a page."""
+    """Whether a pod is a static pod, from a file or a URL."""
     annotations = pod["metadata"].get("annotations") or {}
     return bool(annotations.get("kubernetes.io/config.source", "api") != "api")
 
 
 def is_critical(pod: Object) -> bool:
-    """Whether a pod comes before all others on its node."""
+    """Whether a pod is critical: preferred over all others on its node."""
     return is_static(pod) or (pod["spec"].get("priority") or 0) >= CRITICAL_PRIORITY
 
 
@@ -287,13 +287,13 @@ def root_problem(pod: Object, container: Object, image_user: str) -> str:
 
 
 class Names(NamedTuple):
-    """How a pod resolves names."""
+    """The DNS settings of a pod."""
 
     servers: list[str]
     searches: list[str]
     options: list[str]
     problems: list[tuple[str, str]]
-    """What is not as the pod asks for it: reasons and texts of warnings."""
+    """Fields of the pod that cannot be honoured: reasons and texts of warnings."""
 
 
 _NO_SERVERS: Final = (

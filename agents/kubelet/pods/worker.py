@@ -54,13 +54,13 @@ class Waiting:
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one pod between steps."""
+    """The state that is kept of a pod between steps."""
 
     back_off: BackOff = field(default_factory=BackOff)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """By name of the container."""
     results: Results = field(default_factory=dict)
-    """Of probes."""
+    """The results of probes."""
     forgotten: set[str] = field(default_factory=set)
     """Ids of containers from before all of the pod's were restarted."""
     earlier: set[str] = field(default_factory=set)
@@ -69,22 +69,22 @@ class Memory:
     is_restarting_all: bool = False
     has_sandbox: bool = False
     had_sandbox: bool = False
-    """Whether there was a sandbox at any time."""
+    """Whether the pod ever had a sandbox."""
     has_failed: bool = False
     """An init container failed for good, or the pod ran too long: it ends."""
     reason: str = ""
     message: str = ""
-    """Of the pod's status, if it ends by the node's will."""
+    """The message of the pod's status, if the node ends it."""
     is_disrupted: bool = False
     """Whether the node ends the pod for its own sake."""
     grace_s: float | None = None
-    """How long its containers have to end, if the node says so."""
+    """The grace period of its containers, if the node sets it."""
     ends_s: float | None = None
-    """When the time is over that all its containers have to end, since 1970."""
+    """When its termination grace period ends, since 1970."""
 
 
 class PodEvent(NamedTuple):
-    """Something to be recorded of a pod."""
+    """An event to record for a pod."""
 
     type: str
     """Normal or Warning."""
@@ -99,23 +99,23 @@ class Stop(NamedTuple):
 
     container: Container
     grace_s: float
-    """How long it has to end."""
+    """The grace period."""
     why: str = ""
-    """Of a container that starts again: the text of the event; empty: the pod ends."""
+    """The text of the event if the container is restarted; empty: the pod ends."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done now."""
+    """The next actions."""
 
     starts: list[tuple[Object, int]] = field(default_factory=list)
     """Containers of the spec, with attempts."""
     stops: list[Stop] = field(default_factory=list)
     again_s: float | None = None
-    """When something is due though nothing changes."""
+    """The delay until the next step if nothing changes."""
     events: list[PodEvent] = field(default_factory=list)
     is_over: bool = False
-    """Whether nothing runs, and nothing will."""
+    """Whether nothing runs, and nothing will be started."""
 
 
 def back_off_key(container: Object) -> str:
@@ -130,7 +130,7 @@ def newest(containers: Iterable[Container]) -> dict[str, Container]:
 
 
 def is_changed(container: Object, found: Container) -> bool:
-    """Whether a container runs another image than its specification names now."""
+    """Whether a container runs another image than its specification has now."""
     return bool(found.spec_image) and found.spec_image != container["image"]
 
 
@@ -184,7 +184,7 @@ def step(
 
 
 def _restarts_all(pod: Object, containers: Sequence[Container], memory: Memory, plan: Plan) -> bool:
-    """Begin the whole pod anew if a container's rule says so; return whether it is ending."""
+    """Restart the whole pod if a container's rule says so; return whether it is ending."""
     known = newest(containers)
     current = {name: each for name, each in known.items() if each.id not in memory.forgotten}
     if not memory.is_restarting_all:
@@ -207,7 +207,7 @@ def _restarts_all(pod: Object, containers: Sequence[Container], memory: Memory, 
 
 
 def _lost_sandbox(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> bool:
-    """Let a pod begin anew whose sandbox is gone; return whether some of it still ends.
+    """Restart a pod whose sandbox is gone; return whether containers of it still end.
 
     A pod in which nothing is to run again gets no other sandbox.
     """
@@ -232,7 +232,7 @@ def _start_ephemeral(pod: Object, known: Mapping[str, Container], plan: Plan) ->
 
 
 def _is_too_old(pod: Object, now_s: float, plan: Plan) -> bool:
-    """Whether a pod has run longer than it may; if not, it is looked at again then."""
+    """Whether a pod has exceeded its active deadline; if not, its end is scheduled."""
     deadline_s = pod["spec"].get("activeDeadlineSeconds")
     started = (pod.get("status") or {}).get("startTime")
     if deadline_s is None or started is None:
@@ -317,7 +317,7 @@ def _stop_unhealthy(
 
 
 def begins_again(pod: Object, container: Object, found: Container, memory: Memory) -> bool:
-    """Whether a container that has ended starts again."""
+    """Whether a container that has ended is restarted."""
     is_resized = found.id in memory.resize.restarting
     return is_resized or should_restart(pod, container, found.exit_code)
 
@@ -338,7 +338,7 @@ def _start(
     now_s: float,
     plan: Plan,
 ) -> None:
-    """Start a container, unless it has to wait."""
+    """Start a container, unless it is in back-off."""
     name = container["name"]
     waiting = memory.waiting.get(name)
     is_crash = waiting is not None and waiting.reason == CRASH_LOOP

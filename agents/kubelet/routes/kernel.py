@@ -42,14 +42,14 @@ AnyRoute: TypeAlias = Route | Route6
 TUNNELS: Final = {4: "kvxlan1", 6: "kvxlan6"}
 """Names, by the family of the nodes' addresses."""
 PORT: Final = 8472
-"""Of UDP: what Linux and flannel take."""
+"""The UDP port of VXLAN: the default of Linux and flannel."""
 _IDENTIFIER: Final = 1
 _OVERHEAD: Final = {4: 50, 6: 70}
 """Bytes that a tunnel adds to a packet."""
 _LOCAL: Final = {4: 4, 6: 17}
 """Attribute of a tunnel: the address of this node."""
 _MTU: Final = 1500
-"""Where an interface tells none."""
+"""The MTU of interfaces that report none."""
 _IPV6_MTU_MIN: Final = 1280
 _KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
@@ -71,7 +71,7 @@ _NEIGHBOUR_HEAD: Final = struct.Struct("=BBHiHBB")
 
 
 class _Neighbour(NamedTuple):
-    """Which address (of a tunnel, or under it) has which hardware address."""
+    """The hardware address of an address (of a tunnel, or under it)."""
 
     family: int
     address: Address
@@ -96,7 +96,7 @@ class Kernel(Netlink):
         )
 
     def bring(self, plan: Plan) -> list[str]:
-        """Let the kernel have what a plan says; return what was changed."""
+        """Apply a plan to the kernel; return the changes."""
         changes: list[str] = []
         numbers: dict[int, int] = {}
         for family in FAMILIES:
@@ -111,7 +111,7 @@ class Kernel(Netlink):
         return changes
 
     def clear(self) -> list[str]:
-        """Take away what is ours; return what was."""
+        """Remove everything of ours; return what was removed."""
         changes: list[str] = []
         self._keep_routes({}, changes)
         for family in FAMILIES:

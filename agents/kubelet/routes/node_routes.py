@@ -46,16 +46,16 @@ _REASON: Final = "FailedToCreateRoute"
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """Of one node."""
+    """Settings of a node's routes."""
 
     node: str
     cluster_ranges: Sequence[Network]
-    """Of the pods of all nodes, one of a family at most."""
+    """The ranges of the pods of all nodes, one of a family at most."""
     mode: str = AUTOMATIC
     """One of `plan.MODES`."""
     state: Path = STATE
     ends_with_node: bool = True
-    """Whether the node's pods end with it; where they go on, their routes stay."""
+    """Whether the node's pods end with it; if they go on, their routes stay."""
 
 
 class NodeRoutes:
@@ -68,7 +68,7 @@ class NodeRoutes:
         logger: Logger,
         options: RouteOptions,
     ) -> None:
-        """Write nothing yet; recorder: None: refused nodes are told in the log alone."""
+        """recorder: None: refused nodes are only logged."""
         self._nodes = nodes
         self._recorder = recorder
         self._logger = logger
@@ -82,7 +82,7 @@ class NodeRoutes:
         self._lock = -1
 
     async def start(self) -> None:
-        """Begin; routes are there soon after the node's own range is."""
+        """Start; routes exist soon after the node has its own range."""
         self._nodes.on_change(self._on_change)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="routes to nodes")
 
@@ -117,7 +117,7 @@ class NodeRoutes:
                     await asyncio.sleep(_GAP_S)
 
     async def _look(self) -> bool:
-        """Let the kernel have what the Nodes say now; return whether it has."""
+        """Apply the current Nodes to the kernel; return whether that succeeded."""
         nodes = list(self._nodes.store)
         try:
             done = await until_done(asyncio.to_thread(self._bring, nodes))
@@ -137,7 +137,7 @@ class NodeRoutes:
         return True
 
     def _bring(self, nodes: list[Object]) -> tuple[Plan, list[str]] | None:
-        """Write what differs; None: nothing is to be done, or not by this process. In a thread."""
+        """Apply changes; None: nothing has changed, or another process does it. In a thread."""
         options = self._options
         if not self._is_mine():
             return None
@@ -171,7 +171,7 @@ class NodeRoutes:
         return guard.rules(found.own, self._options.cluster_ranges, ends, guard.families())
 
     def _leave(self) -> None:
-        """Take everything away, unless pods go on; in a thread. OSError, TranslationError."""
+        """Remove everything, unless pods go on; in a thread. OSError, TranslationError."""
         with Kernel() as kernel:
             there = [each.network for each in kernel.machine().connected]
             if not self._options.ends_with_node and any(each in there for each in self._own):
@@ -198,7 +198,7 @@ class NodeRoutes:
         return True
 
     def _tell(self, found: Plan, nodes: list[Object]) -> None:
-        """Tell, once, of nodes that are refused."""
+        """Report refused nodes, once."""
         by_name = {each["metadata"]["name"]: each for each in nodes}
         for each in found.refusals:
             if each in self._told:

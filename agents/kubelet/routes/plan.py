@@ -34,7 +34,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 AUTOMATIC, HOST_GATEWAY, VXLAN, NONE = "auto", "host-gw", "vxlan", "none"
 MODES: Final = (AUTOMATIC, HOST_GATEWAY, VXLAN, NONE)
-"""How nodes are reached: on link as a gateway, else through the tunnel; always one; not by us."""
+"""How nodes are reached: on-link as a gateway, else by tunnel; always one; not by kvstack."""
 FAMILIES: Final = (4, 6)
 _RESERVED: Final = IPv4Network("240.0.0.0/4")
 _LOCAL: Final = bytes((0x0A, 0x58))
@@ -51,7 +51,7 @@ class Connected(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Where packets for a range go."""
+    """The route to a range."""
 
     network: Network
     via: Address
@@ -69,7 +69,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the kernel says of this machine, in both families; routes of ours are not in it."""
+    """The state of the kernel, in both families, without our own routes."""
 
     addresses: frozenset[Address] = frozenset()
     connected: Sequence[Connected] = ()
@@ -79,12 +79,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What this node's kernel should have."""
+    """The desired state of this node's kernel."""
 
     own: Mapping[int, Network]
     """Ranges of this node, by family."""
     addresses: Mapping[int, Address]
-    """Of this node, by family."""
+    """The addresses of this node, by family."""
     ways: Mapping[Network, Way] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
 
@@ -174,7 +174,7 @@ def on_link(address: Address, machine: Machine) -> int:
 
 
 class _Rules:
-    """What holds for the ways to all nodes."""
+    """Settings of the routes to all nodes."""
 
     def __init__(
         self,

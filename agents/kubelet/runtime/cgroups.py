@@ -25,7 +25,7 @@ _WEIGHT_MAX: Final = 10_000
 
 
 class GroupUsage(NamedTuple):
-    """What the processes of a group use."""
+    """The resource usage of a control group."""
 
     cpu_ns: int
     memory_bytes: int
@@ -128,7 +128,7 @@ class Cgroups:
         return not any(each.exists() for each in places)
 
     def out_of_memory(self, path: str) -> bool:
-        """Tell whether the kernel killed a process of a group for its memory."""
+        """Whether the kernel killed a process of a group for its memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         return _numbers(self._file(path, "memory", name)).get("oom_kill", 0) > 0
 

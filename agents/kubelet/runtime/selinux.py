@@ -10,5 +10,5 @@ _FILE_SYSTEM: Final = Path("/sys/fs/selinux")
 
 
 def is_enabled(mounted: Path = _FILE_SYSTEM) -> bool:
-    """Whether the kernel's interface is there; mounted: where it would be."""
+    """Whether SELinux is enabled; mounted: the mount point of selinuxfs."""
     return (mounted / "enforce").exists()

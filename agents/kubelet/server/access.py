@@ -41,7 +41,7 @@ _SUBRESOURCES: Final = (
     ("/statusz", ("statusz",)),
     ("/flagz", ("configz",)),
 )
-"""By the beginning of a path; any other is `proxy`."""
+"""Subresources by the prefix of a path; any other is `proxy`."""
 _ALLOWED_S: Final = 300.0
 _DENIED_S: Final = 30.0
 _TOKEN_S: Final = 120.0
@@ -49,7 +49,7 @@ _KEPT_MAX: Final = 1000
 
 
 class Caller(NamedTuple):
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...]
@@ -78,7 +78,7 @@ class Access:
         reviews_tokens: bool = True,
         allows_all: bool = False,
     ) -> None:
-        """Ask the API about the node of this kubelet.
+        """Authorizes requests for the node of this kubelet.
 
         anonymous: whether anybody may ask; reviews_tokens: whether the API is asked who has a
         token; allows_all: whether it is not asked what they may.

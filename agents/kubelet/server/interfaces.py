@@ -15,7 +15,7 @@ from kvstack.agents.kubelet.runtime.process.network.pod_network import (
 
 
 class Traffic(NamedTuple):
-    """Of one interface since it was made."""
+    """The counters of an interface since it was created."""
 
     name: str
     received_bytes: int

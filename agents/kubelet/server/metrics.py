@@ -144,7 +144,7 @@ def _add_pods(
     sample: Sample,
     names: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Tell the sums of pods: samples without a container."""
+    """Add the sums of pods: samples without a container."""
     totals: dict[str, list[int]] = {}
     for each in sample.usage:
         total = totals.setdefault(each.container.pod_uid, [0, 0, 0, 0])
@@ -162,7 +162,7 @@ def _add_pods(
 
 
 def _add_spec(page: "_Page", labels: Mapping[str, str], resources: Mapping[str, Any]) -> None:
-    """Tell what a container may use; no limit is 0, as for memory, or is left out."""
+    """Add the limits of a container; no limit is 0, as for memory, or is left out."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     shares = quantity(requests.get("cpu", limits.get("cpu", "0")), -3) * 1024 // 1000
     page.add("container_spec_cpu_period", "gauge", _PERIOD_US, labels)
@@ -208,7 +208,7 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
 
 
 def _add_claims(page: _Page, kubelet: "Kubelet") -> None:
-    """Tell how full the volumes of claims are, each once."""
+    """Add the usage of the volumes of claims, each once."""
     told: set[tuple[str, str]] = set()
     for pod in kubelet.pods():
         namespace = pod["metadata"]["namespace"]

@@ -56,7 +56,7 @@ _LOGS: Final = Path("/var/log").resolve()
 _CLIENTS: Final = "clients"
 _STREAMING: Final = ("exec", "attach", "portForward")
 _DEBUGGING: Final = (*_STREAMING, "run", "containerLogs", "logs", "runningpods")
-"""What can be turned off (enableDebuggingHandlers)."""
+"""Paths that enableDebuggingHandlers turns off."""
 
 
 class _RefusedError(Exception):
@@ -109,7 +109,7 @@ class KubeletServer:
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens."""
+        """The URLs that it listens on."""
         return self._http.urls
 
     async def stop(self, grace_s: float = 0.0) -> None:
@@ -197,7 +197,7 @@ class KubeletServer:
         return found
 
     async def _files(self, answer: Answer, parts: Sequence[str]) -> None:
-        """Answer with a file of /var/log, or the names of a directory."""
+        """Answer with a file of /var/log, or a listing of a directory."""
         root = _LOGS
         path = await asyncio.to_thread(_resolved, root, parts)
         if not path.is_relative_to(root) or not await asyncio.to_thread(path.exists):
@@ -324,7 +324,7 @@ class KubeletServer:
         return await runtime.exec(container.id, query.get("command", []), tty=tty)
 
     async def _run(self, answer: Answer, place: Place, query: Query) -> None:
-        """Run a command, and answer with all that it writes."""
+        """Run a command, and answer with its output."""
         container = self._running(place)
         command = query.get("cmd", [""])[0].split()
         try:

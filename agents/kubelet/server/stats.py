@@ -32,7 +32,7 @@ _HELD: Final = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
 
 class Machine(NamedTuple):
-    """What the machine uses."""
+    """The resource usage of the machine."""
 
     cpu_ns: int
     memory_bytes: int
@@ -40,13 +40,13 @@ class Machine(NamedTuple):
     available_bytes: int
     rss_bytes: int
     traffic: Sequence[Traffic]
-    """Of all interfaces."""
+    """The traffic of all interfaces."""
     processes: int
     processes_max: int
 
 
 class Sample(NamedTuple):
-    """What was used at a time."""
+    """The usage at a time."""
 
     now_s: float
     machine: Machine

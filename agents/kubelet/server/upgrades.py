@@ -45,7 +45,7 @@ class UpgradeError(Exception):
 def web_socket(
     request: Request, answer: Answer, spoken: Sequence[str]
 ) -> tuple[websocket.WebSocket, str]:
-    """Take a WebSocket; return it and its protocol; raises UpgradeError."""
+    """Accept a WebSocket; return it and its protocol; raises UpgradeError."""
     protocol = websocket.chosen(request, spoken)
     if protocol is None:
         raise UpgradeError(403, "")
@@ -53,7 +53,7 @@ def web_socket(
 
 
 def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Session, str]:
-    """Take a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
+    """Accept a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
     if not request.may_upgrade or request.header("upgrade").upper() != "SPDY/3.1":
         shown = {name.title(): value for name, value in request.headers}
         raise UpgradeError(400, f"unable to upgrade: missing upgrade headers in request: {shown!r}")
@@ -77,7 +77,7 @@ def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Sessi
 
 
 def tunnel(request: Request, answer: Answer) -> Session:
-    """Take SPDY/3.1 within a WebSocket, for port-forward; raises UpgradeError."""
+    """Accept SPDY/3.1 within a WebSocket, for port-forward; raises UpgradeError."""
     if f"{TUNNEL}{PORT_FORWARD}" not in websocket.offered(request):
         raise UpgradeError(400, "unable to upgrade: no tunneling spdy protocols provided")
     socket = websocket.accept(request, answer, f"{TUNNEL}{PORT_FORWARD}")

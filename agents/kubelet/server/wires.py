@@ -38,7 +38,7 @@ class Wire(Protocol):
         ...
 
     async def end(self, status: Object) -> None:
-        """Say how the command ended, and close the connection; raises OSError."""
+        """Send the exit status of the command, and close the connection; raises OSError."""
         ...
 
     async def drop(self) -> None:
@@ -88,7 +88,7 @@ class SpdyWire:
             await self._streams[stream].write(data)
 
     async def end(self, status: Object) -> None:
-        """Say how the command ended."""
+        """Send the exit status of the command."""
         if self._has_status:
             await self._streams[END].write(orjson.dumps(status))
         elif status["status"] != "Success":

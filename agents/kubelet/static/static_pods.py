@@ -34,7 +34,7 @@ class StaticPodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
-    """Where static pods are told."""
+    """The sources of static pods."""
 
     path: Path | None = None
     url: str = ""
@@ -56,7 +56,7 @@ class StaticPods:
 
     @property
     def is_used(self) -> bool:
-        """Whether there may be any."""
+        """Whether there is a source."""
         return self._settings.path is not None or bool(self._settings.url)
 
     async def read(self) -> set[str]:
@@ -215,12 +215,12 @@ def mirror_of(pod: Object, node: Object) -> Object:
 
 
 def is_mirror(pod: Object) -> bool:
-    """Whether a pod of the API shows a static pod."""
+    """Whether a pod of the API is a mirror pod."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
 def is_mirror_of(mirror: Object, pod: Object) -> bool:
-    """Whether a mirror shows a static pod as it is now."""
+    """Whether a mirror pod matches the current static pod."""
     shown = (mirror["metadata"].get("annotations") or {}).get(MIRROR)
     return shown == pod["metadata"]["annotations"][HASH] and not mirror["metadata"].get(
         "deletionTimestamp"

@@ -57,7 +57,7 @@ _CLASSES: Final = ("Guaranteed", "Burstable", "BestEffort")
 
 
 class Allocations:
-    """Those of one kubelet."""
+    """The allocated resources of a kubelet's pods."""
 
     def __init__(
         self,

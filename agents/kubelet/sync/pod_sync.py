@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 _RETRY_S: Final = 10.0
 _UNKNOWN_S: Final = 1.0
-"""How long containers have to end of which nobody knows any more."""
+"""The grace period of containers whose pod is unknown."""
 _MOUNT_RETRY_S: Final = 0.5
 _MOUNT_RETRY_MAX_S: Final = 122.0
 _THREADS: Final = 4
@@ -87,7 +87,7 @@ class Stopping(NamedTuple):
 
 
 class PodRecord:
-    """What is known of one pod besides its object."""
+    """The state of a pod besides its object."""
 
     def __init__(self, uid: str, lost: list[Container], back_off_max_s: float = MAX_S) -> None:
         """lost: containers of an earlier kubelet that are only told of."""
@@ -97,7 +97,7 @@ class PodRecord:
         self.stopping: dict[str, Stopping] = {}
         self.told: Object | None = None
         self.pod: Object | None = None
-        """As it was seen last."""
+        """The last seen object."""
         self.is_refused = False
         self.is_over = False
         self.ending = asyncio.Event()
@@ -118,7 +118,7 @@ class _LaterError(Exception):
 
 
 class Tools(NamedTuple):
-    """With what pods are brought forward."""
+    """The parts of the kubelet that a sync uses."""
 
     runtime: Runtime
     clock: Clock
@@ -130,21 +130,21 @@ class Tools(NamedTuple):
     settings: NodeSettings
     node_ips: tuple[str, ...]
     directory: Callable[[str], Path]
-    """Of a pod, by its uid."""
+    """The directory of a pod, by its uid."""
     again: Callable[[str], None]
     """Look at a pod, by its uid, soon."""
     handler: Callable[[Object], Awaitable[str]]
-    """Of the RuntimeClass of a pod; StartError."""
+    """The handler of a pod's RuntimeClass; StartError."""
     links: LogLinks
     logs: PodLogs
     devices: Callable[[str, str], Awaitable[DeviceNeeds]]
-    """What a container needs for devices of plugins, by uid and name; StartError."""
+    """A container's needs for devices of plugins, by uid and name; StartError."""
     isolate: Callable[[Object], Awaitable[None]]
     """Put the policies of a pod in place, before anything of it runs; StartError."""
 
 
 class _Prepared(NamedTuple):
-    """What containers of a pod need of it."""
+    """The prepared volumes and addresses of a pod, for its containers."""
 
     directory: Path
     volumes: VolumePaths
@@ -163,7 +163,7 @@ class PodSync:
         self._threads = ThreadPoolExecutor(_THREADS, "paths in volumes")
 
     async def run(self, pod: Object, record: PodRecord) -> float | None:
-        """Do what is due for a pod that was admitted; raises ApiError, UnreachableError."""
+        """Do the next step of an admitted pod; raises ApiError, UnreachableError."""
         runtime = self._tools.runtime
         containers = [*record.lost, *runtime.of_pod(record.uid)]
         now_s, has_sandbox = self._tools.clock.now_s(), runtime.has_sandbox(record.uid)
@@ -492,7 +492,7 @@ class PodSync:
     # Events.
 
     def event(self, pod: Object, name: str, type_: str, reason: str, message: str) -> None:
-        """Record an event of a container; name: empty: it is of the pod."""
+        """Record an event of a container; name: empty: of the pod."""
         path = next(
             (
                 f"{shown}{{{name}}}"

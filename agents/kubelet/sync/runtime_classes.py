@@ -14,7 +14,6 @@ class RuntimeClasses:
     """Asks the API each time, as few pods have one."""
 
     def __init__(self, api: Api) -> None:
-        """Ask with the node's API."""
         self._api = api
 
     async def handler(self, pod: Object) -> str:

@@ -28,16 +28,15 @@ class StatusWriter:
     """Writes for one node."""
 
     def __init__(self, api: Api) -> None:
-        """Write with the node's API."""
         self._api = api
         self._versions: dict[str, int] = {}  # as of the last write, by uid
 
     def forget(self, uid: str) -> None:
-        """Remember nothing more of a pod."""
+        """Forget a pod."""
         self._versions.pop(uid, None)
 
     async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
-        """Write a status unless it was told already; return it, with its times."""
+        """Write a status unless it is unchanged; return it, with its times."""
         if told is not None:
             status["startTime"] = told["startTime"]
             _keep_times(status, told)
@@ -58,7 +57,7 @@ class StatusWriter:
         return status
 
     def _was_changed(self, pod: Object, status: Object) -> bool:
-        """Whether the API says otherwise by now; what is older than the last write says nothing."""
+        """Whether the API has another status; objects older than the last write do not count."""
         if _version(pod) < self._versions.get(pod["metadata"]["uid"], 0):
             return False
         shown = pod.get("status") or {}
@@ -72,7 +71,7 @@ class StatusWriter:
         )
 
     async def finish(self, pod: Object) -> None:
-        """Let a pod go: nothing of it runs, and the API knows how it ended."""
+        """Delete a pod: it has ended, and its last status is in the API."""
         meta = pod["metadata"]
         try:
             await self._api.delete(
@@ -106,7 +105,7 @@ def _patch(status: Object, passed: Sequence[str]) -> Object:
 
 
 def _keep_times(status: Object, told: Object) -> None:
-    """Let conditions that are as they were told keep their times."""
+    """Keep the times of unchanged conditions."""
     before = {each["type"]: each for each in told.get("conditions") or ()}
     for condition in status.get("conditions") or ():
         now, last = condition["lastTransitionTime"], before.get(condition["type"])

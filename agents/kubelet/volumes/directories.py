@@ -81,7 +81,7 @@ def empty_directory(directory: Path, volume: Object, size_bytes: int) -> Path:
 
 
 def written(directory: Path, volume: Object, files: Files, group: int | None) -> Path:
-    """Write a volume whose contents the API holds; return where it is.
+    """Write a volume with contents from the API; return its path.
 
     group: to which its files belong, None: root's. Raises ConfigurationError and OSError.
     """
@@ -109,7 +109,7 @@ def _mount_memory(place: Path, options: str) -> None:
 
 
 def give_to_group(directory: Path, group: int, policy: str) -> None:
-    """Let a group use all of a volume; policy: OnRootMismatch looks at its root alone.
+    """Give a volume to a group; policy: OnRootMismatch checks only its root.
 
     Containers may replace files by links meanwhile: no link is followed.
     """
@@ -273,7 +273,7 @@ def devices(container: Object, places: Mapping[str, tuple[Path, bool]]) -> list[
 
 
 def _is_recursive(mount: Object) -> bool:
-    """Whether also what is mounted below a mount is only to be read."""
+    """Whether mounts below a mount are read-only, too."""
     return mount.get("recursiveReadOnly") in ("Enabled", "IfPossible")
 
 
@@ -381,7 +381,7 @@ def _outside(sub_path: str, error: OSError) -> OSError | ConfigurationError:
 def write_hosts(
     directory: Path, pod: Object, addresses: Sequence[str], cluster_domain: str
 ) -> Mount:
-    """Write a pod's /etc/hosts; return what containers mount of it."""
+    """Write a pod's /etc/hosts; return its mounts for containers."""
     spec = pod["spec"]
     if spec.get("hostNetwork"):
         lines = [_HOST_NETWORK, Path("/etc/hosts").read_text()]
@@ -400,14 +400,14 @@ def write_hosts(
 
 
 def remove_volumes(directory: Path) -> None:
-    """Take away the volumes of a pod that has ended, what it mounted first; OSError."""
+    """Remove the volumes of a pod that has ended, unmounting first; OSError."""
     _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory / "volumes")
 
 
 def remove(directory: Path) -> None:
-    """Take away all of a pod that is on the disk; what it mounted first. OSError."""
+    """Remove the directory of a pod, unmounting first; OSError."""
     _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory)

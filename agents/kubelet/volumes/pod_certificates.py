@@ -41,7 +41,7 @@ _KEYS: Final[Mapping[str, Callable[[], _Key]]] = {
     "ED25519": ed25519.Ed25519PrivateKey.generate,
 }
 _NAME_MAX: Final = 240
-"""Of a pod's name in that of its requests: the server adds five characters."""
+"""The maximum length of a pod's name in that of its requests: the server adds five characters."""
 _RETRY_S: Final = 10.0
 _RETRY_MAX_S: Final = 300.0
 _DEFAULT_S: Final = 86400
@@ -73,14 +73,14 @@ class _CertificateSource:
     request: str = ""
     """Name of the request that is under way; empty: none is."""
     key: bytes = b""
-    """Of that request."""
+    """The private key of that request."""
     again_s: float = 0.0
-    """When another may be made."""
+    """When another request may be made."""
     problem: str = ""
     is_denied: bool = False
 
     def is_good(self, now_s: float) -> bool:
-        """Whether there is a certificate that has not ended."""
+        """Whether there is a valid certificate."""
         return self.current is not None and now_s < self.current.ends_s
 
 
@@ -132,7 +132,7 @@ class PodCertificates:
     async def _advance(
         self, pod: Object, key: _SourceKey, wanted: _CertificateSource, source: Object
     ) -> None:
-        """Take an answer that came, and ask where it is time to; ApiError, UnreachableError."""
+        """Take the answer to a request, or make a new one if due; ApiError, UnreachableError."""
         if wanted.request:
             await self._look(pod, key, wanted)
         now_s, current = self._clock.now_s(), wanted.current

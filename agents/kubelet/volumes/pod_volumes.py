@@ -64,7 +64,7 @@ def _not_set_up(name: str, problem: Exception) -> VolumeError:
 
 
 class _Written:
-    """What is known of the volumes of one pod."""
+    """The state of a pod's volumes."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -74,7 +74,7 @@ class _Written:
         self.local: dict[str, tuple[str, Path]] = {}
         """Claims and paths of volumes of the node itself, by name."""
         self.is_outdated = False
-        """Whether something else that they show changed since it was read."""
+        """Whether another object that they show has changed since it was read."""
 
 
 class PodVolumes:
@@ -91,7 +91,7 @@ class PodVolumes:
         on_change: Callable[[str], None],
         csi: CsiNode,
     ) -> None:
-        """Read with the node's API, as the node whose object is returned.
+        """Read objects by the node's API client; node: returns the Node.
 
         on_change: called with the uid of a pod that is stale.
         """
@@ -157,14 +157,14 @@ class PodVolumes:
         return stats
 
     def is_stale(self, pod: Object) -> bool:
-        """Whether a pod's volumes show what is not so any more."""
+        """Whether a pod's volumes show outdated contents."""
         known = self._written.get(pod["metadata"]["uid"])
         if known is None:
             return bool(files.changing_fields(pod))
         return known.is_outdated or files.changing_fields(pod) != known.fields
 
     async def renew(self, pod: Object, directory: Path, addresses: Addresses) -> None:
-        """Write what changed of the volumes whose contents the API holds."""
+        """Rewrite the volumes whose objects have changed."""
         volumes = pod["spec"].get("volumes") or ()
         if self._csi.volumes.of_pod(pod["metadata"]["uid"]) or any(map(_is_held, volumes)):
             objects = await self.objects(pod, are_fresh=False)
@@ -319,5 +319,5 @@ class PodVolumes:
 
 
 def _is_held(volume: Object) -> bool:
-    """Whether the API holds the contents of a volume."""
+    """Whether the contents of a volume come from the API."""
     return any(kind in volume for kind in files.FROM_API)

@@ -22,16 +22,15 @@ _USED: Final = 0.8
 class _Token(NamedTuple):
     text: str
     expires: str
-    """As its answer says."""
+    """As in the answer."""
     until_s: float
-    """When another is asked for."""
+    """When it is to be renewed."""
 
 
 class ServiceTokens:
     """The tokens of one node's pods."""
 
     def __init__(self, api: Api, clock: Clock, chance: Callable[[], float]) -> None:
-        """Ask with the node's API."""
         self._api = api
         self._clock = clock
         self._chance = chance

@@ -62,11 +62,11 @@ class TrustBundles:
         return anchors_of(each["spec"]["trustBundle"] for each in found)
 
     def forget(self, uid: str) -> None:
-        """Tell a pod of no more changes."""
+        """Stop following for a pod."""
         self._users.discard(uid)
 
     async def close(self) -> None:
-        """Follow them no more."""
+        """Stop following."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -39,16 +39,16 @@ class _Watched:
         self.is_known = False
         self.object: Object | None = None
         self.read_version: str | None = None
-        """Of the state that was read last; empty: there was no such object; None: none was read."""
+        """The version that was read last; empty: it did not exist; None: not read."""
         self.task: asyncio.Task[None] | None = None
         self._on_change = on_change
 
     def replace(self, objects: list[Object], resource_version: str) -> None:
-        """Take what there is."""
+        """Replace all objects."""
         self._set(objects[0] if objects else None)
 
     def apply(self, events: list[Event]) -> None:
-        """Take changes."""
+        """Apply changes."""
         for kind, obj in events:
             if kind != "BOOKMARK":
                 self._set(None if kind == "DELETED" else obj)
@@ -63,7 +63,7 @@ class _Watched:
 
 
 class WatchedObjects:
-    """What the volumes of one node's pods show; all of it belongs to one loop."""
+    """The objects that volumes of one node's pods show; used on one loop."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class WatchedObjects:
         self._ending: set[asyncio.Task[None]] = set()
 
     def follow(self, uid: str, keys: Collection[Key]) -> None:
-        """Tell of changes of these objects for a pod, and of no others."""
+        """Follow exactly these objects for a pod."""
         before = self._of_pod.get(uid, set())
         for key in before.difference(keys):
             self._let_go(uid, key)
@@ -96,7 +96,7 @@ class WatchedObjects:
             self._of_pod.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """Follow nothing for a pod."""
+        """Stop following for a pod."""
         self.follow(uid, ())
 
     def get(self, key: Key) -> Object | None:
@@ -107,7 +107,7 @@ class WatchedObjects:
         return watched.object
 
     def note(self, key: Key, obj: Object | None) -> None:
-        """Remember what was read of an object: nobody is told of this state again."""
+        """Remember what was read of an object, so that this state is not reported again."""
         if (watched := self._watched.get(key)) is not None:
             watched.read_version = version_of(obj)
 

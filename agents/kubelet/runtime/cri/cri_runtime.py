@@ -61,13 +61,13 @@ class CriOptions:
     cgroup: str = "kubepods"
     """Under which pods are."""
     limits: Limits | None = None
-    """Of all pods together; None: of others' making."""
+    """The limits of all pods together; None: set by others."""
     cgroup_driver: str = CGROUPFS
-    """Of an engine that does not tell its own."""
+    """The cgroup driver of an engine that does not report its own."""
 
 
 class _Sandbox:
-    """What is known of the newest sandbox of a pod."""
+    """The newest sandbox of a pod."""
 
     __slots__ = ("addresses", "attempt", "config", "id", "is_ready")
 
@@ -114,7 +114,7 @@ class CriRuntime(EngineImages):
         self.version = ""
 
     async def open(self) -> None:
-        """Ask who the engine is, and what it has; raises ConfigError."""
+        """Read the engine's version, and its containers; raises ConfigError."""
         try:
             request = cri.VersionRequest(version="0.1.0")
             answer = await self._client.call("Version", request, cri.VersionResponse)
@@ -145,7 +145,7 @@ class CriRuntime(EngineImages):
         return SYSTEMD if answer.linux.cgroup_driver == cri.SYSTEMD else CGROUPFS
 
     async def close(self) -> None:
-        """Let the containers be."""
+        """Disconnect; containers go on."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -193,7 +193,7 @@ class CriRuntime(EngineImages):
         return known is not None and known[-1].is_ready
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Tell the engine from which ranges pods have addresses."""
+        """Pass the pod CIDRs of the node to the engine."""
         if not ranges:
             return
         network = cri.NetworkConfig(pod_cidr=",".join(ranges))
@@ -282,7 +282,7 @@ class CriRuntime(EngineImages):
             sandbox.addresses = tuple(filter(None, every))
 
     async def _refresh(self, number: str) -> Container | None:
-        """Read what the engine says of a container; None: it is gone."""
+        """Read the status of a container; None: it does not exist."""
         request = cri.ContainerStatusRequest(container_id=number)
         try:
             answer = await self._client.call(
@@ -370,7 +370,7 @@ class CriRuntime(EngineImages):
         return found
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Let the engine stop a container."""
+        """Stop a container."""
         request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
         try:
             await self._client.call(
@@ -382,7 +382,7 @@ class CriRuntime(EngineImages):
                 self._logger.warning("a container was not stopped", error=error.text)
 
     async def update(self, container_id: str, limits: Limits) -> None:
-        """Let the engine give a container other limits; raises UpdateError."""
+        """Change the limits of a container; raises UpdateError."""
         request = cri.UpdateContainerResourcesRequest(
             container_id=container_id, linux=specs.resources(limits, unified=self._is_unified)
         )
@@ -453,7 +453,7 @@ class CriRuntime(EngineImages):
         return found
 
     async def reopen_log(self, container_id: str) -> None:
-        """Let a container's log go on in a new file."""
+        """Reopen a container's log after rotation."""
         request = cri.ReopenContainerLogRequest(container_id=container_id)
         with contextlib.suppress(CriError):  # it ended meanwhile
             await self._client.call("ReopenContainerLog", request, cri.ReopenContainerLogResponse)

@@ -12,7 +12,7 @@ from kvstack.component.logger import Logger
 
 
 class EngineImages:
-    """What a runtime is asked of images."""
+    """The image service of a container engine."""
 
     def __init__(self, client: CriClient, logger: Logger) -> None:
         """client: of the service of images, which may be the engine's own."""
@@ -35,7 +35,7 @@ class EngineImages:
         return answers.image_of(answer.image)
 
     async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
-        """Let the engine pull an image, with each of the credentials in turn; raises StartError."""
+        """Pull an image, with each of the credentials in turn; raises StartError."""
         for last, login in _with_last(credentials or [{}]):
             auth = cri.AuthConfig(
                 username=login.get("username", ""),

@@ -70,7 +70,7 @@ class EngineSession:
                 del self._streams["stdin"]
 
     def close_input(self) -> None:
-        """It gets no more input."""
+        """Close the command's standard input."""
         if (stdin := self._streams.pop("stdin", None)) is not None:
             self._soon(stdin.finish())
 

@@ -37,17 +37,17 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What this machine can do; all but the first are "" or the reason why it cannot."""
+    """Features of this machine; all but the first are "" or the reason why they are missing."""
 
     cgroups: str = "none"
     """v1, v2, or none."""
     namespaces: str = ""
     user_namespaces: str = ""
     idmapped_mounts: str = ""
-    """Of the file system of the node's directory, and of memory."""
+    """On the file system of the node's directory, and on tmpfs."""
     seccomp: str = ""
     device_limits: str = ""
-    """Of containers, by control groups."""
+    """By control groups."""
     openat2: str = ""
     nft: str = ""
     iptables: str = ""
@@ -92,7 +92,7 @@ CONSEQUENCES: Final = {
     "iptables": "pods reach nothing outside of this machine unless it routes theirs, and a hostPort"
     " is served by a listener, which hides clients",
 }
-"""What follows for pods where a feature is missing, by its name."""
+"""The consequences of missing features for pods, by name."""
 
 
 def _shown(name: str) -> str:
@@ -122,7 +122,7 @@ def cgroups() -> str:
 
 
 def namespaces() -> str:
-    """Whether all kinds of namespaces can be made but that of users."""
+    """Whether all kinds of namespaces but user namespaces can be created."""
     problems: dict[str, list[str]] = {}
     for name, flag in _KINDS.items():
         try:
@@ -134,7 +134,7 @@ def namespaces() -> str:
 
 
 def user_namespaces() -> str:
-    """Whether user namespaces can be made, and ids of the machine given to them."""
+    """Whether user namespaces can be created, and ids of the machine mapped to them."""
     try:
         with users.member(users.CLONE_NEWUSER, FIRST):
             return ""
@@ -143,7 +143,7 @@ def user_namespaces() -> str:
 
 
 def idmapped_mounts(directory: Path) -> str:
-    """Whether owners can be mapped of what is on the disk of a directory, and in memory."""
+    """Whether idmapped mounts work on the file system of a directory, and on tmpfs."""
     try:
         with users.member(users.CLONE_NEWUSER, FIRST) as pid:
             user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -183,7 +183,7 @@ def device_limits() -> str:
 
 
 def openat2() -> str:
-    """Whether the kernel follows a path below a directory by itself."""
+    """Whether the kernel has openat2, which resolves a path below a directory."""
     try:
         root = os.open("/", os.O_PATH | os.O_CLOEXEC)
         try:

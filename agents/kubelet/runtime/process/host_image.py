@@ -43,18 +43,18 @@ class HostImage:
     """The rules of one node."""
 
     allowed_namespaces: Sequence[str] = ()
-    """Of the API: whose pods may be root of the machine, if they ask for it."""
+    """Namespaces whose pods may be root of the machine, if they request it."""
     hidden: Sequence[Path] = ()
-    """Of the node and its cluster: data, keys, credentials."""
+    """Hidden paths of the node and its cluster: data, keys, credentials."""
     has_user_namespaces: bool = False
-    """Whether pods can have some here."""
+    """Whether user namespaces are available."""
     is_there: bool = True
     """Whether the node has the image."""
     nobody: int = NOBODY
-    """As whom containers run whose pod says nothing; 0: a node without root has no other id."""
+    """The default user of containers; 0: a node without root has no other id."""
 
     def wants_users(self, sandbox: Sandbox) -> bool:
-        """Whether a pod is given a user namespace of its own."""
+        """Whether a pod gets a user namespace of its own."""
         if sandbox.host_users is not None:
             return not sandbox.host_users
         shares = sandbox.has_host_network or sandbox.has_host_pids or sandbox.has_host_ipc
@@ -119,7 +119,7 @@ def _problems(security: Security) -> Iterator[str]:
 
 
 def _is_known(number: int, look_up: Callable[[int], object]) -> bool:
-    """Whether files of the machine may belong to an id: it has a name, or it is another pod's."""
+    """Whether an id may own files of the machine: it has a name, or it is another pod's."""
     if number == NOBODY:
         return False
     if number >= FIRST:

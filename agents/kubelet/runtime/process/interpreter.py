@@ -33,7 +33,7 @@ class Interpreter:
 
     @property
     def path(self) -> str:
-        """What is to be executed."""
+        """The path to execute."""
         if self._held < 0:
             return sys.executable
         return f"/proc/{os.getpid()}/fd/{self._held}"

@@ -9,7 +9,7 @@ from kvstack.agents.kubelet.disk.tree_walk import entries_below
 
 
 class Size(NamedTuple):
-    """What a directory takes of its disk."""
+    """The disk usage of a directory."""
 
     bytes: int
     inodes: int

@@ -37,10 +37,10 @@ _SHM: Final = "shm"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a node tells of itself to those that come after it."""
+    """The record of a node for its successors."""
 
     name: str
-    """Of its bridge, by which it is told from others."""
+    """The name of its bridge, which identifies the node."""
     root: str
     ends_with_node: bool
     """Whether its containers end when it does, however it ends."""
@@ -97,7 +97,7 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 
 def lives(state: Path, name: str) -> bool:
-    """Whether the node whose bridge has a name lives on this machine; OSError."""
+    """Whether the node whose bridge has a name is running on this machine; OSError."""
     try:
         held = os.open(state / _NODES / name, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def lives(state: Path, name: str) -> bool:
 
 
 def clean(state: Path, cgroups: Cgroups) -> list[str]:
-    """Take away what nodes left that were killed; return what could not be, and why."""
+    """Clean up after killed nodes; return what could not be removed, and why."""
     problems = []
     directory = state / _NODES
     for file in sorted(directory.iterdir()) if directory.is_dir() else ():
@@ -142,7 +142,7 @@ def _abandoned(file: Path) -> Iterator[Record | None]:
 
 
 def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
-    """Take away what a node left; return whether nothing is left. OSError."""
+    """Clean up after a node; return whether nothing is left. OSError."""
     if not record.ends_with_node and Path(record.root).exists():
         return False
     if not PodNetwork(record.root, state).remove_idle_bridge(record.name):
@@ -159,7 +159,7 @@ def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
 
 
 def _let_go(record: Record, cgroups: Cgroups) -> None:
-    """Take away the mounts of volumes and the control groups of pods of which nothing runs.
+    """Remove the mounts of volumes and the control groups of pods without processes.
 
     Those of CSI drivers stay: they know what they have mounted, and are asked for it (`csi`).
     """

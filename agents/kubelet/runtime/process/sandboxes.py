@@ -85,7 +85,7 @@ class HeldSandbox:
         return [(each, _FLAGS[kind]) for kind, each in self.namespaces.items() if kind != _USERS]
 
     def close(self) -> None:
-        """Hold it no more."""
+        """Release the sandbox."""
         for each in self.namespaces.values():
             os.close(each)
 
@@ -126,7 +126,7 @@ class Sandboxes:
         self._ids.open([uid for uid, each in self._held.items() if each.first_id])
 
     def close(self) -> None:
-        """Hold nothing more; what is mounted goes, unless containers outlive the node.
+        """Release all sandboxes; mounts are removed, unless containers outlive the node.
 
         Every sandbox is closed, whatever happens to the others; OSError tells of all that failed.
         """
@@ -219,7 +219,7 @@ class Sandboxes:
     def _keep(
         self, sandbox: Sandbox, made: Mapping[str, int], addresses: Sequence[str], first: int
     ) -> None:
-        """Let a later kubelet find a sandbox."""
+        """Write the record of a sandbox for a later kubelet."""
         if self._outlives_node:
             for kind, descriptor in made.items():
                 pin = self._pin(sandbox.uid, kind)
@@ -304,7 +304,7 @@ class Sandboxes:
         return found
 
     def _clean(self, uid: str) -> None:
-        """Take away what is mounted for a pod."""
+        """Unmount everything of a pod."""
         for kind in (*_FLAGS, _USERS):
             pin = self._pin(uid, kind)
             if pin.exists():
@@ -362,7 +362,7 @@ def _socket_in(namespace: int) -> socket.socket:
 
 
 async def in_own_thread(work: Callable[[], _T]) -> _T:
-    """Do something in a thread of its own, whose namespaces end with it."""
+    """Run a function in a thread of its own, whose namespaces end with it."""
     done: Future[_T] = Future()
 
     def run() -> None:

@@ -28,7 +28,7 @@ _PIECE: Final = 64 << 10
 _READ_MAX: Final = 64
 """So many pieces are read ahead."""
 _REST_S: Final = 0.5
-"""How long output is waited for that others than the command may still write."""
+"""How long output of other processes than the command is waited for."""
 
 
 class CommandSession:
@@ -66,7 +66,7 @@ class CommandSession:
                 return
 
     def close_input(self) -> None:
-        """It gets no more input; a terminal has no such end."""
+        """Close standard input; a terminal has no such end."""
         if self._stdin >= 0 and not self._is_terminal:
             os.close(self._stdin)
             self._stdin = -1
@@ -201,7 +201,7 @@ async def _start_on_terminal(directory: Path, command: CommandSpec) -> CommandSe
 async def _begin(
     directory: Path, command: CommandSpec, streams: Sequence[int]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Let a container's program begin a command; raises StartError and OSError."""
+    """Start a command by the shim of a container; raises StartError and OSError."""
     request = {"do": "exec", "spec": encode_command(command)}
     reader, writer = await shims.ask(directory, request, streams)
     is_begun = False
@@ -223,7 +223,7 @@ class AttachedSession:
     def __init__(
         self, shim: tuple[asyncio.StreamReader, asyncio.StreamWriter], directory: Path
     ) -> None:
-        """It goes on when this is closed."""
+        """The command goes on when this is closed."""
         self._reader, self._writer = shim
         self._directory = directory
 

@@ -72,7 +72,7 @@ class UserIds:
         )
 
     def release(self, uid: str) -> None:
-        """Take a pod's block from it, if it has one; OSError."""
+        """Free a pod's block of ids, if it has one; OSError."""
         number = self._taken.pop(uid, None)
         if number is not None:
             (self._directory / str(number)).unlink(missing_ok=True)

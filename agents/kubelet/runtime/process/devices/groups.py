@@ -31,7 +31,7 @@ class DeviceGroups:
     """The control groups of one node, as far as they limit devices."""
 
     def __init__(self, root: Path, *, ways: Sequence[str] = (CONTROLLER, PROGRAM)) -> None:
-        """Do nothing yet; ways: which may be used, the first that works is."""
+        """ways: the allowed mechanisms; the first that works is used."""
         self._root = root
         self._ways = ways
         self._default = -1  # the program of the default rules: one for all containers

@@ -94,7 +94,7 @@ def load(program: bytes) -> int:
 
 
 def attach(program: int, directory: str) -> None:
-    """Let the kernel ask a program about a control group of version 2; OSError."""
+    """Attach a program to a control group of version 2; OSError."""
     group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The group of a container whose start failed has it already.

@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
     @property
     def line(self) -> str:
-        """It as the devices controller of version 1 takes it: "c 136:* rwm"."""
+        """The rule in the syntax of version 1: "c 136:* rwm"."""
         major, minor = ("*" if each == ANY else str(each) for each in (self.major, self.minor))
         return f"{self.kind} {major}:{minor} {self.access}"
 

@@ -37,7 +37,7 @@ class ClusterRange:
 
 
 def take(directory: Path, state: Path = STATE) -> ClusterRange:
-    """Take the range of a cluster; directory: where it is remembered. ConfigError, OSError."""
+    """Reserve the range of a cluster; directory: where it is stored. ConfigError, OSError."""
     file = directory / _FILE
     if file.exists():
         network = IPv4Network(file.read_text().strip())

@@ -70,7 +70,7 @@ class Route(NamedTuple):
     """Number of the interface."""
     gateway: IPv4Address | None = None
     protocol: int = 0
-    """Who made it."""
+    """The protocol of the route: who added it."""
 
 
 class Route6(NamedTuple):
@@ -158,11 +158,11 @@ class Netlink:
         self._change_link(_NEW_LINK, name, size + kind, _CREATE | _EXCLUSIVE)
 
     def set_up(self, name: str) -> None:
-        """Let an interface work."""
+        """Set an interface up."""
         self._change_link(_NEW_LINK, name, b"", 0, is_up=True)
 
     def delete(self, name: str) -> None:
-        """Take an interface away if it is there.
+        """Delete an interface if it exists.
 
         A pair goes without being deleted when the namespace of one of the two ends, at any time.
         """
@@ -187,7 +187,7 @@ class Netlink:
         self.ask(_NEW_ADDRESS, _ACK | _CREATE, body)
 
     def delete_address(self, name: str, address: Interface) -> None:
-        """Take an address from an interface."""
+        """Delete an address of an interface."""
         kind, length = _KINDS[address.version], address.network.prefixlen
         body = _ADDRESS_HEAD.pack(kind, length, 0, 0, self.index(name))
         self.ask(_DELETE_ADDRESS, _ACK, body + attribute(2, address.ip.packed))

@@ -43,13 +43,13 @@ from kvstack.agents.kubelet.runtime.runtime import Port, StartError
 from kvstack.component.net.hosts import has_ipv6
 
 STATE: Final = Path("/run/kvstack")
-"""Of all nodes of this machine: locks, and what is mounted for pods."""
+"""State of all nodes of this machine: locks, and mounts of pods."""
 PREFIX: Final = "kv-"
-"""Of the names of bridges."""
+"""The prefix of the names of bridges."""
 INTERFACE: Final = "eth0"
-"""Of a pod."""
+"""The interface of a pod."""
 PAIR: Final = "kvpod"
-"""Of the names of pods' interfaces on their node."""
+"""The prefix of the names of pods' interfaces on their node."""
 _PAIR_DIGITS: Final = 10
 _HEX: Final = frozenset("0123456789abcdef")
 _LOCAL: Final = bytes((0x0A, 0x58))
@@ -62,7 +62,7 @@ _FAILED: Final = "FailedCreatePodSandBox"
 
 
 class Way(NamedTuple):
-    """How a pod reaches others."""
+    """The gateway of pods of a family."""
 
     interface: Interface
     """Its address, and the network that it finds on its link."""
@@ -105,7 +105,7 @@ class PodNetwork:
         return tuple(each.network for each in self._addresses.values())
 
     def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node (podCIDRs): the first of each family that the kernel has.
+        """Use the ranges of the node (podCIDRs): the first of each family that the kernel has.
 
         StartError: one is not of the pods of all nodes, to which it has to belong.
         """
@@ -145,12 +145,12 @@ class PodNetwork:
         self._is_open = True
 
     def close(self) -> None:
-        """Take the bridge away, unless pods that outlive their node are on it; OSError."""
+        """Remove the bridge, unless pods that outlive their node are on it; OSError."""
         self.remove_idle_bridge(self.bridge)
         self._is_open = False
 
     def keep(self, uid: str, addresses: Sequence[str], ports: Sequence[Port]) -> None:
-        """Remember what a pod has since before."""
+        """Remember the addresses and ports of an existing pod."""
         self._kept[uid] = tuple(addresses)
         self._shown.update(dict.fromkeys(addresses, host_ports(ports)))
         self._keep(uid, addresses)
@@ -187,7 +187,7 @@ class PodNetwork:
         return tuple(map(str, addresses))
 
     def _take(self, uid: str) -> list[Address]:
-        """Take an address of each family for a pod, the first family first; NoAddressError."""
+        """Allocate an address of each family for a pod, the first family first; NoAddressError."""
         taken: list[str] = []
         for own in self._addresses.values():
             taken.append(own.of(uid))
@@ -201,7 +201,7 @@ class PodNetwork:
                 own.free(each, uid)
 
     def _set_up(self, name: str, addresses: Sequence[Address], outside: Netlink) -> None:
-        """Let the node's side of a pair lead to a pod; what the node sends has its own address."""
+        """Set up the node's end of a pod's interface; traffic of the node has its own address."""
         families = {each.version for each in addresses}
         kernel_settings.set_pair(name, families, routes_loopback=bool(translator.program()))
         for each in addresses:
@@ -231,7 +231,7 @@ class PodNetwork:
             inside.add_default_route(way.gateway, INTERFACE)
 
     def disconnect(self, uid: str) -> None:
-        """Take the interfaces of a pod away; raises OSError."""
+        """Remove the interfaces of a pod; raises OSError."""
         with self._lock(), Netlink() as outside:
             self._give_back(uid)
             links = outside.links()
@@ -268,7 +268,7 @@ class PodNetwork:
         routes: Sequence[Route | Route6],
         outside: Netlink,
     ) -> None:
-        """Take away the bridge of a node that is no more, if it has a part of a range."""
+        """Remove the bridge of a node that has ended, if it has a part of a range."""
         for name in in_the_way(network, links, routes):
             if all(each.name != name for each in outside.links()):
                 continue  # it went with the other family
@@ -279,7 +279,7 @@ class PodNetwork:
             self._remove_bridge(outside, name)
 
     def remove_idle_bridge(self, name: str) -> bool:
-        """Take a bridge away unless a pod is on it; return whether it is gone. OSError."""
+        """Remove a bridge unless a pod is on it; return whether it is gone. OSError."""
         with self._lock(), Netlink() as outside:
             return self._remove_if_idle(outside, name)
 
@@ -306,7 +306,7 @@ class PodNetwork:
             translator.remove(name)
 
     def _translate(self) -> None:
-        """Let the machine translate what its pods are now, if it has a program for it."""
+        """Update the address translation for the current pods, if a program for it exists."""
         for network in self.networks:
             family = network.version
             shown = {
@@ -360,7 +360,7 @@ def pair_name(uid: str) -> str:
 
 
 def is_pair_name(name: str) -> bool:
-    """Whether an interface of the machine is a pod's."""
+    """Whether an interface of the machine belongs to a pod."""
     digits = name.removeprefix(PAIR)
     return len(digits) == _PAIR_DIGITS == len(name) - len(PAIR) and not set(digits) - _HEX
 

@@ -61,7 +61,7 @@ def _is_there(given: Translation, jump: Jump) -> bool:
 
 
 def remove(name: str) -> None:
-    """Take away the rules of a bridge, whichever program wrote them; raises TranslationError."""
+    """Remove the rules of a bridge, whichever program wrote them; raises TranslationError."""
     for family in _FAMILIES if has_ipv6() else _FAMILIES[:1]:
         if nft.is_installed():
             run_nft(nft_rules.removal(name, family))
@@ -94,7 +94,7 @@ def run_nft(text: str) -> None:
 
 
 def let_through(pods: str, network: Network) -> None:
-    """Let the machine's firewall pass on what comes from the pods of a range, and goes to them.
+    """Accept traffic from and to the pods of a range in the machine's firewall.
 
     pods: how names of their interfaces begin.
     """

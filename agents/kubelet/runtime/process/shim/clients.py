@@ -59,11 +59,11 @@ class Client:
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait to be sent."""
+        """The number of bytes that wait to be sent."""
         return len(self._unsent)
 
     def receive(self) -> bool:
-        """Take what came; return whether the connection goes on."""
+        """Read from the client; return whether the connection goes on."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.connection, _PIECE, _DESCRIPTORS_MAX)
         except BlockingIOError:

@@ -44,7 +44,7 @@ _MOUNTS: Final = "SYS_ADMIN"
 _NULL_DEVICE: Final = os.makedev(1, 3)
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
 _ACCOUNTS_BYTES_MAX: Final = 4 << 20
-"""Of /etc/passwd and /etc/group of an image."""
+"""The maximum size of /etc/passwd and /etc/group of an image."""
 _MASKED: Final = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kcore", "keys", "scsi")),
     *("/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug"),
@@ -57,7 +57,7 @@ _PROPAGATION: Final = {
     _BOTH_WAYS: syscalls.MS_SHARED,
 }
 _KERNEL_FLAGS: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
-"""Of file systems whose files the kernel makes, and of shared memory."""
+"""Mount flags of file systems of the kernel, and of shared memory."""
 _COVERED_PROC: Final = frozenset(
     f"/proc/{name}"
     for name in (
@@ -103,7 +103,7 @@ def join(spec: LaunchSpec, descriptor: int) -> None:
 
 
 def execute(spec: LaunchSpec) -> None:
-    """Take the container's user and rights, and run its program; StartError, OSError."""
+    """Switch to the container's user and privileges, and run its program; StartError, OSError."""
     root = rooted.open_root("/")
     user, group, groups, home = identity(spec, root)
     if spec.user_namespace < 0 and user_namespaces.is_restricted():
@@ -403,7 +403,7 @@ def _kernel_file(root: int, path: str) -> int | None:
 def _bind(
     root: int, stage: Stage, given: MountSpec, user_namespace: int, *, is_privileged: bool
 ) -> None:
-    """Show a file or directory of the node in the container; StartError, OSError.
+    """Mount a file or directory of the node in the container; StartError, OSError.
 
     user_namespace: a descriptor of that which its owners are mapped into; -1: they are not.
     """
@@ -426,7 +426,7 @@ def _bind(
 
 
 def _join(root: int, stage: Stage, given: MountSpec, copy: int) -> None:
-    """Show a directory so that node and container see what is mounted there; StartError, OSError.
+    """Mount a directory with shared propagation; StartError, OSError.
 
     Only privileged containers may have that.
     """

@@ -32,7 +32,7 @@ _TERMINALS: Final = 5
 _OWN: Final = frozenset(
     ("console", "core", "fd", "mqueue", "ptmx", "pts", "shm", "stderr", "stdin", "stdout")
 )
-"""Of the top of /dev: what each container has by itself, or not at all."""
+"""Entries of /dev that each container has of its own, or not at all."""
 
 
 def make(dev: str, spec: LaunchSpec) -> None:

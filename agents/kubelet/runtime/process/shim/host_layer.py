@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
 
 _OPAQUE: Final = "trusted.overlay.opaque"
 _OPAQUE_OF_USERS: Final = "user.overlay.opaque"
-"""In a user namespace (`userxattr`)."""
+"""The attribute in a user namespace (`userxattr`)."""
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
 _RUN: Final = "/run"
 _HOMES: Final = ("/root", "/home/")
@@ -81,7 +81,7 @@ def _hide(upper: str, path: str) -> None:
 
 
 def _replace(upper: str, path: str, owner: int, mode: int) -> None:
-    """Show an empty directory where the machine has one."""
+    """Replace a directory of the machine by an empty one."""
     _make_parents(upper, path)
     place = upper + path
     if not os.path.isdir(place):  # it may be above one that was hidden before
@@ -109,7 +109,7 @@ def _copy(upper: str, path: str) -> None:
 
 
 def _give(upper: str, directory: str, user: int, replaced: Collection[str]) -> None:
-    """Let a container's user write in the directory where it begins; one that is missing is made.
+    """Give a container's user its working directory; a missing one is created.
 
     What only some may read on the machine stays as it is.
     """

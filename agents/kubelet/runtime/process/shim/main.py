@@ -58,7 +58,7 @@ _WRITE: Final = selectors.EVENT_WRITE
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a container; return 0 once it has ended and that was written."""
+    """Run a container; return 0 once it has ended and its exit status is written."""
     directory, (status, lifeline, lock) = arguments[0], map(int, arguments[1:4])
     for each in (status, lifeline, lock):
         if each >= 0:
@@ -145,7 +145,7 @@ class Shim:
         return stdin, stdout[1], stderr[1]
 
     def _take_terminal(self, way: socket.socket) -> None:
-        """Take our side of the terminal that the container has opened."""
+        """Receive our end of the terminal that the container has opened."""
         _, (ours,), _, _ = socket.recv_fds(way, 1, 1)
         way.close()
         self._terminal = self._input = ours
@@ -246,7 +246,7 @@ class Shim:
         self._pause_if_slow()
 
     def _pause_if_slow(self) -> None:
-        """Read no more while a client is far behind."""
+        """Stop reading while a client is far behind."""
         is_slow = any(each.unsent > UNSENT_BYTES_MAX for each in self._clients)
         if is_slow == self._is_paused:
             return

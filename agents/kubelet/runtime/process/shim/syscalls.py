@@ -109,7 +109,7 @@ def copied_tree(path: str) -> int:
 
 
 def unmount(target: str, flags: int = 0) -> None:
-    """Take a mount away."""
+    """Unmount."""
     _checked(_libc.umount2(target.encode(), flags), f"unmount {target}")
 
 
@@ -143,7 +143,7 @@ def open_at(directory: int, path: str, flags: int, resolve: int) -> int:
 
 
 def close_on_exec() -> None:
-    """Let no program that is executed inherit descriptors other than 0, 1 and 2."""
+    """Set close-on-exec for all descriptors other than 0, 1 and 2."""
     last = ctypes.c_uint(0xFFFFFFFF)
     if _libc.syscall(_CLOSE_RANGE, _FIRST_NOT_STANDARD, last, _CLOSE_RANGE_CLOEXEC) == 0:
         return

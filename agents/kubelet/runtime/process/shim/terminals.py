@@ -46,7 +46,7 @@ def take_terminal(*, is_console: bool) -> None:
 
 
 def _open_master(root: int) -> int:
-    """Open a terminal of the devpts at /dev/pts; OSError: something else is there."""
+    """Open a terminal of the devpts at /dev/pts; OSError: it is not a devpts."""
     directory = rooted.find(root, "/dev/pts")
     try:
         found = os.fstat(directory)

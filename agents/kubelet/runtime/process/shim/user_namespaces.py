@@ -23,7 +23,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 
 CLONE_NEWUSER: Final = 0x10000000
 IDS: Final = 65_536
-"""How many ids a namespace has."""
+"""The number of ids of a namespace."""
 
 _SETRESUID: Final = {"x86_64": 117, "aarch64": 147}
 _CLONE_VM: Final = 0x100
@@ -41,17 +41,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_restricted() -> bool:
-    """Whether this process is in a user namespace that has not all ids of the machine."""
+    """Whether this process is in a user namespace that lacks ids of the machine."""
     return _ids("uid") != [(0, 1 << 32)]
 
 
 def has_id(number: int, kind: str = "uid") -> bool:
-    """Whether an id means somebody in the user namespace of this process; kind: uid or gid."""
+    """Whether an id is mapped in the user namespace of this process; kind: uid or gid."""
     return any(first <= number < first + count for first, count in _ids(kind))
 
 
 def may_set_groups() -> bool:
-    """Whether processes of this user namespace may choose their other groups."""
+    """Whether processes of this user namespace may set supplementary groups."""
     try:
         return Path("/proc/self/setgroups").read_text().strip() != "deny"
     except OSError:
