@@ -32,10 +32,10 @@ class OwnerGoneError(ForeseenError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an owner may claim."""
+    """The dependents that an owner may claim."""
 
     resource: ResourceType
-    """Of the dependents."""
+    """The resource of the dependents."""
     owner_resource: ResourceType
     owner: Object
     selector: Selector
@@ -133,7 +133,7 @@ class SharedLabels:
 
 
 class OwnerKeys:
-    """Which owners of one kind a change of a dependent concerns: its controller's, or adopters."""
+    """Maps a change of a dependent to owners of one kind: its controller, or possible adopters."""
 
     def __init__(
         self, resource: ResourceType, selector_of: Callable[[Object], Selector] = label_selector
@@ -166,7 +166,7 @@ class OwnerKeys:
 
 
 def _is_same_orphan(old: Object | None, new: Object) -> bool:
-    """Whether an object that nobody controls was so before, with the same labels.
+    """Whether an orphan was one before, with the same labels.
 
     A controller that did not adopt it then does not adopt it now.
     """

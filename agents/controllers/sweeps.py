@@ -41,7 +41,7 @@ class Sweep(BaseController, ABC):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
+        """Start with the sweep."""
         return (_ALL,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:

@@ -21,10 +21,10 @@ class Entry(NamedTuple):
     name: str
     """With its suffix `-controller`."""
     factory: str
-    """What makes it, in a module of this package that is imported when it does."""
+    """The factory, in a module of this package that is imported on first use."""
     aliases: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-    """What the factory takes: fields of `Options`, or what a module has (`zoneinfo:ZoneInfo`)."""
+    """Arguments of the factory: fields of `Options`, or of modules (`zoneinfo:ZoneInfo`)."""
     needs: str = ""
     """A field of `Options` without which there is nothing to do; empty: none is needed."""
     is_on_by_default: bool = True
@@ -97,7 +97,7 @@ class Absent(NamedTuple):
 
     name: str
     why: str
-    """What is missing without it, for users."""
+    """What users miss without it."""
     aliases: tuple[str, ...] = ()
 
 
@@ -135,7 +135,7 @@ PARTS_ABSENT: Final = (
         "volumes of `hostPath` below `/tmp` are not deleted, and none is recycled (`Recycle`)",
     ),
 )
-"""What controllers that are here leave out."""
+"""Features that the controllers here lack."""
 
 
 class UnknownControllerError(ValueError):

@@ -33,7 +33,7 @@ class Clients:
         self.refused = 0
 
     def add(self, networks: Iterable[Network]) -> None:
-        """Let these ask too, instead of those that were added before."""
+        """Set the ranges that may ask, besides the initial ones."""
         found = (*self._fixed, *networks)
         if found != self._networks:
             self._networks = found
@@ -41,7 +41,7 @@ class Clients:
             self._left.clear()
 
     def begin(self, now_s: float) -> None:
-        """Tell the time, by a monotonic clock."""
+        """Set the current time, of a monotonic clock."""
         if now_s >= self._ends_s:
             self._ends_s = now_s + 1
             self._left.clear()
@@ -58,7 +58,7 @@ class Clients:
         return True
 
     def allows(self, host: str) -> bool:
-        """Tell whether an address may ask at all."""
+        """Whether an address may ask."""
         known = self._allowed.get(host)
         if known is None:
             if len(self._allowed) >= KNOWN_MAX:

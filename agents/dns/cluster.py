@@ -32,7 +32,7 @@ SCHEMA: Final = "1.1.0"
 _SCHEMA_TTL_S: Final = 28_800
 _SOA_TTL_S_MAX: Final = 300
 RECORDS_MAX: Final = 1000
-"""Of one answer: of a Service with more endpoints the others are left out."""
+"""The maximum number of records in an answer; further endpoints are left out."""
 _DNS_SERVICE: Final = ("kube-system", "kube-dns")
 
 INSECURE, VERIFIED, DISABLED = "insecure", "verified", "disabled"
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What a name stands for."""
+    """The addresses or records of a name."""
 
     answers: tuple[Record, ...] = ()
     additional: tuple[Record, ...] = ()
@@ -67,13 +67,13 @@ UNKNOWN: Final = Resolution(exists=False)
 
 
 class Options(NamedTuple):
-    """What a zone says, and of what."""
+    """Settings of a zone."""
 
     domain: str = "cluster.local"
     ttl_s: int = 30
     pods: str = INSECURE
     names_by_pods: bool = False
-    """Whether an endpoint without hostname is named by its pod."""
+    """Whether an endpoint without hostname is named after its pod."""
 
 
 class _Match(NamedTuple):
@@ -88,10 +88,9 @@ class Cluster:
     """The Services of a cluster."""
 
     def __init__(self, options: Options = Options()) -> None:  # noqa: B008 - it cannot be changed
-        """Know of none yet."""
         self.options: Final = options
         self.changed_s = 0
-        """When the last change came: the serial of the zone."""
+        """The time of the last change: the serial of the zone."""
         self._services: dict[Key, Service] = {}
         self._slices: dict[Key, dict[str, Slice]] = {}
         self._namespaces: set[str] = set()
@@ -102,7 +101,7 @@ class Cluster:
     # What there is.
 
     def put_service(self, obj: Object, now_s: float) -> Key:
-        """Take a Service as it is now; return its key."""
+        """Add or update a Service; return its key."""
         key = _key(obj)
         self.drop_service(key, now_s)
         found = self._services[key] = service_of(obj)
@@ -121,7 +120,7 @@ class Cluster:
                 del self._of_address[address]
 
     def put_slice(self, obj: Object, now_s: float) -> Key | None:
-        """Take an EndpointSlice as it is now; return the key of its Service."""
+        """Add or update an EndpointSlice; return the key of its Service."""
         key = service_key(obj)
         if key is not None:
             self._drop_slice(key, obj["metadata"]["name"])
@@ -155,7 +154,7 @@ class Cluster:
                 del self._behind[each.address]
 
     def put_namespace(self, name: str) -> None:
-        """Know that a namespace exists."""
+        """Add a namespace."""
         self._namespaces.add(name)
 
     def drop_namespace(self, name: str) -> None:
@@ -163,7 +162,7 @@ class Cluster:
         self._namespaces.discard(name)
 
     def put_pod(self, namespace: str, name: str, addresses: Sequence[str]) -> None:
-        """Know that a pod has addresses."""
+        """Set the addresses of a pod."""
         for each in addresses:
             self._pods.setdefault((namespace, each), set()).add(name)
 
@@ -176,7 +175,7 @@ class Cluster:
                 self._pods.pop((namespace, each), None)
 
     def has_service(self, key: Key) -> bool:
-        """Whether there is a Service."""
+        """Whether a Service exists."""
         return key in self._services
 
     # What names stand for.

@@ -15,7 +15,7 @@ from kvstack.agents.dns.services import Key
 
 KEPT_MAX: Final = 16_384
 OTHERS_MAX: Final = 4096
-"""Of what depends on more than one Service, such as that there is none."""
+"""The maximum number of answers that depend on several Services, or none."""
 
 _ONE_QUESTION: Final = b"\0\1\0\0\0\0"
 _NO_OTHERS, _ONE_OTHER = b"\0\0", b"\0\1"
@@ -24,7 +24,7 @@ _OPT_BYTES: Final = 11
 _UNUSUAL: Final = 0xFA
 """An answer, another operation, a part of something longer: in the first byte of flags."""
 _USUAL_SECOND: Final = (0x00, 0x20)
-"""Nothing, or that authenticated data would be understood."""
+"""No flags, or AD."""
 
 
 class _KnownAnswer:
@@ -44,7 +44,7 @@ class _KnownAnswer:
 
 
 class KnownAnswers:
-    """What was answered about the cluster, until it changes."""
+    """A cache of answers about the cluster, until it changes."""
 
     def __init__(self, *, is_recursing: bool) -> None:
         """is_recursing: whether names of others are resolved, which every answer tells."""
@@ -103,7 +103,7 @@ class KnownAnswers:
         return data[:2] + head + data[HEADER_BYTES:end] + body + options
 
     def keep(self, query: Query, prepared: PreparedAnswer, service: Key | None) -> None:
-        """Remember the answer of a query; service: the only one that it depends on."""
+        """Store the answer of a query; service: the only one that it depends on."""
         key = query.name + query.question[-4:]
         known = _KnownAnswer(prepared, is_recursing=self._is_recursing)
         if service is None:

@@ -41,7 +41,7 @@ _NAMES: Final[Mapping[RdataType, Collection[int]]] = {
     SOA: (0, 1),
     SRV: (3,),
 }
-"""Which of a record's values are names."""
+"""The values of a record that are names."""
 
 
 def message(

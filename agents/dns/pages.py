@@ -37,7 +37,7 @@ class DnsPages:
 
     @property
     def urls(self) -> list[str]:
-        """Where they are, once started."""
+        """The URLs of the pages, once started."""
         return [url for each in self._servers for url in each.urls]
 
     async def start(self) -> None:
@@ -46,7 +46,7 @@ class DnsPages:
             await each.start()
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         for each in self._servers:
             await each.stop()
 

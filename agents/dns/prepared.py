@@ -16,7 +16,7 @@ from dns.message import Message
 from kvstack.agents.dns.query import HEADER_BYTES, PLAIN_BYTES, Query
 
 SIZE_MAX: Final = 1232
-"""Of an answer over UDP: what passes networks unfragmented."""
+"""The maximum size of an answer over UDP: it is not fragmented."""
 MESSAGE_BYTES_MAX: Final = 65535
 _RD, _CD = 0x0100, 0x0010
 _IS_ANSWER, _AA, _TC, _RA, _AD = 0x8000, 0x0400, 0x0200, 0x0080, 0x0020
@@ -36,7 +36,7 @@ class PreparedAnswer:
     __slots__ = ("body", "code", "counts", "ends", "flags", "rotated", "ttls")
 
     def __init__(self, message: Message) -> None:
-        """Take what a message says; its question must be the one that is answered."""
+        """Parse a message, which has the question that is answered."""
         message.use_edns(False)
         wire = message.to_wire(max_size=MESSAGE_BYTES_MAX, prefer_truncation=True)
         start = _question_end(wire)
@@ -47,14 +47,14 @@ class PreparedAnswer:
         self.counts = (answers, authorities, others)
         found = list(_records(wire, start, answers + authorities + others))
         self.ends = tuple(end - start for _, _, end in found)
-        """Of each record, from the body's begin."""
+        """The offset of each record in the body."""
         self.ttls = tuple(at - start for _, at, _ in found)
-        """Where the time to live of each record is."""
+        """The offset of each record's TTL."""
         self.rotated = _rotated(found[:answers], start)
 
     @property
     def ttl_s(self) -> int:
-        """How long the answer as a whole may be kept: as long as all of its records."""
+        """The TTL of the answer: the lowest of its records."""
         times = [_TTL.unpack_from(self.body, at)[0] for at in self.ttls]
         return min(times, default=0)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 HEADER_BYTES: Final = 12
 PLAIN_BYTES: Final = 512
-"""What a client takes over UDP that says nothing (RFC 1035)."""
+"""The size that every client accepts over UDP (RFC 1035)."""
 OPT: Final = 41
 IN: Final = 1
 AXFR, IXFR = 252, 251
@@ -36,22 +36,22 @@ class Query(NamedTuple):
 
     id: bytes
     flags: int
-    """Of the header, as they came."""
+    """The flags of the header."""
     question: bytes = b""
     """Name, type and class as they came; empty: they cannot be told."""
     name: bytes = b"\0"
-    """In lower case, as on the wire."""
+    """In lower case, in wire format."""
     kind: int = 0
     """The type."""
     size: int = 0
-    """What the client takes over UDP, by its OPT record; 0: it has none."""
+    """The size that the client accepts over UDP, by its OPT record; 0: it has none."""
     wants_dnssec: bool = False
     problem: int = 0
     """The code that it is answered with; 0: none."""
 
     @property
     def is_recursive(self) -> bool:
-        """Whether the client wants names of others to be resolved."""
+        """Whether the client requests recursion."""
         return bool(self.flags & _RD)
 
     @property

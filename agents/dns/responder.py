@@ -44,11 +44,11 @@ COMPOSED_MAX: Final = 4096
 _IN_BYTES: Final = IN.to_bytes(2, "big")
 
 AgedAnswer: TypeAlias = tuple[PreparedAnswer, int]
-"""What others said of a name, and how old that is in seconds."""
+"""An answer of other resolvers, and its age in seconds."""
 
 
 class _AliasedResolution(NamedTuple):
-    """What a name of the cluster stands for, and where it leads to outside."""
+    """The resolution of a name of the cluster, with aliases that lead outside."""
 
     found: Resolution
     answers: tuple[Record, ...]
@@ -73,11 +73,11 @@ class Responder:
         self._composed: dict[tuple[bytes, int, str], tuple[AgedAnswer | None, PreparedAnswer]] = {}
         self._turn = 0
         self.is_synced = False
-        """Whether the cluster is known; before, a name that is not known may yet exist."""
+        """Whether the cluster is synced; before, an unknown name may exist."""
 
     @property
     def is_recursing(self) -> bool:
-        """Whether names of others are resolved."""
+        """Whether names outside of the cluster are resolved."""
         return self._forwarder is not None
 
     def changed(self, service: Key | None) -> None:
@@ -304,7 +304,7 @@ class Responder:
         return prepared.answer(query, limit, is_recursing=True, age_s=age_s)
 
     def _resolves(self, query: Query) -> bool:
-        """Whether names of others are resolved for a query."""
+        """Whether names outside of the cluster are resolved for a query."""
         return self.is_recursing and query.is_recursive
 
     def _known_of_others(self, question: Question) -> AgedAnswer | None:

@@ -23,7 +23,7 @@ from kvstack.agents.dns.query import wire_name
 from kvstack.agents.dns.services import Object, normal
 
 NDOTS: Final = 5
-"""Of what kubelets write into pods."""
+"""The ndots that kubelets write into pods."""
 _ENDED: Final = ("Succeeded", "Failed", "Unknown")
 _POLICIES: Final = ("", "ClusterFirst", "ClusterFirstWithHostNet")
 _USUAL: Final = re.compile(r"[a-z0-9_-]+")
@@ -43,7 +43,7 @@ def meant(labels: Labels) -> Labels:
 
 
 class SearchPaths:
-    """Who searches where."""
+    """The search paths of pods."""
 
     def __init__(self, domain: str, of_node: Callable[[], Sequence[str]]) -> None:
         """domain: the cluster's; of_node: the domains that nodes search, which pods get too."""
@@ -52,7 +52,7 @@ class SearchPaths:
         self._pods: dict[str, tuple[str, str]] = {}  # address → namespace and uid
 
     def put(self, pod: Object) -> None:
-        """Take a pod that is new, or was dropped as it was before."""
+        """Add or update a pod."""
         meta = pod["metadata"]
         for each in _own_addresses(pod):
             self._pods[each] = meta["namespace"], meta["uid"]
@@ -66,7 +66,7 @@ class SearchPaths:
                 del self._pods[each]
 
     def is_of(self, client: str, namespace: str) -> bool:
-        """Whether a client searches a namespace first, and then as all pods do."""
+        """Whether a client searches a namespace first, and then the usual domains."""
         return self._pods.get(client, ("", ""))[0] == namespace
 
     def names(self, base: Labels) -> list[str]:

@@ -32,20 +32,20 @@ from kvstack.component.logger import Logger
 
 _ENDED: Final = ("Succeeded", "Failed", "Unknown")
 PREFIX_MIN: Final = {4: 16, 6: 48}
-"""Of a node's range: no node has more pods."""
+"""The shortest prefix of a node's range: no node has more pods."""
 ADDRESSES_MAX: Final = 32
-"""Of one node."""
+"""The maximum number of addresses of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnsSettings:
-    """What is answered, and whom."""
+    """Settings of a DNS server."""
 
     zone: clusters.Options = field(default_factory=clusters.Options)
     forwarding: Forwarding | None = None
-    """Of names of others; None: they are refused."""
+    """Settings for names outside of the cluster; None: they are refused."""
     clients: Sequence[Network] = ()
-    """Who may ask."""
+    """Ranges of clients that may ask."""
     nodes_may_ask: bool = False
     """Whether the nodes of the cluster and their pods may ask, too."""
     per_second: int = PER_SECOND
@@ -80,11 +80,11 @@ class DnsServer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the whole cluster is known."""
+        """Whether the whole cluster is synced."""
         return self.responder.is_synced
 
     async def start(self) -> None:
-        """Follow the cluster; names are answered once it is known."""
+        """Follow the cluster; queries are answered once it is synced."""
         informers = self._informers
         self._follow(informers.of(SERVICES), self._on_service)
         self._follow(informers.of(ENDPOINT_SLICES), self._on_slice)
@@ -98,7 +98,7 @@ class DnsServer:
         self._begin(self._sync(), "DNS: the cluster becomes known")
 
     async def listen(self, host: str, port: int) -> int:
-        """Answer at an address; return the port (0: any); raises ConfigError."""
+        """Listen at an address; return the port (0: any); raises ConfigError."""
         check_host(host)
         datagrams, streams = open_pair(host, port)
         bound: int = datagrams.getsockname()[1]
@@ -112,7 +112,7 @@ class DnsServer:
         return bound
 
     async def stop(self) -> None:
-        """Answer no more, and follow nothing."""
+        """Stop answering and following."""
         for informer, handler in self._handlers:
             informer.forget(handler)
         self._handlers.clear()

@@ -27,7 +27,7 @@ class Service(NamedTuple):
     """A Service."""
 
     ips: tuple[str, ...] = ()
-    """None: it is headless, or another name."""
+    """None: it is headless, or an ExternalName."""
     ports: tuple[Port, ...] = ()
     alias: str = ""
     """The name that it stands for, of type ExternalName."""
@@ -105,7 +105,7 @@ def undashed(label: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an address."""
+    """Whether a text is an address."""
     try:
         ip_address(text)
     except ValueError:

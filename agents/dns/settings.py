@@ -25,7 +25,7 @@ _PORT_MAX: Final = 65_535
 
 
 class Settings(NamedTuple):
-    """What the command does."""
+    """Settings of the command."""
 
     dns: DnsSettings
     addresses: tuple[str, ...]

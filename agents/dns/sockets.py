@@ -15,7 +15,7 @@ from kvstack.component.errors import ConfigError
 _IP_FREEBIND: Final = 15
 _IPV6_FREEBIND: Final = 78
 RECEIVE_BYTES: Final = 1 << 20
-"""Of datagrams that wait, if the system lets there be as many."""
+"""The size of the receive buffer, if the system allows it."""
 BACKLOG: Final = 64
 
 

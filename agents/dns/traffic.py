@@ -17,13 +17,12 @@ class Traffic:
     """Counts."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.queries: Counter[tuple[str, str, bytes]] = Counter()
         """By protocol, family of the address (1 or 2) and type."""
         self.codes: Counter[int] = Counter()
         self.seconds = Histogram(_SECONDS)
         self.sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}
-        """Of answers."""
+        """The sizes of answers."""
         self.query_sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}
 
     def count(self, protocol: str, family: str, data: bytes, answer: bytes) -> None:

@@ -29,7 +29,7 @@ class UdpPort:
         traffic: Traffic,
         clock: Clock,
     ) -> None:
-        """Take over a socket that is bound and does not block."""
+        """The socket must be bound and non-blocking."""
         self._socket = bound
         self._responder = responder
         self._clients = clients
@@ -40,11 +40,11 @@ class UdpPort:
         self.dropped = 0
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         asyncio.get_running_loop().add_reader(self._socket, self._take)
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         asyncio.get_running_loop().remove_reader(self._socket)
         for each in self._tasks:
             each.cancel()

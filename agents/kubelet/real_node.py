@@ -103,7 +103,7 @@ class RealNodeOptions:
     """Addresses of the other family."""
     evictions: EvictionOptions = field(default_factory=EvictionOptions)
     reserved: dict[str, str] = field(default_factory=dict)
-    """Resources reserved for the system; `kubelet` overrides it, as it does evictions."""
+    """Resources reserved for the system, used like `evictions` if `kubelet` is None."""
     cluster_dns: Sequence[str] = ()
     """The cluster's DNS without `kubelet`; empty: pods resolve names as their node does."""
     cluster_domain: str = "cluster.local"

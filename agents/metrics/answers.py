@@ -24,13 +24,13 @@ class MetricsApi(Protocol):
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         ...
 
     def answer(
         self, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str, /
     ) -> "WholeAnswer":
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         ...
 
 
@@ -44,7 +44,7 @@ async def answered(
 
 
 class WholeAnswer(NamedTuple):
-    """What is answered, whole."""
+    """A complete answer."""
 
     code: int
     content_type: str
@@ -52,12 +52,12 @@ class WholeAnswer(NamedTuple):
 
 
 class AcceptedType(NamedTuple):
-    """What a client takes."""
+    """A media type that a client accepts."""
 
     table_version: str = ""
-    """Of meta.k8s.io, if it wants Tables."""
+    """The version of Tables in meta.k8s.io; empty: no Table."""
     include: str = "Metadata"
-    """What the rows of a Table hold."""
+    """The contents of a Table's rows."""
 
 
 def answer(obj: Object, code: int = 200) -> WholeAnswer:

@@ -39,15 +39,15 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
-    """How often, and how much at once."""
+    """Intervals and limits."""
 
     resolution_s: float = 15.0
     first_wait_s: float = 5.0
-    """From the first round to the second."""
+    """The time from the first round to the second."""
     at_once: int = 32
     """Nodes."""
     timeout_s: float = 10.0
-    """For one node."""
+    """The timeout of one node."""
     history_steps: int = 60
     history_series_max: int = 20_000
 
@@ -72,18 +72,18 @@ class Collector:
         self.points: Final = Points(options.resolution_s)
         self.history: Final = History(options.history_steps, options.history_series_max)
         self.rounds = 0
-        """How many were done."""
+        """The number of completed rounds."""
         self._lost: dict[str, int] = {}
         """Nodes that could not be read, and how many times in a row."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether there can be rates: two rounds were done."""
+        """Whether there can be rates: two rounds are complete."""
         return self.rounds > 1
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         await self._nodes.synced()
         await self._pods.synced()
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class Collector:
             self.points.forget(name)
 
     async def _note(self) -> None:
-        """Write a step of the history, and let others work in between."""
+        """Write a step of the history, yielding to other tasks in between."""
         history = self.history
         nodes = {each["metadata"]["name"] for each in self._nodes.store}
         history.keep(nodes.union(self._pods.store.all_keys()))

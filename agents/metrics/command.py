@@ -58,7 +58,7 @@ _REFRESH_S: Final = 60.0
 
 
 class Settings(NamedTuple):
-    """What the flags say."""
+    """Settings of the command."""
 
     pages: PageSettings
     collector: CollectorOptions
@@ -214,7 +214,7 @@ def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> K
 
 
 def _written(path: Path, data: bytes) -> str:
-    """Write a file at once, for this user alone; return its path."""
+    """Write a file, readable for this user alone; return its path."""
     new = path.with_name(f"{path.name}.new")
     new.touch(mode=0o600)
     new.write_bytes(data)
@@ -223,7 +223,7 @@ def _written(path: Path, data: bytes) -> str:
 
 
 class _ClientAuthorities:
-    """Who may vouch for clients, as the API server tells it; asked again from time to time."""
+    """The authorities of client certificates, read from the API server again from time to time."""
 
     def __init__(
         self, api: Api, access: Access, settings: PageSettings, directory: Path, log: Logger

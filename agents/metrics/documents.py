@@ -20,12 +20,12 @@ class ServedResource(NamedTuple):
     kind: str
     is_namespaced: bool
     properties: Mapping[str, Any]
-    """Of its objects, besides apiVersion, kind and metadata."""
+    """The properties of its objects, besides apiVersion, kind and metadata."""
     has_list: bool = True
 
     @property
     def verbs(self) -> list[str]:
-        """What can be done."""
+        """The verbs of the resource."""
         return ["get", "list"] if self.has_list else ["get"]
 
 
@@ -75,7 +75,7 @@ class MetricsGroup(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its resources are."""
+        """The path of its resources."""
         return f"/apis/{self.api_version}"
 
     def resource_list(self) -> Object:

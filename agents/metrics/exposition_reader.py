@@ -20,7 +20,7 @@ SAMPLES_MAX: Final = 200_000
 LINES_MAX: Final = 2 * SAMPLES_MAX
 """With comments and empty lines."""
 PIECE_CHARS: Final = 32 << 10
-"""Of what is read at once: some milliseconds, whatever is in it."""
+"""The size of a step, which takes some milliseconds for any contents."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
@@ -30,7 +30,7 @@ _SHOWN: Final = 80
 
 
 class ReadingError(Exception):
-    """What was sent cannot be read."""
+    """The text cannot be parsed."""
 
 
 class Sample(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 
 class Point(NamedTuple):
-    """What was used at a time."""
+    """The usage at a time."""
 
     time_s: float
     cpu_cores: float
@@ -44,7 +44,7 @@ class History:
         """The number of the step; its place is the remainder by `steps`."""
         self._series: dict[str, _Series] = {}
         self.refused = 0
-        """How many series could not begin in this step."""
+        """The number of series that did not fit into this step."""
 
     def __len__(self) -> int:
         """Return the number of series."""
@@ -56,7 +56,7 @@ class History:
             del self._series[name]
 
     def begin(self, now_s: float) -> None:
-        """Begin a step; what was there a whole round ago is gone."""
+        """Start a step, which replaces the one of the last round."""
         self._now += 1
         self.refused = 0
         place = self._now % self._steps

@@ -20,7 +20,7 @@ from kvstack.component.net.hosts import join_host_port
 
 
 class ServerAddress(NamedTuple):
-    """Where a page is."""
+    """The address of a page."""
 
     host: str
     port: int

@@ -39,9 +39,9 @@ class KubeletOptions:
     token: Callable[[], str] | None = None
     """Returns the bearer token that is shown."""
     address_types: Sequence[str] = ("InternalIP", "Hostname")
-    """Of which the first that a node has is used."""
+    """Types of addresses, in order of preference."""
     port: int = 0
-    """0: as the node says."""
+    """0: the port in the node's status."""
 
 
 class Kubelets:

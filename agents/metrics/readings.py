@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from kvstack.agents.metrics.exposition_reader import PageReader, ReadingError, pieces
 
 CONTAINERS_MAX: Final = 5_000
-"""Of one node."""
+"""The maximum number of containers of a node."""
 
 _NODE_CPU: Final = "node_cpu_usage_seconds_total"
 _NODE_MEMORY: Final = "node_memory_working_set_bytes"
@@ -27,11 +27,11 @@ _LARGEST: Final = 1e18
 
 
 class Usage(NamedTuple):
-    """What was used at a time; an amount of 0 is not known."""
+    """The usage at a time; 0: unknown."""
 
     time_ms: int
     started_ms: int
-    """0: it is not known."""
+    """0: unknown."""
     cpu_ns: int
     memory_bytes: int
 
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
 
 
 class ContainerUsage(NamedTuple):
-    """What a container used."""
+    """The usage of a container."""
 
     namespace: str
     pod: str
@@ -51,14 +51,14 @@ class ContainerUsage(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a kubelet tells."""
+    """The reading of a kubelet."""
 
     node: Usage
     containers: Sequence[ContainerUsage]
 
 
 class _Samples:
-    """What is known so far of a container, or of the node."""
+    """The samples read so far of a container, or of the node."""
 
     __slots__ = ("cpu_ns", "memory_bytes", "started_ms", "time_ms")
 
@@ -78,7 +78,7 @@ def read_resource_page(text: str, now_ms: int) -> Reading:
 
 
 async def read_page_of_others(text: str, now_ms: int) -> Reading:
-    """Do the same in steps, between which others on the loop have their turn."""
+    """Parse a page in steps, between which other tasks on the loop run."""
     page = _Page()
     for piece in pieces(text):
         page.take(piece)
@@ -87,7 +87,7 @@ async def read_page_of_others(text: str, now_ms: int) -> Reading:
 
 
 class _Page:
-    """What is known so far of a page."""
+    """The state of parsing a page."""
 
     def __init__(self) -> None:
         self._reader = PageReader(_WANTED)

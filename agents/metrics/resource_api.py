@@ -64,11 +64,11 @@ class ResourceApi:
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         return len(self._pods) + len(self._nodes) > OBJECTS_MANY
 
     def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return self._answer(method, path, query, accept)
         except ApiError as error:

@@ -28,16 +28,16 @@ _QUOTA_PREFIX: Final = "requests."
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a scheduler is set up."""
+    """The configuration of a scheduler."""
 
     profiles: Mapping[str, Profile]
     """By schedulerName."""
     initial_back_off_s: float = 1.0
     max_back_off_s: float = 10.0
     max_unschedulable_s: float = 300.0
-    """How long a pod waits for a change that may help it before it is tried again."""
+    """The time after which an unschedulable pod is tried again without an event."""
     extenders: tuple[Extender, ...] = ()
-    """In the order in which they are asked: those whose failures count come first."""
+    """In the order of their calls: those whose failures count come first."""
 
 
 def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Configuration:

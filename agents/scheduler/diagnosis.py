@@ -25,7 +25,7 @@ class RefusedNodes:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What was found out about nodes that will not do."""
+    """Why nodes were refused."""
 
     node_count: int
     refusal: Refusal | None = None

@@ -29,7 +29,7 @@ class ExtenderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """How one is set up; a verb that is empty is not asked for."""
+    """The settings of an extender; an empty verb is not called."""
 
     url: str
     filter_verb: str = ""
@@ -39,7 +39,7 @@ class Extender:
     weight: int = 0
     timeout_s: float = 5.0
     knows_nodes: bool = False
-    """It is sent names of nodes, not the objects."""
+    """Whether it gets names of nodes, not the objects."""
     resources: frozenset[str] = frozenset()
     is_ignorable: bool = False
     """Its failures do not keep pods from being placed."""
@@ -48,7 +48,7 @@ class Extender:
     """The member tlsConfig."""
 
     def is_interested(self, pod: PodInfo) -> bool:
-        """Whether it has a say about a pod."""
+        """Whether it is responsible for a pod."""
         return not self.resources or any(
             name in self.resources
             for group in ("containers", "initContainers")

@@ -32,17 +32,17 @@ _PRIORITY_OFFSET: Final = 2**31
 
 
 class Preemption(NamedTuple):
-    """What preemption has found."""
+    """The outcome of preemption."""
 
     text: str
     node: str = ""
     victims: tuple[PodInfo, ...] = ()
     keeps_nomination: bool = False
-    """Whether the node the pod is nominated for stays as it is."""
+    """Whether the pod's nominated node is kept."""
 
 
 class Limits(NamedTuple):
-    """How many candidates are enough: a share of the nodes, but at least so many."""
+    """The number of candidates that suffice: a share of the nodes, and a minimum."""
 
     percentage: int = 10
     absolute: int = 100

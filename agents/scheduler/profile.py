@@ -31,18 +31,18 @@ def default_weight(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How pods of one schedulerName are judged."""
+    """The plugins of one schedulerName."""
 
     name: str
     gates: tuple[Plugin, ...]
-    """Those asked before a pod is tried."""
+    """Plugins with `pre_enqueue`."""
     filters: tuple[Plugin, ...]
     scorers: tuple[tuple[Plugin, int], ...]
     post_filters: tuple[Plugin, ...]
-    """Those asked in turn to make room for a pod that no node takes."""
+    """Plugins with `post_filter`, in the order of their calls."""
     reserves: tuple[Plugin, ...]
     pre_binds: tuple[Plugin, ...]
-    """Those that write something before a pod is bound."""
+    """Plugins with `pre_bind`."""
     percentage_of_nodes_to_score: int
     tie_break: TieBreak
 

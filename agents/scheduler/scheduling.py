@@ -38,17 +38,17 @@ _EMPTY: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one decision leaves to the next."""
+    """The state that one decision passes to the next."""
 
     start: int = 0
-    """Where in the order of nodes the next search begins."""
+    """The index of the node at which the next search starts."""
     last_chosen: int = -1
     """The position in the order of the node chosen last."""
 
 
 @dataclass(slots=True)
 class ExtenderResults:
-    """What extenders said about a pod."""
+    """The results of extenders for a pod."""
 
     names: list[str]
     """Nodes that all of them take."""
@@ -59,7 +59,7 @@ class ExtenderResults:
 
 @dataclass(slots=True)
 class Decision:
-    """What was decided about a pod."""
+    """The decision about a pod."""
 
     cycle: Cycle
     diagnosis: Diagnosis
@@ -67,7 +67,7 @@ class Decision:
     turn: Turn
     """For the next decision."""
     slot: int = -1
-    """Of the chosen node; -1: none will do."""
+    """The slot of the chosen node; -1: none is feasible."""
     feasible: IntArray = field(default_factory=lambda: _EMPTY)
     """Slots that will do, in the order in which they were looked at."""
     scores: dict[str, IntArray] = field(default_factory=dict)
@@ -165,7 +165,7 @@ def _keep_said(decision: Decision, profile: Profile, said: ExtenderResults) -> N
 
 
 def prepare(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> list[Plugin] | None:
-    """Let plugins prepare; return those that have nodes to refuse. None: no node will do."""
+    """Run pre-filters; return the plugins that filter. None: no node is feasible."""
     asked: list[Plugin] = []
     names: frozenset[str] | None = None
     limiting: list[str] = []
@@ -187,7 +187,7 @@ def prepare(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> li
 
 
 def run_filters(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> BoolArray:
-    """Ask plugins about all rows; return which slots will do. Reasons go into the diagnosis."""
+    """Run filters on all rows; return the feasible slots. Reasons go into the diagnosis."""
     is_alive = cycle.cluster.is_valid.copy()
     for each in diagnosis.refused:
         is_alive &= ~each.at

@@ -30,7 +30,7 @@ UNSCHEDULED_ADD: Final = "UnscheduledPodAdd"
 ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 FORCED: Final = "ForceActivate"
 _SWEEP_S: Final = 30.0
-"""How often such pods are looked for."""
+"""The interval of checks for such pods."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,9 +39,9 @@ class Waiting:
 
     info: PodInfo
     since_s: float
-    """When it was put in last."""
+    """When it was last added."""
     first_s: float
-    """When it was put in first."""
+    """When it was first added."""
     attempts: int = 0
     refusals: int = 0
     """Attempts in a row that ended since no node would do."""
@@ -83,7 +83,7 @@ class SchedulingQueue:
         self._count = 0
         self._late_check_s = 0.0
         self.incoming: Final[Counter[tuple[str, str]]] = Counter()
-        """How many pods came to a stage (active, backoff, unschedulable, gated) for which event."""
+        """Counts of pods by new stage (active, backoff, unschedulable, gated) and event."""
 
     def __len__(self) -> int:
         """Return how many pods there are, those in flight not counted."""
@@ -212,7 +212,7 @@ class SchedulingQueue:
         return bool(moved)
 
     def activate(self, uid: str, now_s: float) -> None:
-        """Have a pod tried although nothing happened that may help it."""
+        """Activate a pod without an event."""
         known = self._pods.get(uid)
         if known is not None and known.stage not in ("active", "in flight"):
             self._unschedulable.pop(uid, None)
@@ -266,7 +266,7 @@ class SchedulingQueue:
         self._enter(known, now_s, event)
 
     def _enter(self, known: Waiting, now_s: float, event: str) -> None:
-        """Have a pod tried now, or after its back-off; unless something gates it."""
+        """Activate a pod, or put it into back-off; unless it is gated."""
         known.gate = self._gate_of(known.info)
         if known.gate:
             self.incoming["gated", event] += 1

@@ -166,7 +166,7 @@ def _delete(secret: Object) -> Generator[Step, list[Outcome], None]:
 
 
 def _drop_reference(account: Object, secret: str) -> Generator[Step, list[Outcome], None]:
-    """Take a Secret that is gone out of an account's list."""
+    """Remove a deleted Secret from an account's list."""
     known = account.get("secrets") or ()
     rest = [each for each in known if each.get("name") != secret]
     if len(rest) != len(known):

@@ -107,7 +107,7 @@ def _mark_or_delete(
 
 
 def _is_listed(secret: Object, view: View) -> bool:
-    """Whether the account of a token lists it: it was made by itself."""
+    """Whether the account of a token lists it: it was created automatically."""
     meta = secret["metadata"]
     annotations = meta.get("annotations") or {}
     account = view.get(SERVICE_ACCOUNTS, f"{meta['namespace']}/{annotations.get(_ACCOUNT, '')}")

@@ -47,7 +47,7 @@ _FINALIZER: Final = "kubernetes"
 _BEGUN_S: Final = 5.0
 """Deletion begins so long after the mark, so that every API server refuses new objects by then."""
 _HELD_S: Final = 15
-"""How long objects are given that only finalizers hold."""
+"""The estimate for objects that only finalizers keep."""
 _UNSUPPORTED: Final = frozenset((404, 405))
 
 _DISCOVERY: Final = "NamespaceDeletionDiscoveryFailure"
@@ -72,11 +72,11 @@ _FINE: Final = {
 
 
 class NamespaceContentError(Exception):
-    """Something of a namespace could not be deleted."""
+    """Some contents of a namespace could not be deleted."""
 
 
 class _Remaining(NamedTuple):
-    """What is left of one resource."""
+    """The remaining objects of one resource."""
 
     estimate_s: int
     items: int
@@ -85,7 +85,7 @@ class _Remaining(NamedTuple):
 
 
 class _Progress:
-    """What is left of a namespace."""
+    """The remaining contents of a namespace."""
 
     def __init__(self) -> None:
         self.estimate_s = 0
@@ -95,7 +95,7 @@ class _Progress:
         self.is_only_pods = False
 
     def add(self, resource: ResourceType, left: _Remaining) -> None:
-        """Take what is left of a resource."""
+        """Add the remaining objects of a resource."""
         self.estimate_s = max(self.estimate_s, left.estimate_s)
         if left.error:
             self.errors.append(left.error)

@@ -45,7 +45,7 @@ _SUCCEEDED: Final = "Succeeded"
 _FAILED: Final = "Failed"
 _VERBS: Final = ("update", "patch", "list")
 _UNKNOWN_S: Final = 60.0
-"""How long a resource may be unknown: its definition may have just been made."""
+"""How long a resource may be unknown: its definition may be new."""
 _AT_ONCE: Final = 10
 _DONE_ALREADY: Final = frozenset((404, 409))
 _TRANSIENT: Final = frozenset((429, 500, 503, 504))
@@ -132,7 +132,7 @@ def _unknown(migration: Object, now_s: float) -> Generator[Step, list[Outcome], 
 def _set_limit(
     migration: Object, resource: ResourceType, found: Discovery, now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Write down the revision up to which objects may be old."""
+    """Record the revision up to which objects may be old."""
     if not found.verbs_of(resource).issuperset(_VERBS):
         shown = f"{resource.group}/{resource.version}, Resource={resource.name}"
         wanted = f"[{' '.join(_VERBS)}]"
@@ -148,7 +148,7 @@ def _set_limit(
 def _migrate(
     migration: Object, resource: ResourceType, now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Write all objects that may be old."""
+    """Rewrite all objects that may be old."""
     limit = int(migration["status"]["resourceVersion"])
     listed = yield from do(ListLive(resource, metadata_only=True))
     old = [each for each in listed["items"] if int(each["metadata"]["resourceVersion"]) <= limit]
@@ -183,7 +183,7 @@ def _touch(resource: ResourceType, obj: Object) -> Patch:
 def _broken_off(
     migration: Object, error: Exception, code: int, counts: tuple[int, int], now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Tell of an object that cannot be written; raises what may go another time."""
+    """Report an object that cannot be written; raises errors that may go away."""
     left, total = counts
     if code in _TRANSIENT or isinstance(error, UnreachableError):
         message = f"{_running_message(left, total)}; transient error: {error}"
@@ -295,7 +295,7 @@ def _is_over(migration: Object) -> bool:
 
 
 def _is_next(migration: Object, view: View) -> bool:
-    """Whether no other migration of the resource runs or waits for longer."""
+    """Whether no other migration of the resource runs or has waited for longer."""
     for other in view.list(STORAGE_VERSION_MIGRATIONS):
         if _group_resource(other) != _group_resource(migration):
             continue

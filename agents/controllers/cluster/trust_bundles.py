@@ -45,7 +45,7 @@ class TrustBundlePublisher(BaseController):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin although there may be no bundle."""
+        """Start even without a bundle."""
         return (_ALL,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:

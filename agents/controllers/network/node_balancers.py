@@ -75,7 +75,7 @@ class NodeBalancers(BaseController):
         return None
 
     def _claim(self, service: Object, taken: dict[tuple[int, str], str]) -> str:
-        """Take the ports of a Service; return why it cannot have them."""
+        """Claim the ports of a Service; return why they are not available."""
         wanted = [(each["port"], each.get("protocol", "TCP")) for each in service["spec"]["ports"]]
         for port, protocol in wanted:
             if port in self._kept_ports and protocol == "TCP":

@@ -17,12 +17,12 @@ _WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 class _Observation(NamedTuple):
-    """What was last seen of a node."""
+    """The last observation of a node."""
 
     heartbeat: str | None
-    """Of the Ready condition; None: it had none."""
+    """The heartbeat of the Ready condition; None: there is none."""
     renewed: str
-    """When its Lease was renewed."""
+    """The renew time of its Lease."""
     lease_version: str
     probed_s: float
 
@@ -39,12 +39,12 @@ class Health:
         self._seen.pop(name, None)
 
     def give_time(self, name: str, now_s: float) -> None:
-        """Take a node as heard of just now."""
+        """Treat a node as just heard from."""
         if name in self._seen:
             self._seen[name] = self._seen[name]._replace(probed_s=now_s)
 
     def is_silent(self, node: Object, lease: Object | None, now_s: float) -> bool:
-        """Take what is known of a node, and tell whether it has been silent for too long."""
+        """Record the state of a node, and return whether it has been silent for too long."""
         name = node["metadata"]["name"]
         ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
         seen = self._probe(node, ready, now_s)
@@ -65,7 +65,7 @@ class Health:
         return seen.lease_version if seen is not None else ""
 
     def record_unknown(self, node: Object) -> None:
-        """Take a node whose conditions were set to Unknown: that is no sign of it."""
+        """Record that a node's conditions were set to Unknown, which is not a heartbeat."""
         name = node["metadata"]["name"]
         ready = conditions.find(node["status"]["conditions"], "Ready") or {}
         self._seen[name] = self._seen[name]._replace(heartbeat=ready.get("lastHeartbeatTime", ""))

@@ -37,7 +37,7 @@ class TtlController(BaseController):
     """Keeps the annotation of nodes."""
 
     def __init__(self) -> None:
-        """Begin with a small cluster."""
+        """Start with a small cluster."""
         self.identity: Identity = Identity("ttl-controller", "ttl-controller", "ttl-controller")
         self.watches: Sequence[Watch] = (Watch(NODES, self._keys),)
         self._band = 0

@@ -61,7 +61,7 @@ _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 _BY_NODE: Final = "attachments of a node"
 _BY_VOLUME: Final = "attachments of a volume"
 _MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""Of a node whose kubelet leaves attaching to this."""
+"""The annotation of a node whose volumes this controller attaches."""
 _NAME: Final = re.compile("csi-[0-9a-f]{64}")
 _FORCED_AFTER_S: Final = 360.0
 _SHARED: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
@@ -153,7 +153,7 @@ class AttachDetach(BaseController):
 def _attach(
     node: str, desired: Mapping[str, _Use], attachments: Mapping[str, Object], view: View
 ) -> _Steps:
-    """Ask for what is missing, and tell pods why they wait."""
+    """Create missing attachments, and record events for pods that wait."""
     for name, use in desired.items():
         pv_name = use.volume["metadata"]["name"]
         known = attachments.get(name)
@@ -178,7 +178,7 @@ def _tell(
     going: Sequence[Object],
     view: View,
 ) -> _Steps:
-    """Let the node's status tell what is attached and stays so, and pods that they have it."""
+    """Update the attached volumes in the node's status, and record events for pods."""
     leaving = {each["metadata"]["name"] for each in going}
     devices = {
         name: device
@@ -305,7 +305,7 @@ def _volume_name(attachment: Object) -> str:
 
 
 def _is_ours(attachment: Object, view: View) -> bool:
-    """Whether an attachment has the name that it gets here; of a volume that is gone, its form."""
+    """Whether an attachment has the name that it gets here; if the volume is gone, its form."""
     name, pv_name = attachment["metadata"]["name"], _volume_name(attachment)
     volume = view.get(PERSISTENT_VOLUMES, pv_name) if pv_name else None
     if volume is None or "csi" not in volume["spec"]:

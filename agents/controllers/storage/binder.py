@@ -213,7 +213,7 @@ class VolumeBinder(BaseController):
     def _provision(
         self, claim: Object, storage_class: Object | None
     ) -> Generator[Step, list[Outcome], None]:
-        """Have the provisioner of its class make a volume."""
+        """Request a volume from the provisioner of the claim's class."""
         if not self._options.provisions:
             return
         if storage_class is None:
@@ -240,7 +240,7 @@ class VolumeBinder(BaseController):
     # Binding.
 
     def _bind(self, volume: Object, claim: Object) -> Generator[Step, list[Outcome], None]:
-        """Write what is missing of a bind."""
+        """Complete a binding."""
         wanted = _with_claim(volume, claim)
         if wanted is not volume:
             volume = yield from do(Update(PERSISTENT_VOLUMES, wanted))
@@ -324,7 +324,7 @@ class VolumeBinder(BaseController):
         yield from self._set_volume_phase(freed, "Available")
 
     def _release(self, volume: Object) -> Generator[Step, list[Outcome], None]:
-        """Take a volume whose claim is gone."""
+        """Release a volume whose claim is gone."""
         if (volume.get("status") or {}).get("phase") not in _OVER:
             volume = yield from self._set_volume_phase(volume, "Released")
         policy = volume["spec"].get("persistentVolumeReclaimPolicy")

@@ -25,7 +25,7 @@ def hold(
 def let_go(
     resource: ResourceType, obj: Object, finalizer: str
 ) -> Generator[Step, list[Outcome], None]:
-    """Take a finalizer off an object; raises a refusal."""
+    """Remove a finalizer of an object; raises a refusal."""
     rest = [each for each in finalizers_of(obj) if each != finalizer]
     meta = {**obj["metadata"], "finalizers": rest}
     yield from do(Update(resource, {**obj, "metadata": meta}))

@@ -133,7 +133,7 @@ class VolumeProtection(BaseController):
 def _is_used(
     claim: Object, known: Iterable[Object], uses: _Uses
 ) -> Generator[Step, list[Outcome], bool]:
-    """Tell whether a pod uses a claim; that none does is asked of the server."""
+    """Return whether a pod uses a claim; if none does, the server is asked to make sure."""
     if any(uses(pod, claim) for pod in known):
         return True
     listed = yield from do(ListLive(PODS, claim["metadata"]["namespace"]))
@@ -141,7 +141,7 @@ def _is_used(
 
 
 def _holds(pod: Object, claim: Object) -> bool:
-    """Whether a scheduled pod uses a claim; one made for it counts until the pod is shut down."""
+    """Whether a scheduled pod uses a claim; one made for it counts until the pod has ended."""
     if not pod["spec"].get("nodeName"):
         return False
     meta = pod["metadata"]

@@ -47,7 +47,7 @@ def capacity(volume: Object) -> Quantity:
 
 
 def is_claimed_by(volume: Object, claim: Object) -> bool:
-    """Whether a volume refers to a claim; one without a uid means any of the name."""
+    """Whether a volume refers to a claim; a reference without a uid matches by name."""
     reference = volume["spec"].get("claimRef")
     meta = claim["metadata"]
     if not reference:

@@ -60,7 +60,7 @@ _GROUPS: Final = {"extensions": "apps"}
 
 
 class ScaleError(Exception):
-    """What is expected of pods is not known; the message is upstream's."""
+    """The expected number of pods is unknown; the message is upstream's."""
 
 
 class DisruptionController(BaseController):
@@ -130,7 +130,7 @@ def _budgets_of(pod: Object, view: View) -> list[Object]:
 
 
 class _SyncInput(NamedTuple):
-    """What a sync looks at."""
+    """The input of a sync."""
 
     view: View
     kinds: ServedKinds
@@ -336,7 +336,7 @@ def _with_allowed(
 
 
 def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
-    """Tell of several budgets, and take back a disruption that did not come."""
+    """Report several budgets, and revoke a disruption that did not happen."""
     if pod is None:
         return None
     budgets = _budgets_of(pod, view)

@@ -27,7 +27,7 @@ from kvstack.apimachinery.objects.labels import Selector
 Object: TypeAlias = dict[str, Any]
 
 REVISION_LABEL: Final = "controller-revision-hash"
-"""Of pods."""
+"""The label of pods with their revision."""
 
 _ESCAPES: Final = (
     (b"<", b"\\u003c"),

@@ -68,7 +68,7 @@ _FAILURE: Final = "ReplicaFailure"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKind:
-    """In what ReplicaSets and ReplicationControllers differ."""
+    """The differences of ReplicaSets and ReplicationControllers."""
 
     resource: ResourceType
     identity: Identity
@@ -104,7 +104,6 @@ class ReplicaController(BaseController):
     """Keeps the number of pods."""
 
     def __init__(self, kind: ReplicaKind) -> None:
-        """Serve one of the two kinds."""
         self.identity: Identity = kind.identity
         self._kind = kind
         self._resource = kind.resource
@@ -266,7 +265,7 @@ class ReplicaController(BaseController):
     def _write_status(
         self, owner: Object, status: Object
     ) -> Generator[Step, list[Outcome], Object]:
-        """Write a status that differs; a set that changed meanwhile is read once again."""
+        """Write a status that differs; after a conflict the set is read again."""
         meta = owner["metadata"]
         generation = meta.get("generation", 0)
         if status == (owner.get("status") or {}) and status.get("observedGeneration") == generation:

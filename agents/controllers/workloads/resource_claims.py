@@ -42,7 +42,7 @@ _BY_CLAIM: Final = "resource claim of pod"
 _BY_TEMPLATE: Final = "resource claim template of pod"
 _BY_OWNER: Final = "pod of resource claim"
 _BASE_LENGTH_MAX: Final = 57
-"""Of a generated name, which has five characters more."""
+"""The maximum base of a generated name, which has five characters more."""
 _CONSUMERS_MAX: Final = 256
 
 
@@ -51,13 +51,13 @@ class NoClaimError(Exception):
 
 
 class ClaimReference(NamedTuple):
-    """What a pod says of one of its claims."""
+    """A pod's reference to one of its claims."""
 
     name: str
     """Empty: none is needed."""
     is_generated: bool
     is_known: bool = True
-    """Whether it was decided on."""
+    """Whether the claim of the reference was determined."""
 
 
 class ResourceClaimController(BaseController):
@@ -224,7 +224,7 @@ def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
 
 
 def _release(claim: Object, view: View) -> Generator[Step, list[Outcome], None]:
-    """Take away reservations of pods that will not run, and what is then of no use."""
+    """Remove reservations of pods that will not run, and unused allocations."""
     status = claim.get("status") or {}
     consumers = status.get("reservedFor") or []
     rest = yield from _remaining(consumers, claim, view)
@@ -259,7 +259,7 @@ def _remaining(
 
 
 def _needs(consumer: Object, claim: Object, view: View) -> Generator[Step, list[Outcome], bool]:
-    """Tell whether a consumer is still there; who is no pod always is."""
+    """Whether a consumer still exists; one that is not a pod always does."""
     if consumer.get("apiGroup") or consumer.get("resource") != "pods":
         return True
     namespace = claim["metadata"]["namespace"]
@@ -319,7 +319,7 @@ def _is_for(claim: Object, pod: Object) -> bool:
 
 
 def _is_done(pod: Object) -> bool:
-    """Whether a pod needs its claims no more."""
+    """Whether a pod no longer needs its claims."""
     return is_ended(pod) or (is_deleting(pod) and not pod["spec"].get("nodeName"))
 
 

@@ -20,7 +20,7 @@ from kvstack.agents.dns.query import labels_of
 
 DATAGRAM_BYTES_MAX: Final = 4096
 STREAM_BYTES_MAX: Final = 16_384
-"""Of an answer over TCP."""
+"""The maximum size of an answer over TCP."""
 STRAYS_MAX: Final = 100
 """Datagrams that are no answer, before the resolver is given up."""
 _RD, _CD = 0x0100, 0x0010
@@ -30,10 +30,10 @@ _LENGTH: Final = Struct("!H")
 
 
 class Question(NamedTuple):
-    """What is asked of others."""
+    """A question to other resolvers."""
 
     name: bytes
-    """As on the wire, in lower case."""
+    """In wire format, in lower case."""
     kind: int
     wants_dnssec: bool = False
     checking_disabled: bool = False
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 
 class Resolver(NamedTuple):
-    """Where a resolver listens."""
+    """The address of a resolver."""
 
     host: str
     port: int = 53

@@ -31,9 +31,9 @@ from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
 from kvstack.component.logger import Logger
 
 TIMEOUT_S: Final = 2.0
-"""For one resolver."""
+"""The timeout of one resolver."""
 WHOLE_S: Final = 5.0
-"""For a question: clients ask again after as long."""
+"""The timeout of a question: clients retry after as long."""
 RESTS_S: Final = 2.0
 """So long a resolver that failed comes last."""
 HINFO: Final = 13
@@ -43,14 +43,14 @@ Resolvers = Callable[[], Sequence[Resolver]]
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Who is asked, and how much at once."""
+    """Settings and limits of forwarding."""
 
     resolvers: Resolvers
-    """Of all names that are nobody else's, as they are now."""
+    """The current resolvers of all names without a stub domain."""
     stubs: tuple[tuple[tuple[bytes, ...], tuple[Resolver, ...]], ...] = ()
     """Domains, by their labels, and who is asked about them."""
     own: frozenset[Resolver] = frozenset()
-    """Where this process listens, which is asked nothing."""
+    """The addresses of this process, which are never asked."""
     at_once_max: int = 500
     of_client_max: int = 100
     limits: Limits = field(default_factory=Limits)
@@ -60,7 +60,7 @@ class NotResolvedError(Exception):
     """A question has no answer; `code` is told to the client."""
 
     def __init__(self, code: int, text: str) -> None:
-        """Say why."""
+        """code: of the response."""
         super().__init__(text)
         self.code = code
 
@@ -123,14 +123,14 @@ class Forwarder:
             self._logger.debug("a name is not resolved", name=name, reason=str(error))
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         tasks = list(self._asking.values())
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, question: Question) -> CachedAnswer:
-        """Ask one after the other until one answers."""
+        """Ask one resolver after the other until one answers."""
         answer, problem = None, "there is no resolver"
         try:
             async with asyncio.timeout(WHOLE_S):
@@ -206,7 +206,7 @@ class Forwarder:
             del self._probes[name]
 
     def is_probe(self, question: Question) -> bool:
-        """Whether a question that came to this process is its own; its resolver is left out."""
+        """Whether a question is this process's own probe: its resolver is left out."""
         resolver = self._probes.get(question.name) if question.kind == HINFO else None
         if resolver is None:
             return False

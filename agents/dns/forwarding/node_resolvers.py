@@ -15,7 +15,7 @@ LOOKED_S: Final = 5.0
 """So long what was read is believed."""
 RESOLVERS_MAX: Final = 15
 SEARCHES_MAX: Final = 29
-"""Of the 32 that a pod may have, three are of the cluster."""
+"""The maximum number of search domains: a pod may have 32, of which three are of the cluster."""
 
 
 class NodeResolvers:

@@ -48,7 +48,7 @@ class Use:
         """The name of the volume in its pod."""
         self.claim: Object | None = None
         self.fill: Fill | None = None
-        """The last condition that its driver reported."""
+        """The usage that its driver reported last."""
         self.group = Group(None, "Always")
         self.growth = Growth()
         self.is_leaving = False

@@ -45,7 +45,7 @@ class CustomApi:
         pages: PageReader,
         stores: Mapping[str, ObjectStore],
     ) -> None:
-        """Serve what is read of objects; stores: those there are, by resource."""
+        """Serve the metrics of objects; stores: existing objects, by resource."""
         self._rules = rules
         self._scraper = scraper
         self._pages = pages
@@ -53,11 +53,11 @@ class CustomApi:
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         return bool(self._rules.objects) or len(self._stores[PODS]) > OBJECTS_MANY
 
     def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return answer(self._answer(method, path, query, accept))
         except ApiError as error:

@@ -42,7 +42,7 @@ class CustomMetrics:
             self.apis[f"/apis/{external_api.GROUP}"] = ExternalApi(rules, self._pages)
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._pages.start()
         for each in self._objects:
             await each.synced()

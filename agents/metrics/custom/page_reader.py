@@ -26,13 +26,13 @@ from kvstack.apimachinery.objects.labels import Selector
 from kvstack.component.logger import Logger
 
 SERIES_MAX: Final = 10_000
-"""Of one sample of one page."""
+"""The maximum number of series of a sample of a page."""
 _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvstack-metrics"))
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """How often, and how much."""
+    """Intervals and limits."""
 
     every_s: float = 15.0
     timeout_s: float = 10.0
@@ -52,7 +52,7 @@ class PageReader:
         self._context = ssl.create_default_context() if is_tls else None
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._rounds.start()
 
     async def stop(self) -> None:

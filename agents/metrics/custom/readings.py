@@ -29,16 +29,16 @@ _VALUE_MAX: Final = 1e15
 
 
 class Value(NamedTuple):
-    """What a metric is now."""
+    """The current value of a metric."""
 
     value: float
     time_s: float
     window_s: float
-    """That a rate is of; 0: it is no rate."""
+    """The window of a rate; 0: not a rate."""
 
 
 class _Scrape(NamedTuple):
-    """What one reading of a source told."""
+    """One reading of a source."""
 
     uid: str
     time_s: float
@@ -47,7 +47,7 @@ class _Scrape(NamedTuple):
 
 
 class Readings:
-    """Those of one kind of sources."""
+    """The readings of one kind of sources."""
 
     def __init__(
         self, rules: Iterable[Rule], series_max: int, clock: Clock, logger: Logger, what: str
@@ -69,7 +69,7 @@ class Readings:
         self._lost &= kept
 
     async def take(self, key: str, uid: str, text: str) -> None:
-        """Take what a source told, in steps; raises ReadingError. uid: another one has no past."""
+        """Parse the text of a source, in steps; raises ReadingError. uid: a new one has no past."""
         values: dict[str, dict[Series, float]] = {}
         reader = PageReader(self._samples)
         for piece in pieces(text):

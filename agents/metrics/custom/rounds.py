@@ -20,7 +20,7 @@ class Rounds:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="readings")
 
     async def stop(self) -> None:

@@ -40,7 +40,7 @@ from kvstack.component.errors import ConfigError
 Given: TypeAlias = Mapping[Any, Any]
 
 METRICS_MAX: Final = 100
-"""In each of the lists."""
+"""The maximum of each list."""
 PAGES_MAX: Final = 20
 _BYTES_MAX: Final = 1 << 20
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,252}")
@@ -61,7 +61,7 @@ class ObjectKind(NamedTuple):
 
     resource: ResourceType
     label: str
-    """That names one in a sample, unless a rule says otherwise."""
+    """The default label with the name of the object."""
 
 
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -69,11 +69,11 @@ OBJECTS: Final[Mapping[str, ObjectKind]] = {
     "services": ObjectKind(SERVICES, "service"),
     "ingresses.networking.k8s.io": ObjectKind(_INGRESSES, "ingress"),
 }
-"""By resource, as paths of custom.metrics.k8s.io have it; pods are apart."""
+"""By resource, as in paths of custom.metrics.k8s.io, without pods."""
 
 
 class Page(NamedTuple):
-    """Where a text of Prometheus is."""
+    """The URL of a page in Prometheus' format."""
 
     host: str
     port: int
@@ -98,10 +98,10 @@ class Rules(NamedTuple):
     """All of them."""
 
     metrics: Mapping[str, Rule]
-    """Of pods, by name."""
+    """Rules of pods, by name."""
     allows_loopback: bool = False
     objects: Mapping[tuple[str, str], Rule] = {}
-    """Of other objects, by resource and name."""
+    """Rules of other objects, by resource and name."""
     external: Mapping[str, Rule] = {}
     pages: Mapping[str, Page] = {}
 

@@ -32,7 +32,7 @@ SCRAPE: Final = "prometheus.io/scrape"
 PORT: Final = "prometheus.io/port"
 PATH: Final = "prometheus.io/path"
 SERIES_MAX: Final = 100
-"""Of one metric of one pod."""
+"""The maximum number of series of a metric of a pod."""
 _PATH: Final = re.compile(r"/[A-Za-z0-9_.~%!$&'()*+,;=:@/?-]{0,1023}")
 _PORT_MAX: Final = 65535
 _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvstack-metrics"))
@@ -40,7 +40,7 @@ _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvsta
 
 @dataclass(frozen=True, slots=True)
 class ScraperOptions:
-    """How often, and how much."""
+    """Intervals and limits."""
 
     every_s: float = 15.0
     at_once: int = 16
@@ -64,7 +64,7 @@ class Scraper:
         self._rounds = Rounds(self.read_all, options.every_s, clock, logger)
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         await self._pods.synced()
         self._rounds.start()
 
@@ -77,7 +77,7 @@ class Scraper:
         return self._readings.value(f"{namespace}/{pod}", rule, selector.matches)
 
     async def read_all(self) -> None:
-        """Read every pod that asks for it once."""
+        """Read every pod with the annotations once."""
         options = self._options
         pods = {key_of(each): each for each in self._pods.store if _is_scraped(each)}
         if len(pods) > options.pods_max:

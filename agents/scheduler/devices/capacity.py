@@ -35,7 +35,7 @@ def consumed_of(requested: Mapping[str, str], device: Object) -> dict[str, Quant
 
 
 def fits(consumed: Capacities, device: Object, used: Iterable[Capacities]) -> bool:
-    """Whether so much is left of a device's capacities."""
+    """Whether the remaining capacity of a device suffices."""
     used = list(used)
     for name, capacity in (device.get("capacity") or {}).items():
         total = consumed[name]

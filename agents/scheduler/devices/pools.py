@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def location(self) -> Object:
-        """What says which nodes see it: the slice, or itself."""
+        """The object that selects its nodes: the slice, or the device itself."""
         return self.device if self.slice_spec.get("perDeviceNodeSelection") else self.slice_spec
 
     def counters(self) -> Counters:
@@ -73,7 +73,7 @@ class Pool:
     is_incomplete: bool = False
     is_invalid: bool = False
     here: list[Candidate] = field(default_factory=list)
-    """In slices that the node sees."""
+    """Devices of slices that the node can access."""
     elsewhere: list[Candidate] = field(default_factory=list)
     counters: Counters = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
 
 
 def is_seen(cluster: Cluster, slot: int, location: Object) -> bool:
-    """Whether a node sees what a slice, or a device of its own, is about."""
+    """Whether a node can access a slice, or a device."""
     if location.get("nodeName"):
         return bool(location["nodeName"] == cluster.names[slot])
     if location.get("allNodes"):

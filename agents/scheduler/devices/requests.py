@@ -39,26 +39,26 @@ class Request:
 
     @property
     def name(self) -> str:
-        """As results and constraints name it."""
+        """The name in results and constraints."""
         return f"{self.base}/{self.alternative}" if self.alternative else self.base
 
     @property
     def own_name(self) -> str:
-        """As errors name it."""
+        """The name in errors."""
         return self.alternative or self.base
 
     @property
     def is_admin(self) -> bool:
-        """Whether devices that others have will do."""
+        """Whether it has admin access: devices in use will do."""
         return bool(self.spec.get("adminAccess"))
 
     @property
     def capacity(self) -> dict[str, str]:
-        """How much of a device that is shared is asked for."""
+        """The requested capacity of a shared device."""
         return (self.spec.get("capacity") or {}).get("requests") or {}
 
     def is_named_by(self, names: list[str]) -> bool:
-        """Whether a list of names (empty: all) means it."""
+        """Whether a list of names (empty: all) includes it."""
         return not names or self.base in names or self.name in names
 
 

@@ -19,7 +19,7 @@ class AllocatedDevice:
     request: Request
     candidate: Candidate
     consumed: Capacities
-    """Of a device that is shared."""
+    """The consumed capacity of a shared device."""
     counters: Counters
 
 

@@ -21,7 +21,7 @@ TieBreak: TypeAlias = Literal["roundRobin", "heap"]
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What a command line says."""
+    """The flags of the command line."""
 
     settings: Settings
     config: str

@@ -32,19 +32,19 @@ class ExtenderCalls:
     """The extenders of one scheduler."""
 
     def __init__(self, wanted: Sequence[Extender], logger: Logger) -> None:
-        """Connect when first asked; raises ConfigurationError for files that cannot be read."""
+        """Connects on the first call; raises ConfigurationError for files that cannot be read."""
         self._transports: Final = [(each, _transport(each)) for each in wanted]
         self._logger = logger
 
     def decide_about(self, pod: PodInfo) -> bool:
-        """Whether an extender has a say about where a pod runs."""
+        """Whether an extender filters or scores nodes for a pod."""
         return any(
             each.is_interested(pod) and (each.filter_verb or each.prioritize_verb)
             for each, _ in self._transports
         )
 
     def preempt_for(self, pod: PodInfo) -> bool:
-        """Whether an extender has a say about who has to go for a pod."""
+        """Whether an extender takes part in preemption for a pod."""
         return any(each.preempt_verb and each.is_interested(pod) for each, _ in self._transports)
 
     def binds(self, pod: PodInfo) -> bool:
@@ -52,7 +52,7 @@ class ExtenderCalls:
         return any(each.bind_verb and each.is_interested(pod) for each, _ in self._transports)
 
     async def about(self, pod: PodInfo, cluster: Cluster, names: list[str]) -> ExtenderResults:
-        """Ask which nodes do, one extender after the other, then how good they are."""
+        """Call the extenders' filters one after the other, then their scores."""
         said = ExtenderResults(names)
         for each, transport in self._transports:
             if not said.names or not each.filter_verb or not each.is_interested(pod):
@@ -81,7 +81,7 @@ class ExtenderCalls:
     async def spare(
         self, pod: PodInfo, cluster: Cluster, candidates: list[Candidate]
     ) -> list[Candidate]:
-        """Ask which victims may go; return the candidates that are left."""
+        """Call extenders about victims; return the remaining candidates."""
         for each, transport in self._transports:
             if not candidates or not each.preempt_verb or not each.is_interested(pod):
                 continue
@@ -94,7 +94,7 @@ class ExtenderCalls:
         return candidates
 
     async def bind(self, pod: PodInfo, node: str) -> None:
-        """Have a pod bound by the extender that binds it; raises ExtenderError."""
+        """Bind a pod by its extender; raises ExtenderError."""
         for each, transport in self._transports:
             if each.bind_verb and each.is_interested(pod):
                 body = extenders.about_binding(pod, node)

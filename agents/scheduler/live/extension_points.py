@@ -22,7 +22,7 @@ Reserved: TypeAlias = Mapping[str, Sequence[Any]]
 async def run_post_filters(
     profile: Profile, handle: Handle, unplaced: Unplaced, logger: Logger
 ) -> PostFilterResult:
-    """Ask plugins in turn to make room, until one did; an error ends it, too.
+    """Run post-filter plugins in turn until one succeeds; an error ends it, too.
 
     The result has no code where room was made. Texts of plugins that made none are joined; that of
     an error stands alone, and leaves the nomination as it was.
@@ -68,7 +68,7 @@ async def run_pre_binds(
     reserved: Reserved,
     names: Sequence[str],
 ) -> None:
-    """Have plugins do what must be done before a pod is bound; raises BindingError.
+    """Run pre-bind plugins; raises BindingError.
 
     names: those that have something to do.
     """

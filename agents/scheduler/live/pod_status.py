@@ -26,7 +26,7 @@ class PodStatus:
         self._logger = logger
 
     async def refuse(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
-        """Say that a pod is not placed, and why; nominated: None: as it was, empty: no more."""
+        """Set the condition of an unschedulable pod; nominated: None: as it was, empty: removed."""
         status = pod.obj.get("status") or {}
         before = conditions.find(status.get("conditions"), _SCHEDULED)
         change: Object = {}
@@ -44,7 +44,7 @@ class PodStatus:
             await self.patch(pod, change)
 
     async def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Say on which node a pod is to run: what it needs there takes a while."""
+        """Set the nominated node of a pod whose binding takes a while."""
         if (pod.obj.get("status") or {}).get("nominatedNodeName") != node_name:
             await self.patch(pod, {"nominatedNodeName": node_name})
 

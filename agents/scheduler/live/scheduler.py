@@ -118,7 +118,7 @@ class Scheduler:
         self._loop_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take what there is, then place pods until stopped."""
+        """Sync, then schedule pods until stopped."""
         await self._feed.start()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="scheduler")
 
@@ -144,7 +144,7 @@ class Scheduler:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all there was is known, and pods are placed."""
+        """Whether the caches are synced, and pods are scheduled."""
         return self._loop_task is not None and not self._loop_task.done()
 
     def add_activity(self, found: Activity) -> None:
@@ -247,7 +247,7 @@ class Scheduler:
     async def _said(
         self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
     ) -> ExtenderResults | None:
-        """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
+        """Call extenders about the feasible nodes; None: no interested extender, or no node."""
         if not self._extenders.decide_about(pod):
             return None
         turn = self._turns[profile.name]
@@ -263,7 +263,7 @@ class Scheduler:
         return await self._extenders.about(pod, self.cluster, names) if names else None
 
     def _assume(self, waiting: Waiting, decision: Decision, node: str) -> None:
-        """Take a pod as placed, and bind it aside."""
+        """Assume a pod on its node, and bind it in the background."""
         pod = waiting.info
         profile = self._config.profiles[pod.spec["schedulerName"]]
         reserved = {

@@ -108,7 +108,7 @@ async def _push_away(handle: Handle, pod: PodInfo, found: Preemption) -> None:
 
 
 async def _delete(handle: Handle, victim: PodInfo, pod: PodInfo, node: str) -> None:
-    """Say why a pod has to go, and delete it."""
+    """Set the condition of a victim, and delete it."""
     if victim.is_terminating:
         return
     scheduler = pod.spec["schedulerName"]

@@ -122,4 +122,4 @@ _SAME: Final = {
     "iscsi": lambda one, other: one["iqn"] == other["iqn"] and not _both_read_only(one, other),
     "rbd": _same_rbd,
 }
-"""Whether two volumes of a kind cannot be on one node."""
+"""By kind: whether two volumes conflict on a node."""

@@ -34,7 +34,6 @@ class Columns:
     """All columns of a cluster."""
 
     def __init__(self) -> None:
-        """Begin without columns."""
         self.capacity = _FIRST_CAPACITY
         self._columns: dict[int, Column[Any]] = {}
 
@@ -49,7 +48,7 @@ class Columns:
         del self._columns[id(column)]
 
     def reserve(self, size: int) -> None:
-        """Have room for so many slots."""
+        """Grow to a number of slots."""
         if size <= self.capacity:
             return
         self.capacity = max(size, 2 * self.capacity)

@@ -35,7 +35,7 @@ class Overlay(Cluster):
     """The nodes of a cluster, with pods of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Begin with the pods of a cluster."""
+        """Start with the pods of a cluster."""
         vars(self).update(vars(cluster))
         self._base: Final = cluster
         self._own_slots: set[int] = set()
@@ -108,7 +108,7 @@ class _OverlaidIndex(PodIndex):
         self._base: Final = base
         self._changes: _Changes = {}
         self._changed_terms: _Changes = {}
-        """Those of pods that carry terms."""
+        """Terms of the changed pods."""
         self._changed_counts: dict[tuple[Matches, bool], _ChangedCount] = {}
         self._namespaces = base._namespaces  # noqa: SLF001  # a subclass, of the same class
 
@@ -158,7 +158,7 @@ class _OverlaidIndex(PodIndex):
 
 
 class _ChangedCount:
-    """How many pods on each node are meant by some matches."""
+    """The number of pods on each node that some matches select."""
 
     def __init__(
         self,

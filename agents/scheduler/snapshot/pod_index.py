@@ -25,7 +25,7 @@ _GROUPS_MAX: Final = 50_000
 
 
 class PodCount:
-    """How many pods on each node are meant by all of some matches."""
+    """The number of pods on each node that match all of some terms."""
 
     __slots__ = ("column", "counts_terminating", "matches")
 
@@ -38,7 +38,7 @@ class PodCount:
 
 
 class Carried:
-    """How many pods on each node carry a term."""
+    """The number of pods on each node with a term."""
 
     __slots__ = ("column", "kind", "term", "total")
 
@@ -97,12 +97,12 @@ class PodIndex:
         return found
 
     def means(self, matches: Matches, pod: PodInfo) -> bool:
-        """Whether all matches mean a pod."""
+        """Whether all matches select a pod."""
         labels = self.namespace_labels(pod.namespace)
         return all(match.matches(pod, labels) for match in matches)
 
     def account(self, pod: PodInfo, slot: int, by: int) -> None:
-        """Count a pod that comes (by 1) or goes (by -1)."""
+        """Account for an added (by 1) or removed (by -1) pod."""
         key = (pod.labels_key, pod.is_terminating)
         counts = self._counts_of.get(key)
         if counts is None:
@@ -127,7 +127,7 @@ class PodIndex:
         return self._namespaces.get(namespace, {})
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Take the labels of a namespace; None: it is gone."""
+        """Set the labels of a namespace; None: it was deleted."""
         if self._namespaces.get(name) == labels:
             return
         if labels is None:

@@ -18,10 +18,9 @@ DISKS: Final = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 
 
 class Storage:
-    """What there is of storage, by name or `namespace/name`."""
+    """The storage objects of the cluster, by name or `namespace/name`."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.volumes: Final[dict[str, Object]] = {}
         self.claims: Final[dict[str, Object]] = {}
         self.classes: Final[dict[str, Object]] = {}

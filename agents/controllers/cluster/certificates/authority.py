@@ -61,7 +61,7 @@ class Authority:
     """A certificate with its key."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Read both in PEM; raises AuthorityError."""
+        """Load both from PEM; raises AuthorityError."""
         try:
             self._certificate = x509.load_pem_x509_certificate(certificate)
             private = load_pem_private_key(key, None)

@@ -50,7 +50,7 @@ _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)
 _GROUP: Final = "certificates.k8s.io"
 _READY_S: Final = 10.0
-"""When a request that a Ready node holds up is looked at again."""
+"""The interval of checks of a request that a Ready node blocks."""
 _SHORTEST_S: Final = 600.0
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
@@ -66,7 +66,7 @@ class UnreadableRequestError(Exception):
 
 
 class _RequestController(BaseController):
-    """What the approver and the signer have in common."""
+    """The common part of the approver and the signer."""
 
     back_off = _BACK_OFF
 

@@ -23,7 +23,7 @@ LEGACY: Final = "kubernetes.io/legacy-unknown"
 
 _NODES: Final = "system:nodes"
 NODE_PREFIX: Final = "system:node:"
-"""Of the names of nodes as users."""
+"""The prefix of the user names of nodes."""
 _SIGNATURE: Final = "digital signature"
 _ENCIPHERMENT: Final = "key encipherment"
 _CLIENT_AUTH: Final = "client auth"

@@ -44,7 +44,7 @@ _DISABLED: Final = "Topology Aware Hints has been disabled"
 
 
 class HintEvent(NamedTuple):
-    """What is told of the automatic mode."""
+    """An event about the automatic mode."""
 
     type: str
     reason: str
@@ -52,7 +52,7 @@ class HintEvent(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What a zone gets."""
+    """The endpoints of a zone."""
 
     least: int
     most: int
@@ -64,7 +64,7 @@ class _UnfitError(Exception):
 
 
 def is_automatic(service: Object) -> bool:
-    """Whether an annotation asks for the automatic mode; the older one counts first."""
+    """Whether an annotation enables the automatic mode; the older one counts first."""
     annotations = service["metadata"].get("annotations") or {}
     for name in _AUTO_ANNOTATIONS:
         if name in annotations:

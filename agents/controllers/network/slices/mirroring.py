@@ -209,7 +209,7 @@ def _copied(annotations: dict[str, str] | None) -> dict[str, str]:
 
 
 def _is_current(each: Object, endpoints: Object, desired: dict[Key, Object]) -> bool:
-    """Whether a slice is as it should be."""
+    """Whether a slice is up to date."""
     known = {key_of_endpoint(endpoint): endpoint for endpoint in each.get("endpoints") or ()}
     if known.keys() != desired.keys():
         return False

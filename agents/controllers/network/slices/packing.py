@@ -19,14 +19,14 @@ Key: TypeAlias = tuple[object, ...]
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be done with slices."""
+    """Changes to slices."""
 
     create: list[Object] = field(default_factory=list)
     update: list[Object] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
 
     def add(self, other: "Changes") -> None:
-        """Take others in."""
+        """Add other changes."""
         self.create += other.create
         self.update += other.update
         self.delete += other.delete
@@ -67,7 +67,7 @@ def key_of_endpoint(endpoint: Object) -> Key:
 
 
 def is_as(left: Object, right: Object) -> bool:
-    """Whether two endpoints of one key are the same, but for hints and the pod's version."""
+    """Whether two endpoints of one key are the same, except for hints and the pod's version."""
     return _rest(left) == _rest(right)
 
 

@@ -98,9 +98,9 @@ class ServiceSlices(BaseController):
         self._trigger_times = TriggerTimes()
         self._hints = Hints()
         self._shares: dict[str, float] | None = None
-        """Of the CPU, by zone, when they last concerned a service."""
+        """The CPUs of each zone when they last affected a Service."""
         self._own: dict[str, dict[str, set[str]]] = {}
-        """Of each service: own versions of its slices, by uid; empty: deleted."""
+        """For each Service: own versions of its slices, by uid; empty: deleted."""
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one service."""
@@ -160,7 +160,7 @@ class ServiceSlices(BaseController):
             raise SkippedPodError(", ".join(skipped))
 
     def _write(self, service: Object, changes: Changes) -> Generator[Step, list[Outcome], None]:
-        """Write changes, and remember them: they are no news when they are watched."""
+        """Write changes, and remember them, so that they are ignored when watched."""
         written = yield from write(service, changes)
         own = self._own.setdefault(key_of(service), {})
         for each in written:

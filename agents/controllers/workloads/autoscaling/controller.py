@@ -59,16 +59,16 @@ _IS_ZERO: Final = "scaling is disabled since the replica count of the target is 
 
 
 class AutoscalingError(ForeseenError):
-    """Nothing could be done; it was told in events and conditions."""
+    """Scaling was impossible; events and conditions say why."""
 
 
 class _Memories:
-    """What is known from round to round."""
+    """State that is kept from round to round."""
 
     def __init__(self, window_s: float) -> None:
         self.replicas = Memory(window_s)
         self.selectors: dict[str, labels.Selector] = {}
-        """Of the pods of each autoscaler's target."""
+        """The selector of the pods of each autoscaler's target."""
         self.kinds = ServedKinds()
 
     def forget(self, key: str) -> None:
@@ -164,7 +164,7 @@ class _Sync:
 
     @property
     def _may_leave_zero(self) -> bool:
-        """Whether a target without replicas was brought there by this controller."""
+        """Whether this controller scaled the target to zero."""
         is_scaled_to_zero = conditions.is_true(self._conditions, "ScaledToZero")
         return is_scaled_to_zero and (self._bounds[0] != 0 or self._has_outer_metric)
 
@@ -345,7 +345,7 @@ class _Sync:
     def _give_up(
         self, error: Exception, current: int, told: list[Object] | None
     ) -> Generator[Step, list[Outcome], NoReturn]:
-        """Tell that no metric could be used, and raise."""
+        """Report that no metric could be used, and raise."""
         yield from self._write(current, None, told)
         yield [self._record("Warning", "FailedComputeMetricsReplicas", str(error))]
         target = self._spec["scaleTargetRef"]
@@ -379,7 +379,7 @@ class _Sync:
         *,
         is_rescaled: bool = False,
     ) -> Work:
-        """Write the status; wanted: None keeps what was told before."""
+        """Write the status; wanted: None keeps the last value."""
         before = self._status
         status: Object = {
             "observedGeneration": self._autoscaler["metadata"].get("generation", 0),

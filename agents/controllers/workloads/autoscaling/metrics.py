@@ -47,7 +47,7 @@ _REASONS: Final = {
 
 
 class MetricProposal(NamedTuple):
-    """What a metric proposes."""
+    """The replicas that a metric proposes."""
 
     replicas: int
     name: str
@@ -55,11 +55,11 @@ class MetricProposal(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is scaled."""
+    """The target of an autoscaler."""
 
     namespace: str
     selector: str
-    """Of its pods, as it stands in a query."""
+    """The selector of its pods, in the syntax of queries."""
     status_replicas: int
     question: Question
 

@@ -28,7 +28,7 @@ class MetricError(Exception):
 
 
 class Sample(NamedTuple):
-    """What a pod used."""
+    """The usage of a pod."""
 
     value: int
     time_s: float
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """How far usage may be from its target before anything is done; shares of one."""
+    """How far usage may be from its target without scaling; fractions of one."""
 
     down: float
     up: float
@@ -47,20 +47,20 @@ class Tolerances(NamedTuple):
 
 
 class Readiness(NamedTuple):
-    """How long new pods are not believed."""
+    """How long samples of new pods are ignored."""
 
     start_s: float = 300.0
     delay_s: float = 30.0
 
 
 class Proposal(NamedTuple):
-    """What a metric proposes."""
+    """The replicas that a metric proposes."""
 
     replicas: int
     value: int
     """Used on average."""
     percent: int | None = None
-    """Of what was requested."""
+    """The usage in percent of the request."""
 
 
 class Groups(NamedTuple):
@@ -73,7 +73,7 @@ class Groups(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What proposals are made from."""
+    """The input of a proposal."""
 
     pods: Sequence[Object]
     current: int
@@ -104,7 +104,7 @@ def group(question: Question, samples: Mapping[str, Sample], resource: str) -> G
 
 
 def _is_fresh(pod: Object, sample: Sample, question: Question) -> bool:
-    """Whether what a pod uses may still be that of its start."""
+    """Whether a pod's usage may still be that of its start."""
     condition = ready_condition(pod)
     started_s = seconds_of(pod["status"].get("startTime"))
     if condition is None or started_s is None:

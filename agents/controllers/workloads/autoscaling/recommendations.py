@@ -69,7 +69,7 @@ class Decision(NamedTuple):
 
 
 class Memory:
-    """What was proposed and done, by key."""
+    """Past proposals and scalings, by key."""
 
     def __init__(self, window_s: float) -> None:
         """window_s: for how long proposals hold a scale down back, where nothing else is said."""
@@ -79,7 +79,7 @@ class Memory:
         self._removed: dict[str, list[Timed]] = {}
 
     def begin(self, key: str, replicas: int, now_s: float) -> None:
-        """Remember the replicas there are when nothing is known."""
+        """Remember the current replicas if there is no history."""
         self._proposed.setdefault(key, [Timed(replicas, now_s)])
 
     def forget(self, key: str) -> None:
@@ -114,7 +114,7 @@ class Memory:
         return self._window_s if down is None else float(down), float(up or 0)
 
     def scaled(self, key: str, before: int, after: int, behavior: Object, now_s: float) -> None:
-        """Remember that a target was scaled, for as long as rules look back."""
+        """Remember a scaling, for as long as rules look back."""
         direction, known = (
             ("scaleUp", self._added) if after > before else ("scaleDown", self._removed)
         )

@@ -146,7 +146,7 @@ class DaemonSetController(BaseController):
 
 
 class _FailedPods:
-    """How long failed pods are left before they are replaced: longer with each failure."""
+    """The delay before failed pods are replaced: longer with each failure."""
 
     def __init__(self) -> None:
         # By key and node: when the last was replaced, and how long to wait since then.
@@ -187,7 +187,7 @@ class _Sync:
         self._decisions = {node["metadata"]["name"]: placement.on(node) for node in nodes}
         self._generation = _template_generation(daemon_set)
         self.has_changed = False
-        """Whether pods were made or deleted."""
+        """Whether pods were created or deleted."""
         self._pods: defaultdict[str, list[Object]] = defaultdict(list)
         for pod in sorted(pods, key=_age):
             node = node_of(pod)
@@ -332,7 +332,7 @@ class _Sync:
     # Status.
 
     def write_status(self) -> Generator[Step, list[Outcome], None]:
-        """Write a status that differs; a set that changed meanwhile is read once again."""
+        """Write a status that differs; after a conflict the set is read again."""
         before = self._set.get("status") or {}
         meta = self._set["metadata"]
         generation = meta.get("generation", 0)

@@ -32,14 +32,14 @@ _ADDED_ON_HOST_NETWORK: Final = ("network-unavailable", _NO_SCHEDULE)
 
 
 class Decision(NamedTuple):
-    """What is to be on a node."""
+    """Whether a pod should run on a node."""
 
     should_run: bool
     may_stay: bool
 
 
 class Placement:
-    """Where the pods of a template belong."""
+    """The nodes of a template's pods."""
 
     def __init__(self, template: Object) -> None:
         """Read the template once, for all nodes."""

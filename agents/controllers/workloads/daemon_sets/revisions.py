@@ -30,7 +30,7 @@ class Revisions(NamedTuple):
     current: Object
     old: list[Object]
     pods: list[Object]
-    """As they are labelled now."""
+    """With their current labels."""
 
 
 def find(

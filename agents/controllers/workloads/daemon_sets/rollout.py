@@ -15,25 +15,25 @@ Object: TypeAlias = dict[str, Any]
 
 
 class Limits(NamedTuple):
-    """How many nodes may have no available pod, or two pods."""
+    """The maximum number of nodes without an available pod, and with two pods."""
 
     surge: int
     unavailable: int
 
 
 class Changes(NamedTuple):
-    """What is to be done."""
+    """The next changes."""
 
     deletions: list[Object]
     nodes: list[str]
-    """Where pods are to be made."""
+    """The nodes that need a pod."""
 
 
 class Nodes(NamedTuple):
     """The nodes as they are."""
 
     pods: Mapping[str, Sequence[Object]]
-    """By node; of those where a pod should run, also the empty ones."""
+    """Pods by node, with empty entries for nodes that need one."""
     should_run: frozenset[str]
     new: frozenset[str]
     """The uids of pods of the current template."""

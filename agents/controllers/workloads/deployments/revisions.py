@@ -42,7 +42,7 @@ _NAME_MAX: Final = 253
 
 
 def is_copied(annotation: str) -> bool:
-    """Whether an annotation is the same on a Deployment and its new ReplicaSet."""
+    """Whether an annotation is copied from a Deployment to its new ReplicaSet."""
     return annotation not in _NOT_COPIED
 
 
@@ -60,7 +60,7 @@ def without_hash(template: Object) -> Object:
 
 
 def has_template(replica_set: Object, deployment: Object) -> bool:
-    """Whether a ReplicaSet makes the pods that a Deployment wants."""
+    """Whether a ReplicaSet has the template of a Deployment."""
     wanted = without_hash(deployment["spec"]["template"])
     return without_hash(replica_set["spec"]["template"]) == wanted
 

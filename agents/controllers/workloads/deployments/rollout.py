@@ -171,7 +171,7 @@ class Rollout:
         return []
 
     def _is_resized(self) -> bool:
-        """Whether the number of replicas was changed since the sets were last told."""
+        """Whether the number of replicas has changed since the sets were last annotated."""
         replicas = counts.bounds(self._deployment).replicas
         told = (
             counts.number_in(each, counts.DESIRED_REPLICAS) for each in counts.active(self._sets)
@@ -236,7 +236,7 @@ class Rollout:
         yield from self._write(status, str(revision))
 
     def _not_created(self, name: str, outcome: Outcome, revision: int) -> Work:
-        """Take a set of this name and template as the new one, else tell and raise."""
+        """Use an existing set of this name and template as the new one, else report and raise."""
         assert outcome.error is not None
         meta = self._deployment["metadata"]
         if outcome.is_conflict:
@@ -309,7 +309,7 @@ class Rollout:
     # Rolling back by annotation.
 
     def _roll_back(self, target: int) -> Work:
-        """Take the template of a revision; 0: of the last one."""
+        """Restore the template of a revision; 0: of the last one."""
         yield from self._sync_revision()
         if self._new is None:
             yield from self._create()
@@ -353,7 +353,7 @@ class Rollout:
     # Status.
 
     def _mark_paused(self) -> Work:
-        """Say that a Deployment is paused, or is no longer: the deadline rests meanwhile."""
+        """Set the condition of a paused or resumed Deployment, which suspends the deadline."""
         if statuses.deadline_s(self._deployment) is None:
             return
         current = statuses.progressing(self._status)
@@ -385,7 +385,7 @@ class Rollout:
         return statuses.with_condition(self._status, new)
 
     def _write(self, status: Object, revision: str = "") -> Work:
-        """Write the status, and the revision that the Deployment is told, if either differs."""
+        """Write the status, and the revision of the Deployment, if either differs."""
         annotations = self._deployment["metadata"].get("annotations") or {}
         is_told = not revision or annotations.get(revisions.REVISION) == revision
         if is_told and status == self._status:
@@ -415,7 +415,7 @@ def _sized(replica_set: Object, replicas: int, told: dict[str, str]) -> Update:
 
 
 def _is_empty(replica_set: Object) -> bool:
-    """Whether a set has no pods, and is known to have none."""
+    """Whether a set has no pods in spec and status."""
     status = replica_set.get("status") or {}
     return (
         not status.get("replicas", 0) and not counts.size(replica_set) and _is_observed(replica_set)

@@ -20,12 +20,12 @@ _DOUBLINGS_MAX: Final = 6
 
 
 class Record(NamedTuple):
-    """What is known of failures."""
+    """The failures of a Job."""
 
     failures: int
     """Since the last success."""
     last_s: float
-    """When the last pod failed."""
+    """The time of the last failure."""
 
 
 NO_FAILURES: Final = Record(0, 0.0)

@@ -121,12 +121,12 @@ def _generation(job: Object) -> int:
 
 
 def _is_of_another(job: Object) -> bool:
-    """Whether another controller keeps a Job."""
+    """Whether another controller manages a Job."""
     return job["spec"].get("managedBy") not in (None, _OWN_NAME)
 
 
 def _has_no_job(pod: Object, view: View) -> bool:
-    """Whether nobody will count a pod any more."""
+    """Whether no controller will count a pod."""
     reference = controller_of(pod)
     if reference is None:
         return True
@@ -139,7 +139,7 @@ def _has_no_job(pod: Object, view: View) -> bool:
 
 
 def _let_go(pod: Object | None, view: View) -> Plan:
-    """Take the finalizer from a pod that nobody will count."""
+    """Remove the finalizer of a pod that no controller will count."""
     if pod is None or not job_pods.is_tracked(pod) or not _has_no_job(pod, view):
         return None
     [outcome] = yield [job_pods.without_finalizer(pod)]

@@ -28,7 +28,7 @@ Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 
 def track(state: JobState) -> Work:
-    """Count ended pods, let them go, and end the Job when nothing is left to count."""
+    """Count ended pods, remove their finalizers, and finish the Job when all are counted."""
     tracked = {pod["metadata"]["uid"] for pod in state.pods if job_pods.is_tracked(pod)}
     state.is_changed |= state.uncounted.count(tracked)
     leaving = _newly_counted(state)
@@ -111,7 +111,7 @@ def _tell_indexes(state: JobState) -> None:
 
 
 def _tell_target(state: JobState) -> None:
-    """Say in what the Job is to end, before its pods have ended."""
+    """Set the condition of the coming end of a Job, before its pods have ended."""
     finish = state.finish
     if finish is None:
         return
@@ -128,7 +128,7 @@ def _tell_target(state: JobState) -> None:
 
 
 def _tell_end(state: JobState) -> bool:
-    """Say that the Job has ended, if all of its pods have."""
+    """Set the condition of the end of a Job, if all of its pods have ended."""
     if state.finish is None or len(state.uncounted) or state.terminating_count > 0:
         return False
     known = state.status.get("conditions") or []

@@ -14,7 +14,7 @@ _IGNORE: Final = "Ignore"
 
 
 class Verdict(NamedTuple):
-    """What the failure of a pod means."""
+    """The consequence of a pod's failure."""
 
     action: str
     """Empty: no rule matches."""

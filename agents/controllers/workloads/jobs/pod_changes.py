@@ -20,7 +20,7 @@ _BATCH_S: Final = 1.0
 
 
 def manage(state: JobState) -> Work:
-    """Have as many active pods as are wanted."""
+    """Create or delete pods until the desired number is active."""
     if state.is_suspended:
         going = job_pods.for_removal(state.job, state.active, len(state.active))
         yield from delete_pods(state, going, is_let_go=True)

@@ -48,12 +48,12 @@ def is_stale(claim: Object, obj: Object) -> bool:
 
 
 def blocks_pod(stateful_set: Object, claim: Object, pod: Object) -> bool:
-    """Whether a claim is about to go with an earlier pod: a new pod must wait."""
+    """Whether a claim is about to be deleted with an earlier pod: a new pod must wait."""
     return _policy(stateful_set)[1] and is_stale(claim, pod)
 
 
 def has_other_controller(claim: Object, stateful_set: Object, pod: Object) -> bool:
-    """Whether the policy wants an owner, and something else controls the claim."""
+    """Whether the policy requires an owner, and another object controls the claim."""
     if not any(_policy(stateful_set)):
         return False
     for reference in _references(claim):

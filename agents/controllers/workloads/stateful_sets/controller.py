@@ -209,7 +209,7 @@ def _completed(stateful_set: Object, status: Object) -> Object:
 
 
 def _write_status(stateful_set: Object, status: Object) -> Generator[Step, list[Outcome], None]:
-    """Write a status that differs; a set that changed meanwhile is read once again."""
+    """Write a status that differs; after a conflict the set is read again."""
     before = stateful_set.get("status") or {}
     names = (*_COUNTS, "currentRevision", "updateRevision", "conditions")
     is_newer = status["observedGeneration"] > before.get("observedGeneration", 0)

@@ -61,9 +61,9 @@ class Replicas:
         self._is_ordered: bool = spec.get("podManagementPolicy") != "Parallel"
         self._strategy: Object = spec.get("updateStrategy") or {}
         self.deleted = 0
-        """How many pods of the current revision were ended for the update."""
+        """The number of pods of the current revision that were deleted for the update."""
         self.waits_for_claims = False
-        """Whether pods cannot be made yet: claims of earlier ones go, and nothing tells when."""
+        """Whether pods must wait for the deletion of earlier claims, which no event announces."""
         by_ordinal = {pods.ordinal_of(pod): pod for pod in members}
         start = pods.start_of(stateful_set)
         self._replicas = [
