@@ -19,7 +19,7 @@ class Moving(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Something that will be worked on by itself."""
+    """Work that will start later."""
 
     who: str
     what: str
@@ -27,7 +27,7 @@ class Due(NamedTuple):
 
 
 class Activity:
-    """What somebody does, gathered."""
+    """Collects activity."""
 
     __slots__ = ("due", "moving")
 

@@ -130,7 +130,7 @@ class LeaderElection:
                 raise error
 
     async def _acquire(self) -> None:
-        while not await self._try_once():  # noqa: ASYNC110 - the server cannot tell when
+        while not await self._try_once():  # noqa: ASYNC110 - a lease has to be polled
             await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._chance()))
 
     async def _renew(self) -> None:

@@ -2,7 +2,7 @@
 
     pods = yield from claim(Claim(PODS, REPLICA_SETS, replica_set, selector), candidates)
 
-An object of the owner that its selector no longer matches is released, one that nobody owns and
+An object of the owner that its selector no longer matches is released, one without a controller and
 that it matches is adopted. Before the first adoption the owner is read from the server: one that is
 gone or going takes nothing. The uid in each patch keeps it from meeting another object.
 """
@@ -61,7 +61,7 @@ def controller_values(obj: Object) -> tuple[str, ...]:
 
 
 def orphans_value(namespace: str) -> str:
-    """Return what CONTROLLER_INDEX has the objects of a namespace under that nobody controls."""
+    """Return the key of CONTROLLER_INDEX for the objects of a namespace without a controller."""
     return f"orphan/{namespace}"
 
 

@@ -4,7 +4,7 @@
     kvstack:times                 /at: who has signed in; how far back the past goes, no objects
     kvstack:cluster-observer      /debug and the store's status: for those an administrator names
 
-What the last one shows names users and objects of all namespaces, so nobody is bound to it at
+What the last one shows names users and objects of all namespaces, so it is not bound at
 first; administrators have its rights anyway.
 """
 

@@ -18,10 +18,10 @@ ABSENT: Final = (
     Absent("DNS over TLS, HTTPS or QUIC, to clients and to resolvers", "UDP and TCP"),
     Absent(
         "`prefetch` and `serve_stale` of the cache",
-        "an answer of others that is over is asked for again",
+        "an expired answer of another resolver is requested again",
     ),
-    Absent("more than 1000 records in one answer", "the first 1000 endpoints are told"),
+    Absent("more than 1000 records in one answer", "the first 1000 endpoints are returned"),
     Absent(
-        "answers to whoever asks", "only clients of `--client-ranges`, nodes and their pods get any"
+        "answers to all clients", "only clients of `--client-ranges`, nodes and their pods get any"
     ),
 )

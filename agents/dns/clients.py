@@ -3,9 +3,9 @@
     clients = Clients(networks, per_second); clients.begin(now_s)
     clients.admits("10.244.0.7")
 
-What has another address gets no answer at all, so nobody outside learns that there is a server, nor
-can be sent answers to questions that others ask in its name. Nor does it count: whoever forges
-addresses takes no client's turn.
+Other addresses get no answer at all, so that the server is invisible to them, and cannot be used to
+send answers to forged addresses. They are not counted either: forged queries cannot use up the
+limit of a client.
 """
 
 from collections.abc import Iterable

@@ -40,7 +40,7 @@ POD_MODES: Final = (DISABLED, INSECURE, VERIFIED)
 
 
 class Record(NamedTuple):
-    """A record; its name is the one that was asked for unless it has another."""
+    """A record; its name is the one in the question unless it has another."""
 
     kind: RdataType
     ttl_s: int
@@ -319,7 +319,7 @@ class Cluster:
 
 
 def _ports(ports: Sequence[Port], name: str, protocol: str) -> Sequence[Port]:
-    """Return the ports that are asked for; without any, addresses are there nevertheless."""
+    """Return the requested ports; without any, addresses have records nevertheless."""
     if not ports and not name:
         return (Port("", "", NO_PORT),)
     return named(ports, name, protocol)

@@ -47,7 +47,7 @@ class KnownAnswers:
     """A cache of answers about the cluster, until it changes."""
 
     def __init__(self, *, is_recursing: bool) -> None:
-        """is_recursing: whether names of others are resolved, which every answer tells."""
+        """is_recursing: whether names of others are resolved, as every answer indicates."""
         self._is_recursing = is_recursing
         self._of_services: dict[bytes, _KnownAnswer] = {}
         self._others: dict[bytes, _KnownAnswer] = {}

@@ -13,7 +13,7 @@ _ZONE: Final = "."
 _SHOWN: Final = frozenset(
     ("A", "AAAA", "CNAME", "DNSKEY", "DS", "HTTPS", "MX", "NS", "NSEC", "PTR", "SOA", "SRV", "TXT")
 )
-"""Types that are told apart; who asks for others does not make the page longer."""
+"""Types with a counter of their own, so that queries for others do not grow the page."""
 
 
 def dns_metrics(server: DnsServer, place: str) -> list[FamilySamples]:

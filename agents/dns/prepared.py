@@ -1,6 +1,6 @@
 """Answers that are bytes already, of which only what a query decides is added.
 
-    id │ flags │ counts │ the question as it was asked │ body │ OPT, if one was asked for
+    id │ flags │ counts │ the question as received │ body │ OPT, if the query has one
 
 The body begins after the question. Names in it point back to the question, whose length is the same
 however its letters are written, so one body serves all spellings. What is too long for a client is

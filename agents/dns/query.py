@@ -38,7 +38,7 @@ class Query(NamedTuple):
     flags: int
     """The flags of the header."""
     question: bytes = b""
-    """Name, type and class as they came; empty: they cannot be told."""
+    """Name, type and class as received; empty: they cannot be parsed."""
     name: bytes = b"\0"
     """In lower case, in wire format."""
     kind: int = 0
@@ -66,7 +66,7 @@ class Query(NamedTuple):
 
 
 class _BadQueryError(Exception):
-    """Bytes are no query."""
+    """Bytes are not a valid query."""
 
 
 def read(data: bytes) -> Query | None:
@@ -164,13 +164,13 @@ def name_of(labels: tuple[bytes, ...]) -> bytes:
 
 
 def wire_name(text: str) -> bytes:
-    """Return a name of the wire in lower case; ValueError for what is no name."""
+    """Return a name of the wire in lower case; ValueError for an invalid name."""
     labels = tuple(each.encode("ascii").lower() for each in text.removesuffix(".").split("."))
     if text in ("", "."):
         labels = ()
     if any(not 0 < len(each) <= _LABEL_BYTES_MAX for each in labels):
-        raise ValueError(f"{text!r} is no name: labels have 1 to {_LABEL_BYTES_MAX} characters")
+        raise ValueError(f"invalid name {text!r}: labels have 1 to {_LABEL_BYTES_MAX} characters")
     found = name_of(labels)
     if len(found) > _NAME_BYTES_MAX:
-        raise ValueError(f"{text!r} is no name: it is longer than {_NAME_BYTES_MAX} bytes")
+        raise ValueError(f"invalid name {text!r}: it is longer than {_NAME_BYTES_MAX} bytes")
     return found

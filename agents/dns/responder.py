@@ -125,7 +125,7 @@ class Responder:
 
     async def _resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         if self._forwarder is None:
-            raise NotResolvedError(REFUSED, "nobody is asked")
+            raise NotResolvedError(REFUSED, "forwarding is disabled")
         return await self._forwarder.resolve(question, client)
 
     # Names of the cluster.
@@ -201,7 +201,7 @@ class Responder:
     def _exists(
         self, query: Query, name: str, known: Callable[[Question], AgedAnswer | None]
     ) -> bool | Question | None:
-        """Return whether a name exists; None: nobody says so; a Question: to be asked first."""
+        """Return whether a name exists; None: unknown; a Question: to be asked first."""
         own = self._own(name)
         if own is not None:
             return self._cluster.find(own, query.kind).exists

@@ -49,7 +49,7 @@ class Slice(NamedTuple):
 
 
 def service_of(obj: Object) -> Service:
-    """Return what DNS tells of a Service."""
+    """Return the DNS data of a Service."""
     spec = obj.get("spec") or {}
     if spec.get("type") == "ExternalName":
         name = (spec.get("externalName") or "").rstrip(".").lower()
@@ -61,7 +61,7 @@ def service_of(obj: Object) -> Service:
 
 
 def slice_of(obj: Object, *, by_pod_names: bool = False) -> Slice:
-    """Return what DNS tells of an EndpointSlice; by_pod_names: pods without hostname by theirs."""
+    """Return the DNS data of an EndpointSlice; by_pod_names: pods without hostname by theirs."""
     if obj.get("addressType") not in ("IPv4", "IPv6"):
         return Slice((), ())
     ports = [_port(each, each.get("port")) for each in obj.get("ports") or ()]

@@ -163,5 +163,5 @@ def resolver(text: str) -> Resolver:
     elif text.count(":") == 1:
         host, colon, port = text.partition(":")
     if colon and (not port.isdecimal() or not 0 < int(port) <= _PORT_MAX):
-        raise ValueError(f"{port!r} is no port")
+        raise ValueError(f"invalid port {port!r}")
     return Resolver(str(ip_address(host)), int(port) if colon else 53)

@@ -2,8 +2,8 @@
 
 The bridge of a node is there once the node has its range, and its address with it. A socket may be
 bound to an address that the machine will have (IP_FREEBIND); it then receives what arrives for it.
-A wildcard is refused: answers must come from the address that was asked, and nobody outside is to
-be answered.
+A wildcard is refused: answers must come from the address that was queried, and outsiders must
+not be answered.
 """
 
 import socket
@@ -44,11 +44,11 @@ def open_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def check_host(host: str) -> None:
-    """Raise ConfigError for what is no address of one machine."""
+    """Raise ConfigError unless a text is an address of one machine."""
     try:
         address = ip_address(host)
     except ValueError:
-        raise ConfigError(f"cannot answer DNS on {host!r}: it is no address") from None
+        raise ConfigError(f"cannot answer DNS on {host!r}: it is not an address") from None
     if address.is_unspecified:
         raise ConfigError(f"cannot answer DNS on {host}: name the addresses that clients ask")
 

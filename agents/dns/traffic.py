@@ -8,7 +8,7 @@ from kvstack.component.metrics.histograms import Histogram, exponential
 
 UDP, TCP = "udp", "tcp"
 KINDS_MAX: Final = 256
-"""Types that are told apart, over all protocols; clients may ask for any of 65,536."""
+"""Types with a counter of their own, over all protocols; clients may query any of 65,536."""
 _SECONDS: Final = exponential(0.00025, 2, 16)
 _BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16_000, 32_000, 48_000, 64_000)
 

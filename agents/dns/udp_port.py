@@ -60,7 +60,7 @@ class UdpPort:
         for _ in range(AT_ONCE_MAX):
             try:
                 data, sender = receive(DATAGRAM_BYTES_MAX)
-            except OSError:  # there is no more, or an answer of before did not arrive
+            except OSError:  # none is waiting, or an earlier answer did not arrive
                 break
             if not admits(sender[0]):
                 continue
@@ -75,7 +75,7 @@ class UdpPort:
             self._traffic.seconds.add(spent_s / count, count)
 
     def _send(self, data: bytes, answer: bytes, sender: tuple[str, int]) -> None:
-        with contextlib.suppress(OSError):  # a client that is gone, or takes no more now
+        with contextlib.suppress(OSError):  # a client that is gone, or whose buffer is full
             self._socket.sendto(answer, sender)
         self._traffic.count(UDP, self._family, data, answer)
 

@@ -16,11 +16,11 @@ ABSENT: Final = (
     ),
     Absent(
         "of CSI: mounts with SELinux contexts, the health of volumes (`CSIVolumeHealth`, alpha)",
-        "`seLinuxMount` of a CSIDriver has no effect; nothing is told",
+        "`seLinuxMount` of a CSIDriver has no effect; nothing is reported",
     ),
     Absent(
         "block devices are locked by a loop device while a pod has them",
-        "whoever is root may detach the device below a pod",
+        "root may detach the device below a pod",
     ),
     Absent("resource claims (DRA)", "the pod is refused"),
     Absent(
@@ -78,6 +78,6 @@ ABSENT: Final = (
         "containers of processes can open devices in /dev only (`nodev` everywhere else), and have "
         "that which is itself a `hostPath`, privileged or not",
     ),
-    Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not told"),
+    Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not recorded"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),
 )

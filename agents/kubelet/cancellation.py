@@ -3,7 +3,7 @@
     container = await until_done(runtime.start(wanted))
 
 A thread cannot be cancelled, and neither can a process that was begun: what they make after their
-task has ended would be known to nobody, and left behind when the node stops.
+task has ended would be lost, and left behind when the node stops.
 """
 
 import asyncio

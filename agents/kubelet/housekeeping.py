@@ -3,7 +3,7 @@
 every 1 s     the disk of pods (evictions)
 every 10 s    logs that are too long, what is short (evictions), disks of pods
 every 60 s    ended containers but the newest, volumes of config maps, secrets and tokens
-every 300 s   images that nobody uses, while their disk is full; logs of pods that are gone
+every 300 s   unused images, while their disk is full; logs of pods that are gone
 """
 
 import asyncio
@@ -187,7 +187,7 @@ class Housekeeping:
         await asyncio.to_thread(self._kubelet.links.clean)
 
     async def _remove_images(self) -> None:
-        """Remove images that nobody uses, as far as that is due."""
+        """Remove unused images that are due."""
         directory = await self._kubelet.runtime.image_directory() or self._kubelet.options.root
         found = await asyncio.to_thread(measures, self._kubelet.options.root, directory)
         if not await self._images.collect(found["imagefs.available"]):
@@ -222,7 +222,7 @@ def _disk_usage(directory: Path, pod: Object) -> tuple[dict[str, int], dict[str,
 
 
 def _compress_older(log: Path) -> None:
-    """Compress all rotated logs but the newest, to which somebody may still write."""
+    """Compress all rotated logs but the newest, which may still be written to."""
     older = [each for each in sorted(log.parent.glob(f"{log.name}.*")) if each.suffix != ".gz"]
     for each in older[:-1]:
         with each.open("rb") as source, gzip.open(f"{each}.gz", "wb") as target:

@@ -238,7 +238,7 @@ class Kubelet:
         await self._open_devices()
         await self.csi.open()
         self.node.volumes_in_use = self.csi.volumes.in_use
-        if self._static.is_used:  # which run also while there is no API server: it may be one
+        if self._static.is_used:  # they run even without an API server: it may be one of them
             await self._read_static()
             self._begin_work()
         await self.node.register(own)
@@ -261,7 +261,7 @@ class Kubelet:
             self._tasks.append(spawn(self._keep_static(), name="static pods"))
         self._informer.on_change(self._pod_changed)
         for uid in {*self.runtime.pod_uids(), *self.csi.volumes.uids()}:
-            self._queue.add(uid)  # what an earlier kubelet left may be wanted no more
+            self._queue.add(uid)  # what an earlier kubelet left may be obsolete
         self.csi.start()
         if not self._static.is_used:
             self._begin_work()
@@ -346,7 +346,7 @@ class Kubelet:
         return self._informer.store.get(f"{namespace}/{name}")
 
     def pod_of(self, uid: str) -> Object | None:
-        """Return a pod of the node by its uid; None: it is wanted no more."""
+        """Return a pod of the node by its uid; None: it is obsolete."""
         if (static := self._static.pods.get(uid)) is not None:
             return self._mirrors.with_status(static)
         found = self._informer.store.by_index(_BY_UID, uid)
@@ -522,7 +522,7 @@ class Kubelet:
             await self._writer.finish(pod)
 
     async def _clear(self, uid: str, record: PodRecord | None) -> None:
-        """End what is left of a pod that is wanted no more."""
+        """End what is left of an obsolete pod."""
         record = record or self._records.setdefault(uid, PodRecord(uid, []))
         record.ending.set()
         if not await self._sync.kill(record):
@@ -579,4 +579,4 @@ class Kubelet:
 
 
 async def _isolate_nothing(_pod: Object) -> None:
-    """Put no policy in place: others do, or nobody."""
+    """Apply no policies: others do, or none does."""

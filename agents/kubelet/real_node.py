@@ -382,7 +382,7 @@ async def _healthy(request: Request, answer: Answer) -> None:
 
 
 def _certificate(options: RealNodeOptions, now_s: float) -> KeyPair:
-    """Return the certificate that is shown to clients, signed by itself; made if need be."""
+    """Return the serving certificate, self-signed; created if missing."""
     directory = options.pki or options.root / "pki"
     cert_file, key_file = directory / "kubelet.crt", directory / "kubelet.key"
     now = dt.datetime.fromtimestamp(now_s, dt.UTC)

@@ -16,7 +16,7 @@ _ACCEPT_MAX: Final = 4096
 
 
 OBJECTS_MANY: Final = 1_000
-"""Lists of more objects are made in a thread, so that nobody else waits for them."""
+"""Lists of more objects are made in a thread, so that other requests need not wait."""
 
 
 class MetricsApi(Protocol):
@@ -37,7 +37,7 @@ class MetricsApi(Protocol):
 async def answered(
     api: MetricsApi, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str
 ) -> "WholeAnswer":
-    """Return the answer of an API, made where it keeps nobody waiting."""
+    """Return the answer of an API, made where it does not block other requests."""
     if api.is_large:
         return await asyncio.to_thread(api.answer, method, path, query, accept)
     return api.answer(method, path, query, accept)

@@ -1,4 +1,4 @@
-"""Reads what all nodes tell, from time to time.
+"""Reads the metrics of all nodes periodically.
 
     collector = Collector(informers, clock, logger, CollectorOptions(), read)
     await collector.start();  …;  await collector.stop()
@@ -26,7 +26,7 @@ from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 ReadNode: TypeAlias = Callable[[Object], Awaitable[Reading]]
-"""Returns what a node tells; raises UnreadableError."""
+"""Returns the reading of a node; raises UnreadableError."""
 
 _PODS_AT_ONCE: Final = 256
 _ROUNDS_LOST: Final = 4
@@ -34,7 +34,7 @@ _ROUNDS_LOST: Final = 4
 
 
 class UnreadableError(Exception):
-    """A node does not tell what it uses; the text says why."""
+    """The usage of a node cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ class _ClientAuthorities:
 
     async def wait(self) -> None:
         """Return once it is known; what is refused is asked again."""
-        while not await self._ask():  # noqa: ASYNC110 - nobody tells when it is there
+        while not await self._ask():  # noqa: ASYNC110 - its existence has to be polled
             await asyncio.sleep(1.0)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="who may vouch")
 

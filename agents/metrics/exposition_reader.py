@@ -1,4 +1,4 @@
-"""Reads the text format of Prometheus (0.0.4), from whoever sends it.
+"""Parses the text format of Prometheus (0.0.4), from untrusted senders.
 
     for sample in read(text): …      Sample(name, labels, value, time_ms)
 
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
     labels: dict[str, str]
     value: float
     time_ms: int | None
-    """Since 1970; None: it was measured when it was asked for."""
+    """Since 1970; None: it was measured when it was read."""
 
 
 def read(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
@@ -131,4 +131,4 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _error(number: int, line: str) -> ReadingError:
-    return ReadingError(f"line {number} is no sample: {line[:_SHOWN]!r}")
+    return ReadingError(f"line {number} is not a sample: {line[:_SHOWN]!r}")

@@ -1,4 +1,4 @@
-"""Fetches a page of a kubelet or pod: one connection, one GET, and no more than was agreed.
+"""Fetches a page of a kubelet or pod: one connection, one GET, and limited bytes.
 
     address = ServerAddress("10.0.0.7", 10250, context)
     body = await fetch(address, "/metrics/resource", headers, bytes_max)
@@ -38,7 +38,7 @@ async def fetch(
         sock = await dial(await addresses_of(address.host, address.port))
         if address.context is not None:
             sock = await secured(sock, address.context, address.host)
-    except (OSError, ValueError) as error:  # ValueError: what is no name of a host
+    except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise UnreadableError(f"{shown}: {error}") from error
     try:
         async with await ask_on(sock, "GET", target, shown, lines) as answer:

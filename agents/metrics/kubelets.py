@@ -52,7 +52,7 @@ class Kubelets:
         self._clock = clock
 
     async def read(self, node: Object) -> Reading:
-        """Return what a node tells; raises UnreadableError."""
+        """Return the reading of a node; raises UnreadableError."""
         host, port = address_of(node, self._options)
         headers = []
         if self._options.token is not None:

@@ -1,4 +1,4 @@
-"""What one kubelet tells of its node and containers at a time.
+"""A kubelet's metrics of its node and containers at a time.
 
     reading = read_resource_page(text, now_ms)      of /metrics/resource
     reading.node.cpu_ns, reading.containers[0].memory_bytes
@@ -70,7 +70,7 @@ class _Samples:
 
 
 def read_resource_page(text: str, now_ms: int) -> Reading:
-    """Return what /metrics/resource tells; now_ms: when it was asked for. Raises ReadingError."""
+    """Parse /metrics/resource; now_ms: when it was read. Raises ReadingError."""
     page = _Page()
     for piece in pieces(text):
         page.take(piece)
@@ -98,7 +98,7 @@ class _Page:
         containers = self._containers
         for name, labels, value, time_ms in self._reader.read(piece):
             if not isfinite(value) or not 0 <= value <= _LARGEST:
-                raise ReadingError(f"{name} is {value}, which is no amount")
+                raise ReadingError(f"{name} is {value}, which is not a valid amount")
             told = self._node
             if name not in (_NODE_CPU, _NODE_MEMORY):
                 key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))

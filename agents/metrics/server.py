@@ -47,7 +47,7 @@ class MetricsServer:
             return
         query = parse_query(query_text)
         if any(each in _BAD_PARTS for each in path[1:].split("/")):
-            answered = refusal(status.generic(404))  # what is permitted must be what is asked for
+            answered = refusal(status.generic(404))  # the authorized path must be the requested one
         elif (refused := await self._access.refusal(request, path, query)) is not None:
             answered = refusal(refused)
         else:

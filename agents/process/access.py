@@ -204,7 +204,7 @@ def review_access(
 ) -> Access:
     """Return the access that the flags ask for, its connections closed with the stack.
 
-    cluster: who asks, where the flags name nobody else. Raises KubeconfigError.
+    cluster: the credentials of requests, unless flags name others. Raises KubeconfigError.
     """
 
     def api(path: str, role: str) -> Api:

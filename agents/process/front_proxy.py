@@ -5,7 +5,7 @@
     X-Remote-User: bob      X-Remote-Group: devs      X-Remote-Extra-Scopes: view
 
 Who may say so shows a certificate of an authority for that alone, and has one of the names. API
-servers tell which these are in ConfigMap kube-system/extension-apiserver-authentication.
+servers publish which these are in ConfigMap kube-system/extension-apiserver-authentication.
 """
 
 from collections.abc import Iterable, Mapping

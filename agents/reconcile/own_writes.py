@@ -7,7 +7,7 @@ A plan made from a view that lacks what was done before would do it again: creat
 count a condition twice. So a key waits until its view has everything that was written for it: a
 newer resourceVersion of the resource, or a deleted object gone or marked. This takes the place of
 upstream's expectations and of its guard against stale caches. A write that no view shows within
-five minutes is forgotten. Keys of objects that are gone are not asked for again: with each write
+five minutes is forgotten. Keys of deleted objects are not reconciled again: with each write
 some others are looked at, in turn, and forgotten if they are seen.
 """
 

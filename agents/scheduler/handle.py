@@ -29,7 +29,7 @@ class PostFilterResult(NamedTuple):
     text: str = ""
     """For users."""
     nominated: str | None = None
-    """The node that the pod is to run on; empty: none any more; None: as it was."""
+    """The nominated node of the pod; empty: none; None: unchanged."""
 
 
 class Candidate(NamedTuple):

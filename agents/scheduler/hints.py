@@ -2,7 +2,7 @@
 
     may_help(plugin, event, pod, change)   whether a pod that the plugin refused is tried again
 
-An event that no plugin waits for moves nobody.
+An event that no plugin waits for activates no pod.
 """
 
 from typing import Final

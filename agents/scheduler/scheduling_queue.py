@@ -134,7 +134,7 @@ class SchedulingQueue:
         """Forget a pod."""
         known = self._pods.pop(uid, None)
         if known is not None:
-            known.stage = "in flight"  # its entries in heaps do not count any more
+            known.stage = "in flight"  # its entries in heaps are now stale
             self._unschedulable.pop(uid, None)
             self._end_flight(uid)
 
@@ -155,7 +155,7 @@ class SchedulingQueue:
         return None
 
     def done(self, uid: str) -> None:
-        """The attempt of a pod succeeded: it does not wait any more."""
+        """The attempt of a pod succeeded: it is removed."""
         if uid in self._in_flight:
             self._pods.pop(uid, None)
             self._end_flight(uid)
@@ -245,7 +245,7 @@ class SchedulingQueue:
                 yield each.info.key
 
     def backing_off(self) -> Iterator[tuple[str, float]]:
-        """Yield the keys of pods that are tried again by themselves, and when at the earliest."""
+        """Yield the keys of pods that are retried without an event, and when at the earliest."""
         for heap in (self._backing_off, self._failed):
             for due, _, _, _, known in heap:
                 is_here = known.stage in ("back-off", "error")
@@ -327,7 +327,7 @@ class SchedulingQueue:
         return known
 
     def _end_flight(self, uid: str) -> None:
-        """Forget events that no pod in flight needs any more."""
+        """Drop events that no pod in flight needs."""
         if self._in_flight.pop(uid, None) is None:
             return
         if not self._in_flight:

@@ -22,7 +22,7 @@ from kvstore.embed import FirstRows
 ROOT: Final = b"/registry/"
 EVENTS: Final = b"/registry/events/"
 EVENT_LEASE: Final = 1
-"""The lease of Events from sources that do not tell when they end."""
+"""The lease of Events from sources without their time of expiry."""
 EVENT_TTL_S: Final = 3600
 OBJECTS_MAX: Final = 200_000
 """The default limit of objects that are read."""

@@ -5,7 +5,7 @@
 
 Headers that come again and again are put into the server's table once and named by their index
 then; the table is never filled beyond its size, so that nothing is ever dropped from it. Of answers
-only what is asked for is decoded: most headers are of no interest to an agent.
+only the requested headers are decoded: most are of no interest to an agent.
 """
 
 from collections import deque

@@ -144,7 +144,7 @@ def _is_of(secret: Object, account: Object) -> bool:
 
 
 def _account(secret: Object, view: View) -> Generator[Step, list[Outcome], Object | None]:
-    """Return the account of a token; one that is not known is asked for."""
+    """Return the account of a token; an unknown one is read from the server."""
     namespace, name = secret["metadata"]["namespace"], _annotations(secret).get(_NAME, "")
     if not name:
         return None

@@ -3,7 +3,7 @@
     phase Terminating ─► pods ─► (none left) all other resources ─► conditions ─► finalize
 
 Pods go first; nothing else is deleted while one is left. A group that discovery cannot see holds
-the namespace: nobody knows what is left of it. All reads are live.
+the namespace: what is left of it is unknown. All reads are live.
 """
 
 from collections import Counter
@@ -267,7 +267,7 @@ class NamespaceController(BaseController):
         if after == before:
             return
         told = {**namespace, "status": {**status, "conditions": after}}
-        # A refusal only means that somebody else will tell, or the next round.
+        # After a refusal another writer, or the next round, will do it.
         yield [Update(NAMESPACES, told, "status")]
 
 
@@ -294,7 +294,7 @@ def _wrong(found: Discovery, progress: _Progress) -> dict[str, tuple[str, str]]:
         text = f"Failed to delete all resource types, {count} remaining: {texts}"
         wrong[_CONTENT] = ("ContentDeletionFailed", text)
     if progress.is_only_pods:
-        return wrong  # counts are told only once the other resources were tried
+        return wrong  # the counts are reported only once the other resources were tried
     if progress.counts:
         texts = ", ".join(
             sorted(

@@ -236,7 +236,7 @@ def _running_message(left: int = 0, total: int = 0) -> str:
 
 
 def _definition(migration: Object) -> Generator[Step, list[Outcome], Object | None]:
-    """Return the definition of the migrated resource; None: it is no custom one."""
+    """Return the definition of the migrated resource; None: it is not a custom one."""
     name = "{resource}.{group}".format(**_group_resource(migration))
     [found] = yield [Get(CUSTOM_RESOURCE_DEFINITIONS, "", name)]
     return None if found.is_not_found else found.result()

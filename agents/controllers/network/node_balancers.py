@@ -2,10 +2,10 @@
 
     service ─► ready nodes ─► status.loadBalancer.ingress     unless another Service has the port
 
-The proxy of every node leads what comes for these addresses to the Service. A node writes its own
-addresses: what is no address of a machine, or is in a range of pods, is left out. Services of
-another class are left to it. Ports that nodes need for themselves are given to nobody, and a port
-goes to the Service that is oldest; the others wait, and an Event says for whom.
+The proxy of every node forwards traffic for these addresses to the Service. A node writes its own
+addresses: those that cannot be a machine's, or are in a range of pods, are left out. Services of
+another class are ignored. Ports that nodes need for themselves are never assigned, and a port
+goes to the oldest Service; the others wait, and an Event names it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class NodeBalancers(BaseController):
     """Gives addresses of nodes."""
 
     def __init__(self, kept_ports: frozenset[int] = KEPT_PORTS) -> None:
-        """kept_ports: given to nobody."""
+        """kept_ports: never assigned."""
         self._kept_ports = kept_ports
         self.identity: Identity = Identity("node-balancer-controller", _NAME, _NAME)
         # A port that one Service gives up may be another's, and a node concerns all of them.

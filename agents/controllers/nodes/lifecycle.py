@@ -6,7 +6,7 @@
 Keys: `monitor` (all nodes), `taint` (the nodes that wait for a NoExecute taint), `node/<name>`,
 `pod/<namespace>/<name>` (a pod that came to a node which is not ready).
 
-Before a node is told silent its Lease is read from the server: a watch that lags behind must not
+Before a node is marked Unknown its Lease is read from the server: a watch that lags behind must not
 empty nodes.
 """
 
@@ -104,7 +104,7 @@ class NodeLifecycle(BaseController):
         self._zones = Zones(options)
         self._known: dict[str, Object] = {}
         self._unmarked: set[str] = set()
-        """Nodes that are not ready, with pods that could not be told so."""
+        """Nodes that are not ready, with pods that could not be marked so."""
 
     @override
     def initial_keys(self) -> Iterable[str]:

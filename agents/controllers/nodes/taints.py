@@ -15,7 +15,7 @@ from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 Taint: TypeAlias = tuple[str, str]
-"""Key and effect; they tell a taint from others."""
+"""Key and effect, which identify a taint."""
 
 NO_EXECUTE: Final = "NoExecute"
 NO_SCHEDULE: Final = "NoSchedule"
@@ -29,7 +29,7 @@ def taints_of(node: Object) -> list[Object]:
 
 
 def name_of(taint: Object) -> Taint:
-    """Return what tells a taint from others."""
+    """Return the key and effect, which identify a taint."""
     return taint["key"], taint["effect"]
 
 

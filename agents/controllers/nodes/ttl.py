@@ -1,4 +1,4 @@
-"""TTL: tells nodes how long they may keep Secrets and ConfigMaps, by the size of the cluster.
+"""TTL: annotates nodes with how long to cache Secrets and ConfigMaps, by the size of the cluster.
 
 The size at which it goes down is below the one at which it went up, so that it does not flap.
 """

@@ -1,12 +1,12 @@
 """Attach-detach: VolumeAttachments for the CSI volumes that pods of a node use, and for no others.
 
     pod on a node, its volume of a driver that attaches ─► VolumeAttachment ─► the driver attaches
-    no such pod, and the node has it mounted no more    ─► deleted          ─► the driver detaches
+    no such pod, and the node has unmounted it          ─► deleted          ─► the driver detaches
 
 The node's status tells what is attached (`volumesAttached`, written here before anything is
 detached) and what is mounted (`volumesInUse`, written by its kubelet). What a node has mounted is
 detached nevertheless when it has been unready for six minutes, or is out of service. A volume that
-only one node may have waits until the other one has it no more.
+only one node may have waits until the other one has released it.
 
 Only what this made by its names is taken away. Keys: names of nodes.
 """
@@ -87,7 +87,7 @@ class AttachDetach(BaseController):
         """options: whether what an unready node has mounted is detached after a while."""
         self._forces: Final = options.forces_detach
         self._waiting: dict[str, float] = {}
-        """Since when attachments that nobody wants are still mounted, by name."""
+        """Since when unused attachments are still mounted, by name."""
         self.identity: Identity = Identity(
             "persistentvolume-attach-detach-controller",
             "attachdetach-controller",
@@ -252,7 +252,7 @@ def _attachable(claim_key: str, view: View) -> Object | None:
 
 
 def _held_elsewhere(volume: Object, node: str, view: View) -> str:
-    """Return who has a volume of one node on another one; empty: nobody."""
+    """Return the other node that has a volume for one node; empty: none."""
     name, modes = volume["metadata"]["name"], volume["spec"].get("accessModes") or ()
     if not modes or not _SHARED.isdisjoint(modes):
         return ""

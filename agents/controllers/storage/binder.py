@@ -1,11 +1,10 @@
-"""PV binder: binds claims to volumes, asks for new ones, and tells what became of those released.
+"""PV binder: binds claims to volumes, requests new ones, and handles released ones.
 
     claim ─► volume that fits ─► volume.claimRef ─► volume Bound ─► claim.volumeName ─► claim Bound
           └► none: its class's provisioner is asked; or it waits for a pod, or for a volume
 
-Each write is made again by whoever finds it missing, so a bind that breaks off is finished later.
-Volumes are provisioned and deleted by programs of others (CSI). What waits is looked at again from
-time to time.
+A missing write is repeated by the next sync, so an interrupted bind completes later. Volumes are
+provisioned and deleted by other programs (CSI). Pending claims are checked again periodically.
 
 Keys: `claim/<namespace>/<name>`, `volume/<name>`.
 """

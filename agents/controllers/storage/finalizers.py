@@ -1,4 +1,4 @@
-"""Finalizers that protect: put on an object, and taken off once nothing needs it any more."""
+"""Protection finalizers: added to an object, and removed once it is unused."""
 
 from collections.abc import Generator
 from typing import Any, TypeAlias

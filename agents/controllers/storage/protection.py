@@ -3,7 +3,7 @@
     claim:  finalizer kubernetes.io/pvc-protection, until no scheduled pod uses it
     volume: finalizer kubernetes.io/pv-protection, until it is not bound
 
-That no pod uses a claim is asked of the server before it is let go. Bound claims tell by the
+Before a claim is released the server is asked whether a pod uses it. Bound claims tell by the
 condition `Unused` whether a pod that has not ended refers to them.
 """
 

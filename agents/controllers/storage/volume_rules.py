@@ -74,7 +74,7 @@ def misfit(volume: Object, claim: Object) -> str:
 
 
 def undeletable(volume: Object) -> str:
-    """Return why a volume that nobody provisioned is not deleted; texts are upstream's.
+    """Return why a volume without a provisioner is not deleted; texts are upstream's.
 
     Upstream removes directories below /tmp from the machine of its controller manager. That is for
     tests of its own, and is not done here.

@@ -257,7 +257,7 @@ def _owner(
 def _served_scale(
     reference: Object, namespace: str, world: _SyncInput
 ) -> Generator[Step, list[Outcome], tuple[str, int] | None]:
-    """Return uid and scale of an owner as the server says; None: there is no such owner."""
+    """Return uid and scale of an owner as the server has it; None: it does not exist."""
     version, kind = reference["apiVersion"], reference["kind"]
     try:
         resource = yield from world.kinds.resource_of(version, kind, world.now_s)

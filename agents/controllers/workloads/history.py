@@ -43,7 +43,7 @@ def data_of(template: Object) -> Object:
     """Return the patch that sets a template."""
     data = {"spec": {"template": {**template, "$patch": "replace"}}}
     # Sorted, as upstream writes it. What a patch makes of a revision has its raw content sorted,
-    # and content that looks different then may not be changed: nobody could orphan the revision.
+    # and content that looks different then must not be changed: the revision would be orphaned.
     found: Object = orjson.loads(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))
     return found
 

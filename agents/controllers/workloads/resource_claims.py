@@ -1,6 +1,6 @@
-"""Resource claims: made for pods from templates, reserved for who runs, freed when nobody does.
+"""Resource claims: created for pods from templates, reserved for running pods, freed when unused.
 
-    pod names a template ─► ResourceClaim p-dev-x7k2q, told in the pod's status
+    pod names a template ─► ResourceClaim p-dev-x7k2q, recorded in the pod's status
     pod is bound, claim allocated ─► reservedFor the pod
     pod has ended or is gone ─► no longer reserved ─► not allocated, deleted if made for the pod
 
@@ -103,7 +103,7 @@ class ResourceClaimController(BaseController):
 
 
 def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool]:
-    """Make what is missing, and tell it in the pod's status; return whether there was any."""
+    """Create missing claims, and record them in the pod's status; return whether there were any."""
     new: dict[str, str] = {}
     for wanted in pod["spec"].get("resourceClaims") or ():
         try:
@@ -149,7 +149,7 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
     template_name = wanted.get("resourceClaimTemplateName")
     if not template_name:
         return ""
-    # One may be there that the pod's status does not tell of: its update failed.
+    # It may exist although the pod's status does not name it: that update failed.
     owner = f"{namespace}/{pod['metadata']['uid']}"
     for claim in view.by_index(RESOURCE_CLAIMS, _BY_OWNER, owner):
         if (claim["metadata"].get("annotations") or {}).get(_POD_CLAIM) == wanted["name"]:
@@ -200,7 +200,7 @@ def _generate_name(pod: str, claim: str) -> str:
 
 
 def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
-    """Reserve allocated claims for a pod that was bound by somebody who did not."""
+    """Reserve allocated claims for a pod that was bound without a reservation."""
     meta = pod["metadata"]
     for wanted in pod["spec"].get("resourceClaims") or ():
         named = _named(pod, wanted)
@@ -220,7 +220,7 @@ def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
         yield from do(Update(RESOURCE_CLAIMS, {**claim, "status": status}, "status"))
 
 
-# Claims that nobody needs any more.
+# Unused claims.
 
 
 def _release(claim: Object, view: View) -> Generator[Step, list[Outcome], None]:

@@ -22,7 +22,7 @@ DATAGRAM_BYTES_MAX: Final = 4096
 STREAM_BYTES_MAX: Final = 16_384
 """The maximum size of an answer over TCP."""
 STRAYS_MAX: Final = 100
-"""Datagrams that are no answer, before the resolver is given up."""
+"""The maximum of stray datagrams before the resolver is given up."""
 _RD, _CD = 0x0100, 0x0010
 _HEADER: Final = Struct("!HHHHHH")
 _KIND: Final = Struct("!HH")
@@ -86,7 +86,7 @@ async def _over_udp(resolver: Resolver, question: Question, *, has_options: bool
             found = _answer(data, ident, question)
             if found is not None:
                 return found
-    raise ExchangeError(f"{STRAYS_MAX} datagrams that are no answer")
+    raise ExchangeError(f"{STRAYS_MAX} datagrams that are not answers")
 
 
 async def _over_tcp(resolver: Resolver, question: Question) -> Message:
@@ -105,7 +105,7 @@ async def _over_tcp(resolver: Resolver, question: Question) -> Message:
     finally:
         writer.transport.abort()
     if found is None or found.flags & flags.TC:
-        raise ExchangeError("what came over TCP is no whole answer")
+        raise ExchangeError("incomplete answer over TCP")
     return found
 
 

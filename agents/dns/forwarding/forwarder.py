@@ -57,7 +57,7 @@ class Forwarding:
 
 
 class NotResolvedError(Exception):
-    """A question has no answer; `code` is told to the client."""
+    """A question has no answer; `code` is the response code for the client."""
 
     def __init__(self, code: int, text: str) -> None:
         """code: of the response."""
@@ -131,7 +131,7 @@ class Forwarder:
 
     async def _ask(self, question: Question) -> CachedAnswer:
         """Ask one resolver after the other until one answers."""
-        answer, problem = None, "there is no resolver"
+        answer, problem = None, "no resolver is configured"
         try:
             async with asyncio.timeout(WHOLE_S):
                 for resolver in self._in_order(question):

@@ -1,6 +1,6 @@
 """Which containers are connected, in files: each call of the plugin is a process of its own.
 
-with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     nobody else changes them
+with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     locked against other processes
     known.all()["3f…"].addresses
     known.add("3f…", Attachment(("10.244.1.2",)))
 """
@@ -39,7 +39,7 @@ class Attachments:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Wait until nobody else changes them."""
+        """Wait for the lock."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -102,9 +102,9 @@ def _given(data: bytes) -> Object:
     try:
         found = json.loads(data or b"{}")
     except ValueError as error:
-        raise CniError(_BAD_JSON, f"the configuration is no JSON: {error}") from error
+        raise CniError(_BAD_JSON, f"the configuration is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise CniError(_BAD_JSON, "the configuration is no object")
+        raise CniError(_BAD_JSON, "the configuration is not an object")
     return found
 
 

@@ -1,9 +1,9 @@
-"""What engines ask of the plugin, and what it answers.
+"""The CNI plugin's commands and their results.
 
     answer(environment, configuration, state)      the result to print; None: there is none
 
-A `CniError` is what the engine is told instead. DEL and GC succeed however often they are asked,
-and whether or not the container's namespace is still there.
+A `CniError` is the error answer. DEL and GC succeed however often they are called,
+and whether or not the container's namespace still exists.
 """
 
 import ipaddress

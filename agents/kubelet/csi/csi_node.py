@@ -63,7 +63,7 @@ class CsiNode:
         report: Callable[[], None],
         call_s: float,
     ) -> None:
-        """node: the Node's object; again: look at a pod, by its uid; report: tell what is in use.
+        """node: the Node's object; again: sync a pod, by its uid; report: update volumes in use.
 
         call_s: the limit of each thing that drivers are asked.
         """

@@ -2,7 +2,7 @@
 
     drivers.add(driver);  drivers.remove("d.example.com")
     client = drivers.client("d.example.com")          DriverError: it has not registered
-    obj = await drivers.object("d.example.com")       None: there is no such object
+    obj = await drivers.object("d.example.com")       None: it does not exist
 
 CSIDrivers are watched from the first registration on: most nodes have no driver.
 """

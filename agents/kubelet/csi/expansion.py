@@ -71,12 +71,12 @@ def is_other_request(claim: Object, volume: Volume) -> bool:
 
 
 def begun(claim: Object) -> Object:
-    """Return what tells that the node lets a volume grow."""
+    """Return the condition or status of a volume that the node expands."""
     return _patch(claim, {"allocatedResourceStatuses": {"storage": _IN_PROGRESS}})
 
 
 def done(claim: Object, volume: Volume) -> Object:
-    """Return what tells that a volume has its size."""
+    """Return the event or status of a volume that has its size."""
     known = {each["type"] for each in (claim.get("status") or {}).get("conditions") or ()}
     gone = [{"$patch": "delete", "type": each} for each in _CONDITIONS if each in known]
     status = {
@@ -88,7 +88,7 @@ def done(claim: Object, volume: Volume) -> Object:
 
 
 def failed(problem: str, now_s: float, *, is_infeasible: bool) -> Object:
-    """Return what tells that a volume did not grow on the node."""
+    """Return the status of a volume whose expansion on the node failed."""
     condition = {
         "type": _ERROR,
         "status": "True",

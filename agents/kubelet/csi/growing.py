@@ -143,7 +143,7 @@ class Growing:
             try:
                 await self._write(claim, patch)
             except (ApiError, UnreachableError) as problem:
-                what = "a claim was not told that its volume did not grow"
+                what = "a claim's failed expansion was not reported"
                 self._logger.warning(what, volume=volume.name, error=str(problem))
         if error.code == expansion.IN_USE_CODE:
             growth.is_refused = True

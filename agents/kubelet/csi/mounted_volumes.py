@@ -72,7 +72,7 @@ class MountedVolumes:
         again: Callable[[str], None],
         report: Callable[[], None],
     ) -> None:
-        """again: look at a pod, by its uid; report: the node's status tells something else now."""
+        """again: sync a pod, by its uid; report: the node's status has changed."""
         self._paths = paths
         self._drivers = drivers
         self._mounting = mounting
@@ -122,7 +122,7 @@ class MountedVolumes:
         return {uid for uid, _ in self._uses}
 
     def clear_unused(self) -> None:
-        """Undo what is staged for nobody; called once the pods of the node are known."""
+        """Unstage unused volumes; called once the pods of the node are known."""
         for staged in list(self._staged):
             self._clear(staged)
 
@@ -132,7 +132,7 @@ class MountedVolumes:
         Returns whether that was done within the time. Drivers are asked once: one that has ended
         with the node does not come back.
         """
-        self._tell = lambda _pod, _reason, _text: None  # nobody is told of a node that ends
+        self._tell = lambda _pod, _reason, _text: None  # a node that ends records no events
         self._is_ending = True
         for uid in self.uids():
             self.release(uid)
@@ -156,7 +156,7 @@ class MountedVolumes:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._mounting.close()
 
-    # What is told.
+    # Reports.
 
     def in_use(self) -> list[str]:
         """Return the unique names of what is, or may be, mounted and has to be attached."""
@@ -221,7 +221,7 @@ class MountedVolumes:
         except StepError as error:
             use.problem = error
             use.retry_s = self._clock.monotonic_s() + self._back_off.next_s(use.key)
-        except Exception as error:  # noqa: BLE001 - told as an event and tried again
+        except Exception as error:  # noqa: BLE001 - recorded as an event and tried again
             text = f'MountVolume.SetUp failed for volume "{use.published.volume}" : {error!r}'
             use.problem = StepError(text)
             use.retry_s = self._clock.monotonic_s() + self._back_off.next_s(use.key)
@@ -340,7 +340,7 @@ class MountedVolumes:
                 if use.published.driver == driver and use.state is State.MOUNTED:
                     use.fill = await client.fill(use.published.handle, self._path(use))
         except DriverError as error:
-            text = "a driver does not tell how full its volumes are"
+            text = "a driver does not report the usage of its volumes"
             self._logger.debug(text, driver=driver, error=str(error))
 
     def republish(self) -> None:
@@ -353,7 +353,7 @@ class MountedVolumes:
 
     async def _republish(self, use: Use) -> None:
         volume, pod = use.volume, use.pod
-        assert volume is not None, "a mounted volume was asked for"
+        assert volume is not None, "the volume of a mounted use exists"
         assert pod is not None, "by a pod"
         try:
             context: dict[str, str] = {}
@@ -407,7 +407,7 @@ class MountedVolumes:
         except (DriverError, OSError) as error:
             self._tell_of_left(use, str(error))
             return False
-        except Exception as error:  # noqa: BLE001 - told and tried again: its pod waits for it
+        except Exception as error:  # noqa: BLE001 - reported and tried again: its pod waits for it
             self._tell_of_left(use, repr(error))
             return False
         return True
@@ -421,7 +421,7 @@ class MountedVolumes:
             self._tell(use.pod, FAILED_UNMOUNT, text)
 
     def _clear(self, staged: Staged) -> None:
-        """Undo what was done for a volume that no pod has any more."""
+        """Unstage a volume that no pod uses."""
         if staged not in self._clearing and not self._has_users(staged):
             self._clearing.add(staged)
             self._spawn(self._clear_in_turn(staged), f"unstaging {staged.handle}")
@@ -451,7 +451,7 @@ class MountedVolumes:
                     self._staged[staged] = False
                     await self._mounting.unstage(staged)
                     del self._staged[staged]
-        except Exception as error:  # noqa: BLE001 - told and tried again: it stays attached
+        except Exception as error:  # noqa: BLE001 - reported and tried again: it stays attached
             text = f"UnmountDevice failed for volume {staged.driver}^{staged.handle}: {error!r}"
             self._logger.warning("a volume was not unstaged", error=text)
             return False

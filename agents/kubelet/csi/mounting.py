@@ -4,7 +4,7 @@
     await mounting.stage(volume, …);  await mounting.publish(pod, volume, …)
     await mounting.unpublish(published);  await mounting.unstage(staged)
 
-StepError has the text of the event. Its `is_final` says whether the driver works on it no more:
+StepError has the text of the event. Its `is_final` says whether the operation has ended:
 what is not final may have been done, and is undone before it counts as undone.
 """
 
@@ -45,7 +45,7 @@ class StepError(Exception):
     """A step failed."""
 
     def __init__(self, text: str, *, reason: str = FAILED_MOUNT, is_final: bool = True) -> None:
-        """text: of the event that tells of it, whose reason is given."""
+        """text: of the event that reports it, whose reason is given."""
         super().__init__(text)
         self.reason = reason
         self.is_final = is_final
@@ -72,7 +72,7 @@ class Mounting:
         node: str,
         report: Callable[[], None],
     ) -> None:
-        """report: lets the node's status tell which volumes are in use."""
+        """report: updates the volumes in use in the node's status."""
         self._api = api
         self._drivers = drivers
         self._paths = paths

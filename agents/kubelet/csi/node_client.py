@@ -185,7 +185,7 @@ async def ask(
     """Return what a program answers over its socket; DriverError."""
     options = [("grpc.max_receive_message_length", _BYTES_MAX), ("grpc.enable_retries", 0)]
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:
-        # Bytes, so that what cannot be read is not taken for an error that the driver tells.
+        # Bytes, so that an invalid answer is not mistaken for an error of the driver.
         call: grpc.aio.UnaryUnaryMultiCallable[Message, bytes] = channel.unary_unary(
             method, request_serializer=lambda message: message.SerializeToString()
         )

@@ -174,9 +174,9 @@ def _with_drivers(csi_node: Object, drivers: Sequence[Object]) -> Object:
 
 
 def _with_id(text: str | None, name: str, node_id: str) -> str | None:
-    """Return the annotation with the id of a driver; None: there is none any more.
+    """Return the annotation with the id of a driver; None: it is empty.
 
-    What is no JSON object is written anew.
+    An invalid annotation is replaced.
     """
     try:
         known = orjson.loads(text or "{}")

@@ -35,6 +35,6 @@ class Secrets:
             try:
                 values[key] = b64decode(encoded).decode()
             except ValueError as error:
-                text = f"the value of {key} in secret {namespace}/{name} is no UTF-8 text"
+                text = f"the value of {key} in secret {namespace}/{name} is not UTF-8 text"
                 raise SecretError(text) from error
         return values

@@ -17,7 +17,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class PendingError(Exception):
-    """A volume is not there yet; whoever asked is told to look again when it may be."""
+    """A volume is not ready yet; the pod is synced again when it may be."""
 
     def __init__(self, after_s: float) -> None:
         """after_s: when to look again in any case."""

@@ -54,7 +54,7 @@ class Volume:
 
     @property
     def access_mode(self) -> str:
-        """Return the access mode that the driver is told."""
+        """Return the access mode for the driver."""
         return self.access_modes[0] if self.access_modes else "ReadWriteOnce"
 
     @property
@@ -119,11 +119,11 @@ def checked_driver_name(name: str) -> str:
     """Return the name of a driver; ValueError: none can have it."""
     if _DRIVER_NAME.fullmatch(name) is None:
         text = "letters, digits, dots and hyphens, at most 63"
-        raise ValueError(f"{name[:80]!r} is no name of a CSI driver: {text}")
+        raise ValueError(f"{name[:80]!r} is not a valid name of a CSI driver: {text}")
     return name
 
 
-# What its CSIDriver object says of a driver; None: there is no such object.
+# Settings of a driver in its CSIDriver object; None: it does not exist.
 
 
 def lifecycle_problem(volume: Volume, driver: Object | None) -> str:
@@ -165,7 +165,7 @@ def gives_group(volume: Volume, driver: Object | None) -> bool:
 
 
 def pod_attributes(pod: Object, volume: Volume, driver: Object | None) -> dict[str, str]:
-    """Return what a driver is told of the pod, if it asks for that."""
+    """Return the attributes of the pod for a driver, if it requests them."""
     if driver is None or not driver["spec"].get("podInfoOnMount"):
         return {}
     meta = pod["metadata"]

@@ -1,4 +1,4 @@
-"""Device plugins of the machine: they register on a socket of the node, and each tells its devices.
+"""Device plugins of the machine: they register on a socket of the node, and list their devices.
 
     plugins = DevicePlugins(root / "device-plugins", logger, on_change)
     await plugins.start();  …;  await plugins.stop()
@@ -100,7 +100,7 @@ class DevicePlugins:
         self._server = server
 
     async def stop(self) -> None:
-        """Listen no more, and leave the plugins."""
+        """Stop listening, and disconnect plugins."""
         if self._server is not None:
             await self._server.stop(None)
         for resource in list(self._plugins):
@@ -168,9 +168,9 @@ class DevicePlugins:
         if request.version != VERSION:
             return f"version {request.version[:80]!r} of the API: {VERSION} is known"
         if not _NAME.fullmatch(name) or _OWN.fullmatch(name):
-            return f"{name[:80]!r} is no name of an extended resource"
+            return f"{name[:80]!r} is not a valid name of an extended resource"
         if not _ENDPOINT.fullmatch(endpoint) or endpoint == SOCKET:
-            return f"{endpoint[:80]!r} is no name of a socket in the directory of plugins"
+            return f"{endpoint[:80]!r} is not a valid name of a socket in the directory of plugins"
         if name not in self._plugins and len(self._plugins) >= _PLUGINS_MAX:
             return f"there are {_PLUGINS_MAX} resources already"
         await self._leave(name)

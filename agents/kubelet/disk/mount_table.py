@@ -11,7 +11,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
-_NO_SUCH: Final = 22  # EINVAL: it is no mount any more
+_NO_SUCH: Final = 22  # EINVAL: not a mount point
 
 
 def points_below(directory: Path, table: str | None = None) -> list[str]:

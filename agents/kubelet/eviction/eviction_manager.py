@@ -1,4 +1,4 @@
-"""Relieves a node that runs short: it tells of it, frees disk, and evicts one pod at a time."""
+"""Relieves a node under pressure: reports conditions, frees disk, and evicts one pod at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ class EvictionManager:
             await self.relieve()
 
     async def relieve(self) -> None:
-        """Evict one pod if something is short, and tell of it; raises OSError."""
+        """Evict one pod if a resource is short, and report it; raises OSError."""
         if await self._is_leaving():
             return
         before = set(self.conditions())

@@ -5,5 +5,5 @@
                  └► hollow_runtime    what seems to run, behind the protocol of all runtimes
                  └► pod_ranges
 
-The API cannot tell them from real ones, but for their names of runtime and system.
+In the API they differ from real ones only by their names of runtime and system.
 """

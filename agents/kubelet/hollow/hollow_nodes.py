@@ -164,7 +164,7 @@ class HollowNodes:
             found.due.append(Due("kubelet", f"{kind} {key}", in_s))
 
     async def start(self) -> None:
-        """Make the nodes that are asked for, and return once all of them are ready."""
+        """Create the requested nodes, and return once all of them are ready."""
         self._is_running = True
         node_informer, pod_informer = self._informers.of(NODES), self._informers.of(PODS)
         pod_informer.store.add_index(_BY_NODE, _node_of_pod)
@@ -237,14 +237,14 @@ class HollowNodes:
             self._queue.add((_POD, key_of(pod)))
 
     def _see_readiness(self, old: Object | None, new: Object) -> None:
-        """Notice that somebody else called a pod not ready, as while its node was not heard of."""
+        """Notice that a pod was marked not ready, as while its node was silent."""
         memory = self._memories.get(key_of(new))
         if memory is None or not memory.ready or old is None:
             return
         if pods.says_ready(old.get("status") or {}) and not pods.says_ready(
             new.get("status") or {}
         ):
-            memory.ready = None  # what the pod says counts, not what was told
+            memory.ready = None  # the pod's object counts, not what was written last
 
     def _see_load(self, pod: Object) -> None:
         """Set the load of a pod by its annotations."""

@@ -4,7 +4,7 @@
     await runtime.make_sandbox(sandbox); found = await runtime.start(wanted)
     runtime.end(found, 3)            as if its program had ended by itself
 
-A container runs until it is stopped, or until somebody says how it ended, and uses what annotations
+A container runs until it is stopped, or until its end is simulated, and uses what annotations
 of its pod say (`loads`). Nothing of it is on the machine: no process, no file, no log; what is
 there is forgotten with this object. Images are there by their names, but for those that begin with
 `missing/`. It is small, since thousands of nodes of one process have one each.
@@ -83,7 +83,7 @@ class HollowRuntime:
     ) -> None:
         """network: from which pods have addresses; node: its name.
 
-        on_change: called with the uid of a pod of which a container ended by itself.
+        on_change: called with the uid of a pod when one of its containers has ended on its own.
         """
         self._addresses = PodAddresses(network)
         self._clock = clock
@@ -108,7 +108,7 @@ class HollowRuntime:
         return False
 
     def abilities(self) -> Abilities:
-        """Return nothing: nobody can tell what it does."""
+        """Return nothing: capabilities of simulated pods are unknown."""
         return _ABILITIES
 
     def pod_uids(self) -> Collection[str]:

@@ -14,7 +14,7 @@ from kvstack.apimachinery.objects.names import check_dns_subdomain
 Object: TypeAlias = dict[str, Any]
 
 LABEL: Final = "hollow"
-"""A node with this label set to `true` is a hollow one, whoever made it."""
+"""A node with this label set to `true` is hollow, regardless of who created it."""
 CAPACITY: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 KUBELET_PORT: Final = 10250
 

@@ -81,7 +81,7 @@ def next_step(
         return None if _annotation(pod, _FINISH_DELETION) == "never" else Remove()
     status = pod.get("status") or {}
     if is_ended(pod):
-        return None  # whoever ended it: no pod begins again
+        return None  # a pod that has ended is never started again
     if not status.get("startTime"):
         return Start()
     if status.get("phase") != "Running" or is_crashing(pod):
@@ -118,7 +118,7 @@ def is_crashing(pod: Object) -> bool:
 
 
 def exit_code(pod: Object) -> int:
-    """Return the exit code that a pod's containers shall have; what is no number counts as 1."""
+    """Return the exit code of a pod's containers; an invalid one counts as 1."""
     text = _annotation(pod, _EXIT_CODE)
     if not text:
         return 0

@@ -3,7 +3,7 @@
     rotation = Rotation(api, CLIENT_KIND, pki, node, addresses, on_new, clock, chance, logger)
     await rotation.run()
 
-A new one is asked for when 70 to 90 % of the lifetime have passed, or at once if there is none.
+A new one is requested when 70 to 90 % of the lifetime have passed, or at once if there is none.
 What fails is tried again, less and less often.
 """
 
@@ -33,7 +33,7 @@ _SPREAD: Final = 0.2
 _RETRY_S: Final = 2.0
 _RETRY_MAX_S: Final = 128.0
 _LOOK_EVERY_S: Final = 3600.0
-"""A sleep of a machine is no sleep of its clock: the time is looked at so often."""
+"""The interval of checks of the time, since a monotonic clock stops while the machine sleeps."""
 
 
 class Kind(NamedTuple):
@@ -111,7 +111,7 @@ class Rotation:
         await self._on_new(self.file)
 
     def due_s(self) -> float:
-        """Return when another is asked for, in seconds since 1970."""
+        """Return when another one is requested, in seconds since 1970."""
         if not self.file.exists():
             return 0.0
         begin_s, end_s = certificates.lifetime(self.file.read_bytes())

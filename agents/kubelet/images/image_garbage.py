@@ -1,4 +1,4 @@
-"""Removes images that nobody uses: while their disk is full, when they are old, or all of them."""
+"""Removes unused images: while their disk is full, when they are old, or all of them."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ImageGarbage:
         return wanted <= 0
 
     async def remove_unused(self) -> int:
-        """Remove all that nobody uses; return how many."""
+        """Remove all unused images; return their number."""
         unused = await self._unused()
         await self._remove(unused)
         return len(unused)
@@ -69,7 +69,7 @@ class ImageGarbage:
             self._used_s.pop(each.id, None)
 
     async def _unused(self) -> list[Image]:
-        """Return the images that nobody uses, the least recently used first."""
+        """Return the unused images, the least recently used first."""
         runtime, now_s = self._runtime, self._clock.now_s()
         images = await runtime.images()
         containers = [each for uid in runtime.pod_uids() for each in runtime.of_pod(uid)]

@@ -189,11 +189,11 @@ def credentials_of(secret: Object, registry: str, image: str = "") -> list[Mappi
             _login(entry) for key, entry in found if _matches(_registry_path(key), registry, image)
         ]
     except (ValueError, AttributeError, binascii.Error):
-        return []  # what is no such configuration holds no credentials
+        return []  # an invalid configuration has no credentials
 
 
 def _registry_path(key: str) -> str:
-    """Return registry and path that a key names; the version of an API is no path."""
+    """Return registry and path of a key; the version of an API is not a path."""
     found = key.removeprefix("https://").removeprefix("http://").rstrip("/")
     return found.removesuffix("/v1").removesuffix("/v2")
 

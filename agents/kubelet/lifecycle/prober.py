@@ -87,7 +87,7 @@ class Prober:
             del self.durations[key]
 
     async def stop(self) -> None:
-        """Probe no more."""
+        """Stop all probes."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

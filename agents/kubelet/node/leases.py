@@ -110,7 +110,7 @@ class Leases:
         heapq.heappush(self._due, (self._clock.monotonic_s() + wait_s, name, uid))
 
     async def _write(self, name: str, node: Object) -> None:
-        """Renew what was written last; if that is not so any more, make or renew what is there."""
+        """Renew the lease written last; after a conflict, create or renew the existing one."""
         api, namespace = self._api, NAMESPACE
         lease = self._leases.pop(name, None)
         written = None

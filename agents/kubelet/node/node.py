@@ -170,7 +170,7 @@ _ASSERTED: Final = (
     "beta.kubernetes.io/instance-type",
     LOCAL_PATH,
 )
-"""Labels that a node keeps as it says; all others are of whoever changes them."""
+"""Labels that the kubelet enforces; all others may be changed by anybody."""
 
 
 def asserted(fresh: Object, found: Object) -> Object:

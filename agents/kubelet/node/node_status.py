@@ -1,7 +1,7 @@
 """Registers a node, and keeps what the API says of it true.
 
 A status is computed every few seconds, and written when it differs from what was written, or five
-minutes after it was written last. Changes of conditions are told by events.
+minutes after it was written last. Changes of conditions are recorded as events.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from kvstack.component.logger import Logger
 Object: TypeAlias = dict[str, Any]
 
 _THERE_ALREADY: Final = (409, 403)
-"""A node that there is already is told so, or may not be made."""
+"""The status code if the node exists already, or may not be created."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1

@@ -343,7 +343,7 @@ def _unsupported(
 
 
 def _of_ids(context: Object, unsupported: Callable[[str], bool], prefix: str) -> Iterator[str]:
-    """Give the ids that a pod asks for and that are nobody on a node without root."""
+    """Yield the ids that a pod requests and that are not mapped on a node without root."""
     for name in _IDS:
         if (number := context.get(name)) is not None and unsupported(f"{ID}{number}"):
             yield f"{prefix}{name}: {number} (a node without root, whose user has no such id)"

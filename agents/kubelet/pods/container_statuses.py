@@ -3,7 +3,7 @@
     seen = Seen(pod, history, memory, runtime)
     init_statuses(seen); regular_statuses(seen, is_over=False); ephemeral_statuses(seen)
 
-Of a container that nobody knows of any more the pod's last status tells how often it started.
+The restart count of a container that is gone is taken from the pod's last status.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ def init_statuses(seen: Seen) -> list[Object]:
 def regular_statuses(seen: Seen, *, is_over: bool) -> list[Object]:
     """Return the statuses of regular containers; is_over: nothing of the pod runs, nor will."""
     before = seen.before("containerStatuses")
-    # Of a pod that is over each container has ended, also one that nobody knows of any more.
+    # All containers of a finished pod have ended, including those that are gone.
     unseen = _MISSING if is_over and seen.has_begun else None
     regular = seen.pod["spec"]["containers"]
     return [_status(seen, each, before.get(each["name"]), unseen) for each in regular]

@@ -135,7 +135,7 @@ def references_of(text: str) -> list[str]:
 
 
 def service_variables(services: Iterable[Object]) -> dict[str, str]:
-    """Return the variables that tell of services with addresses."""
+    """Return the environment variables of services with addresses."""
     variables: dict[str, str] = {}
     for service in services:
         spec = service["spec"]

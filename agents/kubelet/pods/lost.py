@@ -16,7 +16,7 @@ _MESSAGE: Final = (
 
 
 def lost_containers(pod: Object, now_s: float) -> list[Container]:
-    """Return the containers that a pod's status tells of, all of them ended."""
+    """Return the containers in a pod's status, all of them ended."""
     return list(_lost(pod, now_s))
 
 

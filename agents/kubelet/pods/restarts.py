@@ -80,7 +80,7 @@ class BackOff:
         return max(0.0, finished_s + known[0] - now_s)
 
     def wait_s(self, key: str) -> float:
-        """Return the whole of the wait that was told last."""
+        """Return the last delay."""
         return self._waits[key][0]
 
     def restarted(self, key: str, finished_s: float, now_s: float) -> None:

@@ -101,7 +101,7 @@ def domain(pod: Object, cluster_domain: str) -> str:
 
 
 def shown_hostname(pod: Object, cluster_domain: str) -> str:
-    """Return what the containers of a pod call their host: its whole name, if that is asked for."""
+    """Return the host name of a pod: its fully qualified name, if requested."""
     name, behind = hostname(pod), domain(pod, cluster_domain)
     return f"{name}.{behind}" if behind and pod["spec"].get("setHostnameAsFQDN") else name
 

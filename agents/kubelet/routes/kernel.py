@@ -8,7 +8,7 @@
 There is a tunnel for each family of the nodes' addresses; each carries pods' packets of both.
 Routes are ours by their protocol, a tunnel by its name: what a process before left is taken up, or
 away. The hardware address of a node's end of a tunnel follows from its address, so that nodes need
-to tell each other nothing besides the API. Every call raises OSError.
+to exchange nothing besides the API's objects. Every call raises OSError.
 """
 
 import socket
@@ -259,7 +259,7 @@ class Kernel(Netlink):
                 its_kind, _, _, _, link = _ADDRESS_HEAD.unpack_from(payload)
                 given = dict(attributes(payload[_ADDRESS_HEAD.size :]))
                 packed = given.get(2) or given.get(1)
-                if packed and its_kind == kind:  # a kernel without IPv6 tells all it has
+                if packed and its_kind == kind:  # a kernel without IPv6 returns all it has
                     found.append((ip_address(packed), link))
         return found
 

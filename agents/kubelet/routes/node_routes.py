@@ -204,7 +204,7 @@ class NodeRoutes:
             if each in self._told:
                 continue
             self._logger.warning(
-                "there is no route to the pods of a node", node=each.node, reason=each.reason
+                "no route to the pods of a node", node=each.node, reason=each.reason
             )
             if self._recorder is not None:
                 text = f"no route from {self._options.node}: {each.reason}"

@@ -61,7 +61,7 @@ class Way(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A node to which there is no way, and why."""
+    """An unreachable node, and why."""
 
     node: str
     reason: str
@@ -267,7 +267,7 @@ class _Rules:
             raise UnsuitableError(f"its InternalIP {address} is one of pods ({whole})")
 
     def _check_range(self, network: Network, taken: "_Ranges") -> None:
-        """Raise UnsuitableError if a range is somebody else's."""
+        """Raise UnsuitableError if a range belongs to another node."""
         if other := taken.owner(network):
             raise UnsuitableError(f"its range {network} is, in part, that of the node {other}")
         for each in self._machine.connected:
@@ -294,7 +294,7 @@ class _Ranges:
         self._rows.insert(at, (int(network.broadcast_address), name))
 
     def owner(self, network: Network) -> str:
-        """Return who has a part of a range; empty: nobody."""
+        """Return the node that has a part of a range; empty: none."""
         begin, end = int(network.network_address), int(network.broadcast_address)
         at = bisect(self._begins, end)  # the last one that begins before the end of it
         if at and self._rows[at - 1][0] >= begin:

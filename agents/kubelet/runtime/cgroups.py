@@ -133,7 +133,7 @@ class Cgroups:
         return _numbers(self._file(path, "memory", name)).get("oom_kill", 0) > 0
 
     def usage(self, path: str) -> GroupUsage | None:
-        """Return what a group uses; None: there is no such group."""
+        """Return the usage of a group; None: it does not exist."""
         try:
             return self._usage_2(path) if self.version == 2 else self._usage_1(path)
         except (OSError, ValueError, KeyError):  # it goes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-"""Called with the uid of a pod one of whose containers changed by itself."""
+"""Called with the uid of a pod when one of its containers has changed on its own."""
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -273,7 +273,7 @@ class Abilities(NamedTuple):
 
 
 class Session(Protocol):
-    """A process that somebody talks to."""
+    """An attached process."""
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
@@ -323,7 +323,7 @@ class Runtime(Protocol):
         ...
 
     async def close(self) -> None:
-        """Use it no more."""
+        """Close the runtime."""
         ...
 
     def problem(self) -> str:

@@ -113,7 +113,7 @@ class Access:
         return Denied(403, f"{text}\n")
 
     async def _holder(self, request: Request) -> Caller | None:
-        """Return whom the API knows by the token of a request; None: nobody."""
+        """Return the user of a request's token, by a TokenReview; None: none."""
         kind, _, token = request.header("authorization").partition(" ")
         if kind.lower() != "bearer" or not token or not self._reviews_tokens:
             return None

@@ -47,7 +47,7 @@ def read(text: str) -> list[Traffic]:
 
 
 def of_node(all_: Sequence[Traffic]) -> list[Traffic]:
-    """Return those that are no pod's."""
+    """Return those that do not belong to pods."""
     return [each for each in all_ if not is_pair_name(each.name)]
 
 

@@ -1,4 +1,4 @@
-"""Sends a container's log: what is there, and, if that is asked for, what comes."""
+"""Sends a container's log: what exists, and with `follow` what is added."""
 
 import asyncio
 import os

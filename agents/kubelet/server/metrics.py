@@ -27,7 +27,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Page:
-    """Families of samples, in the order in which they are first told."""
+    """Families of samples, in the order of their first use."""
 
     def __init__(self) -> None:
         self._families: dict[str, list[str]] = {}
@@ -238,7 +238,7 @@ def probe_metrics(kubelet: "Kubelet") -> str:
     names = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
     for key, count in kubelet.prober.counts.items():
         page.add("prober_probe_total", "counter", count, dict(zip(names, key, strict=True)))
-    # Without the uid: of two pods of a name the later one is told.
+    # Without the uid: of two pods of a name the later one is reported.
     told = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
     for (kind, container, pod, namespace), seconds in told.items():
         labels = {"probe_type": kind, "container": container, "pod": pod, "namespace": namespace}

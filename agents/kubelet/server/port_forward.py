@@ -112,7 +112,7 @@ async def carry(data: Stream, reader: asyncio.StreamReader, writer: asyncio.Stre
             if writer.can_write_eof():
                 writer.write_eof()
         except OSError:
-            return  # the pod reads no more
+            return  # the pod has stopped reading
 
     async def outwards() -> None:
         try:
@@ -123,7 +123,7 @@ async def carry(data: Stream, reader: asyncio.StreamReader, writer: asyncio.Stre
 
     coming = asyncio.ensure_future(inwards())
     try:
-        # What the pod sends decides: when it has ended, nobody reads what still comes.
+        # The pod's direction decides: when it has ended, further input is never read.
         await outwards()
     finally:
         coming.cancel()

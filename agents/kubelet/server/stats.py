@@ -4,7 +4,7 @@
     sample = await sampler.take()          at most once a second is looked anew
     summary(sample), resource_metrics(sample), container_metrics(sample)
 
-What the machine does not tell is left out.
+Values that the machine does not report are left out.
 """
 
 import asyncio
@@ -237,7 +237,7 @@ def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
 
 
 def _claimed(stats: VolumeStats, namespace: str, now: str) -> Object:
-    """Return what a volume tells that is claimed, or a driver's."""
+    """Return the usage of the volume of a claim or a driver."""
     shown: Object = {"name": stats.name, "time": now}
     if stats.claim:
         shown["pvcRef"] = {"name": stats.claim, "namespace": namespace}

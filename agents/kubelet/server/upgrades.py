@@ -35,7 +35,7 @@ class UpgradeError(Exception):
     """A client and this server do not speak the same."""
 
     def __init__(self, code: int, text: str, accepted: Sequence[str] = ()) -> None:
-        """accepted: what is spoken, if that is the matter."""
+        """accepted: the supported protocols, if none matches."""
         super().__init__(text)
         self.code = code
         self.text = text

@@ -23,7 +23,7 @@ _TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": EN
 
 
 class WireError(Exception):
-    """A client does not open the streams that it asked for."""
+    """A client does not open the streams that it announced."""
 
 
 class Wire(Protocol):
@@ -67,7 +67,7 @@ class SpdyWire:
                 await queue.put((INPUT, None))
 
         async def watch() -> None:
-            # Nothing is expected any more but the end of the connection.
+            # Only the end of the connection is still expected.
             while (extra := await self._session.accept()) is not None:
                 await extra.reset()
             await queue.put(None)

@@ -44,7 +44,7 @@ class Mirrors:
     async def show(self, pod: Object, node: Object, record: PodRecord | None) -> Object | None:
         """Return the mirror of a static pod; None: the API takes none now.
 
-        record: of the pod; what was told to an earlier mirror is to be told again.
+        record: of the pod; a status that an earlier mirror has is to be written again.
         """
         try:
             return await self._made(pod, node, record)

@@ -29,7 +29,7 @@ _BYTES_MAX: Final = 10 << 20
 
 
 class StaticPodError(Exception):
-    """A file is no static pod."""
+    """A file is not a static pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ def _files(path: Path) -> list[tuple[str, bytes]]:
 def _pods(data: bytes) -> Iterator[Object]:
     obj = yaml.safe_load(data)
     if not isinstance(obj, dict):
-        raise StaticPodError("it is no object")
+        raise StaticPodError("not an object")
     pods = obj.get("items") or [] if obj.get("kind") == "PodList" else [obj]
     for pod in pods:
         if pod.get("kind", "Pod") != "Pod" or not (pod.get("spec") or {}).get("containers"):
-            raise StaticPodError("it is no Pod")
+            raise StaticPodError("not a Pod")
         yield pod
 
 

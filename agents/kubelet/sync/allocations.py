@@ -118,7 +118,7 @@ class Allocations:
         begun = [each for each in self._kubelet.runtime.of_pod(record.uid) if not each.is_running]
         ended = {each.name for each in begun if each.id not in resize.restarting}
         for name in (resize.applied.keys() - running.keys()) & ended:
-            del resize.applied[name]  # it runs no more
+            del resize.applied[name]  # it has stopped
         try:
             await self._update(pod, resize, running)
         except UpdateError as error:

@@ -90,7 +90,7 @@ class PodRecord:
     """The state of a pod besides its object."""
 
     def __init__(self, uid: str, lost: list[Container], back_off_max_s: float = MAX_S) -> None:
-        """lost: containers of an earlier kubelet that are only told of."""
+        """lost: containers of an earlier kubelet, known from the status only."""
         self.uid = uid
         self.memory = Memory(BackOff(back_off_max_s))
         self.lost = lost
@@ -308,7 +308,7 @@ class PodSync:
             raise _LaterError(1.0)
         directory = tools.directory(record.uid)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # Volumes first; once more when a sandbox has brought the address that they may tell.
+        # Volumes first; again when a sandbox has brought the address that they may contain.
         prepared = await self._prepare(pod, record, directory)
         handler = await self._make_sandbox(pod, record)
         if self._pod_ips(pod) != prepared.addresses.pods:

@@ -1,6 +1,6 @@
 """Writes the status of pods, and lets deleted ones go.
 
-A status is written when it is another than the one written last, or when somebody else has changed
+A status is written when it differs from the one written last, or when another client has changed
 what it says: while a node is not heard of, its pods are called not ready. That of a static pod goes
 to its mirror.
 """
@@ -21,7 +21,7 @@ Object: TypeAlias = dict[str, Any]
 
 _REPLACED: Final = ("podIPs", "hostIPs")
 _GONE: Final = (404, 409)
-"""There is no such pod, or another of its name."""
+"""The pod does not exist, or is another of its name."""
 
 
 class StatusWriter:
@@ -87,7 +87,7 @@ def _version(pod: Object) -> int:
 
 
 def _passed(status: Object, *before: Object) -> list[str]:
-    """Return the conditions that were told before and hold no more: they are not kept as False."""
+    """Return earlier conditions that no longer hold: they are removed, not kept as False."""
     now = {each["type"] for each in status.get("conditions") or ()}
     known = {each["type"] for one in before for each in one.get("conditions") or ()}
     return [each for each in resizes.CONDITIONS if each in known - now]

@@ -103,7 +103,7 @@ def _mount_memory(place: Path, options: str) -> None:
     try:
         syscalls.mount("tmpfs", str(place), "tmpfs", flags, f"{options},noswap")
     except OSError as error:
-        if error.errno != errno.EINVAL:  # before Linux 6.4 there is no such option
+        if error.errno != errno.EINVAL:  # the option does not exist before Linux 6.4
             raise
         syscalls.mount("tmpfs", str(place), "tmpfs", flags, options)
 
@@ -146,7 +146,7 @@ def _give(held: int, group: int) -> None:
 
 
 def host_path(source: Object) -> Path:
-    """Return a place of the node, made if that is asked for; ConfigurationError, OSError."""
+    """Return a path of the node, created if requested; ConfigurationError, OSError."""
     path, kind = Path(source["path"]), source.get("type") or ""
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(mode=0o755, parents=True)
@@ -296,7 +296,7 @@ def env_files(
 
 
 def _env_file(volume: Path, path: str) -> bytes | None:
-    """Return what is in a file of a volume; None: there is no such file. ConfigurationError."""
+    """Return the contents of a file of a volume; None: it does not exist. ConfigurationError."""
     inside = _inside(volume, path)
     root = rooted.open_root(str(volume))
     try:

@@ -61,7 +61,7 @@ class Credential:
     chain: bytes
     """PEM, the leaf first."""
     refresh_s: float
-    """Since 1970: when another is asked for."""
+    """When another one is requested, since 1970."""
     ends_s: float
 
 
@@ -147,7 +147,7 @@ class PodCertificates:
             self._back_off.forget(key)
 
     async def close(self) -> None:
-        """Wait for no signer any more."""
+        """Stop waiting for signers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -229,7 +229,7 @@ class PodCertificates:
         wanted.request, wanted.key = "", b""  # answered, or cleaned up
 
     async def _request(self, namespace: str, name: str) -> Object | None:
-        """Return a request, None: there is none any more; ApiError."""
+        """Return a request, None: it no longer exists; ApiError."""
         if self._informer is not None:
             known = self._informer.store.get(f"{namespace}/{name}")
             if known is not None and _answer(known) is not None:

@@ -52,7 +52,7 @@ class VolumeError(Exception):
     """A volume cannot be had."""
 
     def __init__(self, text: str, reason: str = "FailedMount") -> None:
-        """text, reason: of the event that tells of it."""
+        """text, reason: of the event that reports it."""
         super().__init__(text)
         self.reason = reason
 
@@ -109,7 +109,7 @@ class PodVolumes:
         self._certificates = PodCertificates(api, clock, chance, logger, node, self._changed)
 
     async def close(self) -> None:
-        """Hear of changes no more."""
+        """Stop following changes."""
         for each in (self._watched, self._bundles, self._certificates):
             await each.close()
 
@@ -182,7 +182,7 @@ class PodVolumes:
         """Return the config maps and secrets that a pod refers to.
 
         Those of its volumes are watched from now on. are_fresh: whether they are read in any case,
-        and not taken as their watches told them.
+        and not read from their watches.
         """
         namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
         shown = volume_references(pod)

@@ -1,6 +1,6 @@
 """Tokens of service accounts that volumes show, each for one pod.
 
-A token is asked for anew after 80 % of its life, or a day.
+A token is renewed after 80 % of its life, or a day.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class ServiceTokens:
         return found.text.encode()
 
     async def for_driver(self, pod: Object, driver: str, requests: Sequence[Object]) -> str:
-        """Return what the driver of a volume is told of its pod's tokens, as JSON; ApiError."""
+        """Return the tokens of a pod for the driver of a volume, as JSON; ApiError."""
         told = {}
         for each in requests:
             audience = each.get("audience") or ""

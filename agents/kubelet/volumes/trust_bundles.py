@@ -3,8 +3,8 @@
     {"name": "example.com:roots:v1", "path": "ca.pem"}
     {"signerName": "example.com/roots", "labelSelector": {}, "path": "ca.pem"}
 
-Certificates of several bundles are told once each, in the order of their bytes, and nothing else of
-the PEM. All bundles are followed from the first pod on that shows one.
+Certificates of several bundles are written once each, in the order of their bytes, without other
+contents of the PEM. All bundles are followed from the first pod on that uses one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The config maps and secrets that volumes of a node's pods show, each by a watch of its own.
 
     watched.follow(uid, {("ConfigMap", "default", "settings")})     from now on
-    watched.get(("ConfigMap", "default", "settings"))               as its watch told it last
+    watched.get(("ConfigMap", "default", "settings"))               its last state of the watch
     watched.forget(uid)                                             the pod is gone
 
 A node may read what its pods refer to and nothing else, so there is a watch for each name, which
@@ -28,7 +28,7 @@ RESOURCES: Final[dict[str, ResourceType]] = {"ConfigMap": CONFIG_MAPS, "Secret":
 
 
 class NotKnownError(Exception):
-    """The watch of an object has not told of it yet."""
+    """The watch of an object has not returned it yet."""
 
 
 class _Watched:
@@ -100,7 +100,7 @@ class WatchedObjects:
         self.follow(uid, ())
 
     def get(self, key: Key) -> Object | None:
-        """Return an object as its watch told it, None: there is none; NotKnownError."""
+        """Return an object in its last watched state, None: it does not exist; NotKnownError."""
         watched = self._watched.get(key)
         if watched is None or not watched.is_known:
             raise NotKnownError

@@ -132,7 +132,7 @@ class CustomApi:
     def _chosen(
         self, resource: str, namespace: str, name: str, selector: Selector
     ) -> Sequence[Object]:
-        """Return the objects that are asked for."""
+        """Return the requested objects."""
         store = self._stores[resource]
         if name != "*":
             one = store.get(f"{namespace}/{name}")

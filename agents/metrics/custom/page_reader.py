@@ -1,4 +1,4 @@
-"""Reads the pages of Prometheus' text that the file of rules names: what is no pod's.
+"""Reads the pages in Prometheus' text format that the file of rules names, other than pods'.
 
     pages = PageReader(rules, clock, logger, PageOptions())
     pages.start();  …;  await pages.stop()

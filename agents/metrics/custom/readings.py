@@ -3,7 +3,7 @@
     await readings.take("default/web", uid, text)
     readings.value("default/web", rule, matches)      the sum of the series that match
     readings.by_label("ingress", rule, matches, "service")      the sum for each value of a label
-    readings.series("queue", rule, matches)           each of them by itself
+    readings.series("queue", rule, matches)           each series with its labels
 
 Of a rate there is a value from the second reading on; a counter that begins anew has none in that
 round. Who says what a page holds may be anybody: samples that no rule names are not kept, and those
@@ -94,7 +94,7 @@ class Readings:
         self._taken.pop(key, None)
         if key not in self._lost:
             self._lost.add(key)
-            self._logger.warning(f"a {self._what} does not tell its metrics", key=key, error=why)
+            self._logger.warning(f"cannot read the metrics of a {self._what}", key=key, error=why)
 
     def value(self, key: str, rule: Rule, matches: Matches) -> Value | None:
         """Return a metric of a source; None: it is not known. matches: which series count."""

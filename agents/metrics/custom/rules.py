@@ -1,13 +1,13 @@
 """Which metrics there are besides those of resources: the file of `kvstack metrics --custom`.
 
-    pages:                              texts of Prometheus that are no pod's
+    pages:                              pages in Prometheus' text format, other than pods'
       ingress: http://10.0.0.7:10254/metrics
     metrics:
     - name: http_requests_per_second    as custom.metrics.k8s.io serves it: of pods
-      sample: http_requests_total       as pods tell it
+      sample: http_requests_total       as pods expose it
       type: rate                        how fast it grows a second; value (the default): as it is
       labels: {code: "200"}             of the samples that count; all of them are added up
-    - name: requests_per_second         of Services or Ingresses, as a page tells it
+    - name: requests_per_second         of Services or Ingresses, as a page exposes it
       sample: ingress_requests_total
       type: rate
       of: ingresses.networking.k8s.io
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
     is_rate: bool = False
     labels: Mapping[str, str] = {}
     page: str = ""
-    """Empty: pods tell it."""
+    """Empty: pods expose it."""
     namespace_label: str = ""
     name_label: str = ""
 
@@ -180,7 +180,7 @@ def _metric(given: Given, place: str, pages: Mapping[str, Page]) -> tuple[Rule, 
     if resource == "pods":
         for each in _OF_OBJECT_ALONE:
             if each in given:
-                raise ValueError(f"{place}.{each}: pods tell their metrics themselves")
+                raise ValueError(f"{place}.{each}: pods expose their metrics themselves")
         return rule, ""
     if not isinstance(resource, str) or resource not in OBJECTS:
         raise ValueError(f"{place}.of: {resource!r}: one of pods, {', '.join(OBJECTS)}")
@@ -202,9 +202,9 @@ def _external(given: Given, place: str, pages: Mapping[str, Page]) -> Rule:
 def _rule(given: Given, place: str) -> Rule:
     name, sample = given.get("name"), given.get("sample")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{place}.name: {name!r} is no name of a metric")
+        raise ValueError(f"{place}.name: invalid metric name {name!r}")
     if not isinstance(sample, str) or not _SAMPLE.fullmatch(sample):
-        raise ValueError(f"{place}.sample: {sample!r} is no name of a sample")
+        raise ValueError(f"{place}.sample: invalid sample name {sample!r}")
     type_ = given.get("type", "value")
     if type_ not in _TYPES:
         raise ValueError(f"{place}.type: {type_!r}: one of {', '.join(_TYPES)}")
@@ -226,7 +226,7 @@ def _page_of(given: Given, place: str, pages: Mapping[str, Page]) -> str:
 def _label(given: Given, place: str, name: str, default: str) -> str:
     label = given.get(name, default)
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ValueError(f"{place}.{name}: {label!r} is no name of a label")
+        raise ValueError(f"{place}.{name}: invalid label name {label!r}")
     return label
 
 
@@ -237,7 +237,7 @@ def _pages(given: Any) -> dict[str, Page]:  # noqa: ANN401 - of a file
 
 
 def _page(url: Any, place: str) -> Page:  # noqa: ANN401 - of a file
-    wrong = ValueError(f"{place}: {url!r} is no address as http://HOST[:PORT]/PATH, or https")
+    wrong = ValueError(f"{place}: {url!r} is not of the form http[s]://HOST[:PORT]/PATH")
     if not isinstance(url, str):
         raise wrong
     try:

@@ -1,11 +1,11 @@
-"""Reads pods that tell of themselves in Prometheus' text.
+"""Reads pods that expose metrics in Prometheus' text format.
 
     scraper = Scraper(rules, pods, clock, logger, ScraperOptions())
     await scraper.start();  …;  await scraper.stop()
     scraper.value("default", "web", "http_requests_per_second", selector)
 
-Whoever may make a pod says what it tells: each has its limits of bytes, series and time, and none
-keeps another waiting. A pod that cannot be read has no values.
+Anybody who may create pods controls what they expose: each has limits of bytes, series and time,
+and none delays another. A pod that cannot be read has no values.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Scraper:
         try:
             ip = ip_address(address)
         except ValueError:
-            raise UnreadableError(f"{address!r} is no address") from None
+            raise UnreadableError(f"{address!r} is not an address") from None
         if ip.is_link_local or ip.is_multicast or ip.is_unspecified:
             raise UnreadableError(f"address {address} is not read")
         if ip.is_loopback and not self._rules.allows_loopback:
@@ -116,7 +116,7 @@ class Scraper:
             raise UnreadableError(f"{PORT}: {port!r}: a number from 1 to {_PORT_MAX}")
         path = annotations.get(PATH, "/metrics")
         if not _PATH.fullmatch(path):
-            raise UnreadableError(f"{PATH}: {path[:80]!r} is no path")
+            raise UnreadableError(f"{PATH}: {path[:80]!r} is not a path")
         return ServerAddress(address, int(port)), path
 
 

@@ -16,7 +16,7 @@ _AGAIN: Final = frozenset((500, 503))
 
 
 class BindingError(Exception):
-    """A pod could not be bound; the message is what its events tell."""
+    """A pod could not be bound; the message is for its events."""
 
 
 class Binder:

@@ -164,7 +164,7 @@ def _transport(extender: Extender) -> OverHttp:
         extender.url,
         Credentials(certificate=_file(extender, "cert"), key=_file(extender, "key")),
         ca=ca,
-        # Go's client believes anybody where it is not told whom to believe.
+        # Go's client does not verify certificates without a CA here.
         insecure=bool(tls.get("insecure")) or (extender.is_https and not ca),
         server_name=tls.get("serverName") or "",
     )

@@ -49,7 +49,7 @@ class PodStatus:
             await self.patch(pod, {"nominatedNodeName": node_name})
 
     async def patch(self, pod: PodInfo, change: Object) -> bool:
-        """Patch a pod's status; return whether that was done. A pod that is gone is no fault."""
+        """Patch a pod's status; return whether that succeeded. A deleted pod is not an error."""
         try:
             await self._api.patch(
                 PODS,

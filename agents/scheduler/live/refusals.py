@@ -29,7 +29,7 @@ class Refusals:
     """The last decision about each pod that waits."""
 
     def __init__(self, is_waiting: Callable[[str, str], bool]) -> None:
-        """is_waiting: tells whether the pod of a key and uid has no node yet."""
+        """is_waiting: returns whether the pod of a key and uid has no node yet."""
         self._is_waiting = is_waiting
         self._kept: OrderedDict[str, Row] = OrderedDict()
 

@@ -1,4 +1,4 @@
-"""The scheduler at work: takes pods from the queue, decides, assumes, binds, tells.
+"""The running scheduler: takes pods from the queue, decides, assumes, binds, reports.
 
     scheduler = Scheduler(api, informers, clock, rng, logger)
     await scheduler.start(); …; await scheduler.stop()
@@ -148,7 +148,7 @@ class Scheduler:
         return self._loop_task is not None and not self._loop_task.done()
 
     def add_activity(self, found: Activity) -> None:
-        """Add the pods that are being tried, what is written, and what is due by itself."""
+        """Add the pods that are being scheduled, pending writes, and what is due later."""
         for key in self.queue.tried_now():
             found.moving.append(Moving("scheduler", key, "is to be placed"))
         for task in self._tasks:
@@ -356,7 +356,7 @@ class Scheduler:
         clears_nomination: bool,
         nominated: str = "",
     ) -> None:
-        """Put a pod back, and tell why."""
+        """Put a pod back into the queue, and report why."""
         pod = waiting.info
         if clears_nomination:
             self.cluster.unnominate(pod.uid)
@@ -364,7 +364,7 @@ class Scheduler:
         self._tell(pod, reason, message, nominated or (None if not clears_nomination else ""))
 
     def _tell(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
-        """nominated: empty: on no node any more; None: as it was."""
+        """nominated: empty: no node; None: unchanged."""
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
         self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")
 

@@ -1,4 +1,4 @@
-"""Whether the claims of a pod are bound that a node was chosen for, or cannot be any more.
+"""Whether the claims of a pod with a chosen node are bound, or can no longer be.
 
     progress = Progress(cluster, pod, node, written)
     progress.is_done()      PluginError: somebody took back what was decided; the pod is tried again

@@ -284,7 +284,7 @@ def plan_for(cycle: Cycle, slot: int) -> list[Reservation]:
 
 
 def _to_deallocate(state: State, pod: PodInfo) -> Object | None:
-    """Return a claim whose devices stand in a pod's way and are nobody else's."""
+    """Return an unused claim whose devices a pod needs."""
     for claim in state.unavailable:
         reserved = claim["status"].get("reservedFor") or ()
         if all(each.get("uid") == pod.uid for each in reserved):

@@ -38,7 +38,7 @@ class Columns:
         self._columns: dict[int, Column[Any]] = {}
 
     def add(self, kind: type[_Element], fill: float) -> Column[_Element]:
-        """Return a new column; fill: the value of slots nobody has set."""
+        """Return a new column; fill: the default value of slots."""
         column = Column(kind, fill, self.capacity)
         self._columns[id(column)] = column
         return column

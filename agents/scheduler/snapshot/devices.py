@@ -2,7 +2,7 @@
 
 devices.set_claim("default/gpu", claim)     what the API shows
 devices.assume(claim, allocation)           decided here, and not shown by the API yet
-devices.in_use                              devices that nobody else can have
+devices.in_use                              devices that cannot be allocated again
 """
 
 from collections import Counter

@@ -15,7 +15,7 @@ import numpy as np
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 
 _KEPT_MAX: Final = 64
-"""Columns; the one that was asked for longest ago is forgotten."""
+"""The maximum number of columns; the least recently used one is dropped."""
 _CHANGES_MAX: Final = 4096
 """Changes that are remembered; a column that is older is computed anew."""
 

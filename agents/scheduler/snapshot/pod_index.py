@@ -3,7 +3,7 @@
     index.count(matches, counts_terminating=False)   an element a slot
     index.carried_for(pod)                           terms of placed pods that mean this pod
 
-A count is built from all pods when it is first asked for, and kept up to date afterwards. Pods of
+A count is built from all pods when it is first used, and kept up to date afterwards. Pods of
 equal namespace and labels match alike, so each such group is matched once.
 """
 
@@ -19,7 +19,7 @@ CarriedKind: TypeAlias = Literal["required", "preferred", "anti-required", "anti
 Matches: TypeAlias = tuple[PodMatch, ...]
 
 _COUNTS_MAX: Final = 512
-"""Selectors whose pods are counted; the one that was asked for longest ago is forgotten."""
+"""The maximum number of counted selectors; the least recently used one is dropped."""
 _GROUPS_MAX: Final = 50_000
 """Groups of pods whose matches are remembered."""
 

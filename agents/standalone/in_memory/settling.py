@@ -122,7 +122,7 @@ async def settle(
 ) -> Settled:
     """Return once a cluster is settled; NotSettledError names what still moves.
 
-    In virtual time no more than that goes by. timeout_s: by the cluster's clock, and the machine's.
+    In virtual time it advances by at most that. timeout_s: by the cluster's and the real clock.
     """
     loop, own = asyncio.get_running_loop(), cluster.time
     began_s, began_real_s = loop.time(), time.monotonic()
@@ -131,7 +131,7 @@ async def settle(
         if own is not None:
             await own.idle()
         state = await look(cluster, within_s)
-        # In a thread of its own the store may have been asked for more meanwhile.
+        # In a thread of its own the store may have received more requests meanwhile.
         if state.is_settled and (own is not None or state.revision == last):
             return state
         last = state.revision

@@ -150,5 +150,5 @@ def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:
     if unknown:
         raise ConfigError(
             f"the cluster's authority has the hash {unknown[0]}, which is not in "
-            "--discovery-token-ca-cert-hash: this is another cluster, or somebody is in between"
+            "--discovery-token-ca-cert-hash: this is another cluster, or a man in the middle"
         )

@@ -4,7 +4,7 @@
     kvstack token list
     kvstack token delete abcdef
 
-A token is a Secret: whoever may create Secrets in kube-system may create one.
+A token is a Secret: users who may create Secrets in kube-system may create one.
 """
 
 import asyncio

@@ -6,7 +6,7 @@
     quotas.free(project)            once the directory is gone
 
 A project is a number that files have, and new ones get from their directory. Numbers are taken that
-nobody uses on the file system. Whoever owns a file may give it another project, unless in a user
+is unused on the file system. The owner of a file may give it another project, unless in a user
 namespace: the limit is for pods that do not try to get around it.
 """
 
@@ -167,7 +167,7 @@ def _use(held: int, project: int) -> Use:
     try:
         _quotactl(held, _GET_QUOTA, project, buffer)
     except OSError as error:
-        if error.errno != errno.ENOENT:  # XFS: nobody has used it
+        if error.errno != errno.ENOENT:  # XFS: it is unused
             raise
         return Use(0, 0, 0, 0)
     blocks, _, used, files, _, has, *_ = _QUOTA.unpack(buffer.raw)

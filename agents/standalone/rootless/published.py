@@ -71,7 +71,7 @@ def published(
 ) -> dict[PublishedPort, str]:
     """Return the ports that Services have, and pods of a node.
 
-    Each with the address there that it is asked for at; empty: any.
+    Each with its address there; empty: any.
     """
     found: dict[PublishedPort, str] = {}
     for service in services:

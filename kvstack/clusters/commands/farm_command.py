@@ -27,7 +27,7 @@ COMMAND: Final = "kvstack farm"
 ARGUMENTS: Final = "[flags]"
 ABOUT: Final = """\
 Serve clusters to test suites in any language: each is a process of its own, forked from one that
-is warm already. It ends when it is deleted, after its time, or with the process that asked for it.
+is warm already. It ends when it is deleted, after its time, or with the process that requested it.
 
   kvstack farm --listen unix:///tmp/farm.sock
   kvstack farm --prepare ./bootstrap.sh          clusters begin with what the script made
@@ -99,7 +99,7 @@ async def _serve(
     async with Farm(directory, settings, log) as farm:
         shown.say("warming a cluster")
         await farm.warm(Asked(nodes=nodes))
-        before = os.umask(0o777 & ~_SOCKET_MODE)  # nobody else may connect, at no moment
+        before = os.umask(0o777 & ~_SOCKET_MODE)  # no other user may ever connect
         try:
             http = HttpServer([Listener(url)], Routes(farm, token).handle)
             await http.start()

@@ -34,7 +34,7 @@ COMMAND: Final = "kvstack plan"
 ARGUMENTS: Final = "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]"
 ABOUT: Final = """\
 What would follow: the change is made on a fork in virtual time, controllers, scheduler and nodes
-run until nothing moves any more, and what came of it is shown, by whom and in which order. The
+run until nothing moves, and the consequences are shown, by whom and in which order. The
 cluster itself is only read. What cannot be known here is named (?), and what gets stuck (!).
 
   kvstack plan -f k8s/                           files, as `kubectl apply --server-side`

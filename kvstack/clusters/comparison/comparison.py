@@ -39,7 +39,7 @@ _OF_SERVERS: Final = (
     "/registry/configmaps/kube-system/extension-apiserver-authentication",
     "/registry/clustertrustbundles/kubernetes.io:kube-apiserver-serving:*",
 )
-"""Objects that tell where a server is and by which certificates: every fork has its own."""
+"""Objects with the address and certificates of a server: every fork has its own."""
 _VALUE: Final = ("(value)",)
 
 

@@ -254,7 +254,7 @@ def _record(values: Sequence[Any]) -> KeyValue:
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str, bytes_max: int) -> bytes:
-    """Return the bytes of a file of the zip, no more of them than the limit."""
+    """Return the bytes of a file of the zip, up to the limit."""
     try:
         with archive.open(name) as member:
             data = member.read(bytes_max + 1)

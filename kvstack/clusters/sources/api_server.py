@@ -62,7 +62,7 @@ _NOT_FOUND: Final = 404
 _GONE: Final = 410
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
-    "this server does not tell what it was at a time, as those of kvstack do; --at takes a "
+    "this server does not show its past state, unlike those of kvstack; --at takes a "
     "revision here, and an etcd snapshot of that time can be opened"
 )
 
@@ -148,7 +148,7 @@ class _Reading:
     # What the server is, and when.
 
     async def _version(self) -> str:
-        """Return the server's version; empty: it does not tell."""
+        """Return the server's version; empty: unknown."""
         try:
             info = await self._api.call("GET", "/version")
         except ApiError:
@@ -166,7 +166,7 @@ class _Reading:
         try:
             return await self._api.list_all(_API_SERVICES)
         except ApiError:
-            return ()  # then the objects tell: what is computed has no uid
+            return ()  # unknown: computed objects have no uid
 
     async def _revision_to_read(self, discovery: Discovery) -> int:
         """Return the revision that everything is read at."""

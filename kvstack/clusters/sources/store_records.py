@@ -101,7 +101,7 @@ class StoreRecords:
     ) -> Contents:
         """Return what was taken.
 
-        readable_from: the first revision whose state the records tell. leases: those of the store
+        readable_from: the first revision whose state the records show. leases: those of the store
         and their TTLs; empty: they are not known.
         """
         rows = [self._live[key] for key in sorted(self._live)]

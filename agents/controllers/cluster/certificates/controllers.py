@@ -58,7 +58,7 @@ _APPROVALS: Final = (
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
 )
-"""Permissions that are asked for, in order, and what is then said."""
+"""The permissions that are checked, in order, and the message of the approval."""
 
 
 class UnreadableRequestError(Exception):
@@ -163,7 +163,7 @@ class Signer(_RequestController):
 
 
 class Cleaner(Sweep):
-    """Deletes requests that nobody needs."""
+    """Deletes old requests."""
 
     period_s = 3600.0
 
@@ -271,7 +271,7 @@ def _has_ended(certificate: str, now_s: float) -> bool:
     try:
         found = x509.load_pem_x509_certificate(base64.b64decode(certificate))
     except ValueError:
-        return False  # what is no certificate does not end
+        return False  # an invalid certificate does not expire
     return found.not_valid_after_utc.timestamp() < now_s
 
 

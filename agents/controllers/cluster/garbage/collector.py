@@ -70,7 +70,7 @@ class _AbsentError(Exception):
 
 
 class _NeverCollectedError(Exception):
-    """An object of the cluster claims an owner in a namespace, or nobody knows of its owner."""
+    """An object claims an owner in another namespace, or its owner cannot be determined."""
 
 
 class _UnknownKindError(Exception):
@@ -86,7 +86,7 @@ class _References(NamedTuple):
 
 
 class GarbageCollector(BaseController):
-    """Deletes what nobody owns any more."""
+    """Deletes objects whose owners are gone."""
 
     workers = 20
 

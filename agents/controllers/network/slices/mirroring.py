@@ -1,4 +1,4 @@
-"""Mirroring: EndpointSlices of Endpoints that somebody else writes for a service.
+"""Mirroring: EndpointSlices of Endpoints that others write for a service.
 
     Endpoints of a service without a selector ─► a slice for each subset and address family
 
@@ -192,7 +192,7 @@ def _port(port: Object) -> Object:
 
 
 def _endpoint(address: Object, *, is_ready: bool) -> tuple[str, Object] | None:
-    """Return family and endpoint of an address; None: it is no address."""
+    """Return family and endpoint of an address; None: it is not an address."""
     try:
         ip = ipaddress.ip_address(address["ip"])
     except ValueError:

@@ -56,7 +56,7 @@ def renamed(new: Object, old: Object) -> Object:
 
 
 def key_of_endpoint(endpoint: Object) -> Key:
-    """Return what tells an endpoint from others."""
+    """Return the key that identifies an endpoint."""
     target = endpoint.get("targetRef") or {}
     return (
         tuple(sorted(endpoint["addresses"])),

@@ -227,7 +227,7 @@ class _Sync:
     def _by_metrics(
         self, scale: Object, current: int
     ) -> Generator[Step, list[Outcome], tuple[int, list[Object], Exception | None]]:
-        """Return the replicas wanted, the metrics as told, and which of them failed."""
+        """Return the desired replicas, the current metrics, and the error of those that failed."""
         target = yield from self._target(scale, current)
         told: list[Object] = []
         best: MetricProposal | None = None

@@ -175,7 +175,7 @@ def _seconds(text: str | None) -> float:
         return 0.0
 
 
-# What other APIs tell.
+# Metrics of other APIs.
 
 
 def _pods(source: Object, target: Target) -> Reading:
@@ -254,7 +254,7 @@ def _external(source: Object, target: Target) -> Reading:
 
 
 def _of_one_value(wanted: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:
-    """Return what one value proposes, and how it is told; None: the target says nothing."""
+    """Return the proposal of one value, and its status; None: the target is not set."""
     if wanted.get("averageValue") is not None:
         share = parse(wanted["averageValue"]).milli_value()
         found = by_share(total, share, target.status_replicas, target.question.tolerances)

@@ -2,7 +2,7 @@
 
     by_utilization(pods, samples, requests, 50, …)   → Proposal(replicas=4, …)
 
-Pods that tell nothing yet make a change smaller, never larger: when less is needed they count as
+Pods without samples make a change smaller, never larger: when less is needed they count as
 fully used, when more is needed as idle.
 """
 
@@ -64,7 +64,7 @@ class Proposal(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Pods by what they tell."""
+    """Pods by the samples that they have."""
 
     ready: int
     unready: frozenset[str]

@@ -73,7 +73,7 @@ def split(deployment: Object, sets: Iterable[Object]) -> tuple[Object | None, li
 
 
 def revision_of(obj: Object) -> int | None:
-    """Return the revision of a ReplicaSet; 0: it has none; None: it is no number."""
+    """Return the revision of a ReplicaSet; 0: it has none; None: it is not a number."""
     text = (obj["metadata"].get("annotations") or {}).get(REVISION)
     if text is None:
         return 0
@@ -100,7 +100,7 @@ def by_revision(sets: Sequence[Object]) -> list[Object]:
 
 
 def scale_annotations(deployment: Object) -> dict[str, str]:
-    """Return what a ReplicaSet is told of the size of the whole."""
+    """Return the annotations of a ReplicaSet about the size of the Deployment."""
     limits = bounds(deployment)
     return {DESIRED_REPLICAS: str(limits.replicas), MAX_REPLICAS: str(limits.most)}
 

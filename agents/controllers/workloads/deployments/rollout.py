@@ -126,7 +126,9 @@ class Rollout:
             if spare <= 0:
                 break
             if counts.available(each) > sizes[uid]:
-                is_known = False  # it shrinks still, and tells later how many are available
+                is_known = (
+                    False  # it is still scaling down, and will report its available pods later
+                )
                 break
             part = min(spare, sizes[uid] - counts.available(each))
             sizes[uid] -= part
@@ -403,7 +405,7 @@ class Rollout:
 
 
 def _sized(replica_set: Object, replicas: int, told: dict[str, str]) -> Update:
-    """Return the update that gives a set a size and tells it that of the whole."""
+    """Return the update that sets the size of a set and its annotations."""
     meta = replica_set["metadata"]
     annotations = {**(meta.get("annotations") or {}), **told}
     changed = {

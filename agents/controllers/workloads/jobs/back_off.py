@@ -53,7 +53,7 @@ def remaining_s(record: Record, now_s: float) -> float:
 
 
 def finished_s(pod: Object) -> float:
-    """Return when a pod ended, as well as it tells."""
+    """Return when a pod ended, as far as its status shows."""
     ended_s = _containers_finished_s(pod)
     if ended_s is not None:
         return ended_s
@@ -70,7 +70,7 @@ def finished_s(pod: Object) -> float:
 
 
 def _containers_finished_s(pod: Object) -> float | None:
-    """Return when the last container ended; None: one has not, or does not tell."""
+    """Return when the last container ended; None: one has not, or its status does not show it."""
     status = pod.get("status") or {}
     sidecars = {
         each["name"] for each in pod["spec"].get("initContainers") or () if is_sidecar(each)

@@ -15,7 +15,7 @@ INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def parse(text: str | None, completions: int) -> set[int]:
-    """Return the indexes of a text below a limit; what is no index is left out."""
+    """Return the indexes of a text below a limit; invalid ones are left out."""
     found: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")

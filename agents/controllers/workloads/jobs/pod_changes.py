@@ -101,7 +101,7 @@ def _new_indexed_pods(state: JobState, count: int) -> list[Object]:
 def delete_pods(
     state: JobState, going: Sequence[Object], *, is_let_go: bool = False
 ) -> Generator[Step, list[Outcome], int]:
-    """Delete pods and return how many are gone; is_let_go: they are not counted any more."""
+    """Delete pods and return how many are gone; is_let_go: they are no longer counted."""
     if is_let_go:
         patches = [job_pods.without_finalizer(pod) for pod in going if job_pods.is_tracked(pod)]
         for outcome in (yield patches):

@@ -1,10 +1,10 @@
 """Who owns the claims of a StatefulSet, as its retention policy says.
 
     whenDeleted  whenScaled   owner
-    Retain       Retain       nobody
+    Retain       Retain       none
     Delete       Retain       the set
-    Retain       Delete       the pod, once its ordinal is not wanted any more
-    Delete       Delete       the set, or instead the pod, once its ordinal is not wanted any more
+    Retain       Delete       the pod, once its ordinal is out of range
+    Delete       Delete       the set, or instead the pod, once its ordinal is out of range
 
 A claim that belongs to an earlier set or pod of the same name is left alone, and so is one that
 something else controls.

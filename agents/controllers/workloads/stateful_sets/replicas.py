@@ -1,7 +1,7 @@
 """One sync of a StatefulSet's pods.
 
     1 replicas, lowest ordinal first: created, waited for, repaired
-    2 pods that are not wanted any more, highest first: ended
+    2 pods beyond the range, highest first: deleted
     3 pods of another revision, highest first: ended, to be made anew
 
 OrderedReady takes one pod at a time and waits until it is available; Parallel takes all.
@@ -185,7 +185,7 @@ class Replicas:
     # Replicas that are not wanted, or of another revision.
 
     def _end(self, members: Sequence[Object]) -> Halting:
-        """End pods that are not wanted any more: one, or all."""
+        """Delete pods beyond the range: one, or all."""
         if self._is_ordered:
             pod = members[0]
             is_first = pod is self._first_unavailable()

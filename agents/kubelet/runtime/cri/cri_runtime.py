@@ -219,7 +219,7 @@ class CriRuntime(EngineImages):
         self._problem = answers.problem_of(answer.status)
 
     async def _look(self) -> None:
-        """List what the engine has, and tell of pods of which something changed."""
+        """List what the engine has, and report pods that have changed."""
         sandboxes = await self._client.call(
             "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
         )

@@ -44,7 +44,7 @@ def pod_labels(sandbox: Sandbox) -> dict[str, str]:
 
 
 def sandbox_config(sandbox: Sandbox, attempt: int, driver: str) -> cri.PodSandboxConfig:
-    """Return what an engine is told of a sandbox; driver: by which it makes control groups."""
+    """Return the PodSandboxConfig of a sandbox; driver: the engine's cgroup driver."""
     group = slice_of(sandbox.cgroup) if driver == SYSTEMD else f"/{sandbox.cgroup}"
     security = sandbox.security
     context = cri.LinuxSandboxSecurityContext(
@@ -123,7 +123,7 @@ def resources(limits: Limits, *, unified: bool = False) -> cri.LinuxContainerRes
 def container_config(
     config: ContainerConfig, message_file: str, *, recursive: bool = False, unified: bool = False
 ) -> cri.ContainerConfig:
-    """Return what an engine is told of a container; message_file: for its termination message.
+    """Return the ContainerConfig of a container; message_file: for its termination message.
 
     recursive: whether the engine can let what is mounted below a mount only be read. unified:
     whether the machine has control groups of version 2.

@@ -62,7 +62,7 @@ class EngineSession:
         self._later: set[asyncio.Task[None]] = set()
 
     async def write(self, data: bytes) -> None:
-        """Give it input; what it does not want any more is dropped."""
+        """Write to its input; dropped once the process has closed it."""
         if (stdin := self._streams.get("stdin")) is not None:
             try:
                 await stdin.write(data)

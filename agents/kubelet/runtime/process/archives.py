@@ -80,7 +80,7 @@ def unpack(source: Path, target: Path) -> None:
             with tarfile.open(source) as file:
                 _unpack(_Archive(file), waiting)
     except _WRONG as error:
-        raise ArchiveError(f"{source} is no image: {error}") from error
+        raise ArchiveError(f"{source} is not an image: {error}") from error
     else:
         waiting.replace(target)
     finally:  # of a half there is nothing left: it would keep a full disk full

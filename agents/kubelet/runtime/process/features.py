@@ -58,7 +58,7 @@ class Features:
         return {_shown(name): reason for name in self._names() if (reason := getattr(self, name))}
 
     def _names(self) -> list[str]:
-        """Return the features that matter: iptables only where there is no nft."""
+        """Return the relevant features: iptables only without nft."""
         names = [each.name for each in fields(self)][1:]
         return names if self.nft else names[:-1]
 
@@ -79,7 +79,7 @@ class Features:
 
 _WITHOUT_USERS: Final = (
     "pods have no user namespaces, hostUsers: false is refused, and pods of host:latest run as"
-    " user 65534, or as the node's own where there is no other"
+    " user 65534, or as the node's own if there is no other"
 )
 CONSEQUENCES: Final = {
     "namespaces": "no pods run here: containers need namespaces of their own",

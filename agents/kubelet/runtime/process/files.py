@@ -2,7 +2,7 @@
 
     ROOT/pods/<uid>/resolv.conf                     names that its containers look up
     ROOT/pods/<uid>/containers/<name>/<attempt>/
-        launch.json     what its shim starts        socket     how the shim is spoken to
+        launch.json     what its shim starts        socket     on which the shim listens
         record.json     what is known of it         exit.json  how it ended
         layer/          what it wrote               message    its termination message
 

@@ -4,7 +4,7 @@
 
     its pod has a user namespace       any id, of the pod's own: none is one of the machine
     the pod's namespace is allowed     what the pod says; where it says nothing, 65534
-    else                               65534, or another id that nobody on the machine has
+    else                               65534, or another id that is unused on the machine
 
 Who runs without a user namespace and is not allowed more has no capabilities, and programs that
 are setuid give it none. A pod is given a user namespace of its own unless it shares a namespace
@@ -79,7 +79,7 @@ class HostImage:
             security,
             user=self.nobody if security.user is None else security.user,
             group=self.nobody if security.group is None else security.group,
-            is_strict=True,  # what the machine's /etc/group says gives no more groups
+            is_strict=True,  # the machine's /etc/group adds no groups
             added=(),
             dropped=("ALL",),
             no_new_privileges=True,

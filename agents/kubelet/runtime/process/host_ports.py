@@ -42,12 +42,12 @@ class HostPorts:
             raise
 
     def drop(self, uid: str) -> None:
-        """Listen no more for a pod; its connections go on."""
+        """Stop listening for a pod; its connections go on."""
         for relay in self._relays.pop(uid, ()):
             relay.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for uid in list(self._relays):
             self.drop(uid)
 

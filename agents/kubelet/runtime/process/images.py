@@ -72,7 +72,7 @@ class Images:
         return _image(full, found)
 
     def all(self) -> list[StoredImage]:
-        """Return the images that can be used; what cannot is told when a container wants it."""
+        """Return the usable images; errors of others are reported when a container needs them."""
         names = {HOST_IMAGE} if self.has_host else set()
         if self.directory.is_dir():
             for place in self.directory.iterdir():
@@ -98,7 +98,7 @@ class Images:
         with self._lock:
             if not target.is_dir():
                 try:
-                    # Images may have programs that run as root: nobody else gets there.
+                    # Images may have setuid programs of root: other users have no access.
                     target.parent.mkdir(mode=0o700, exist_ok=True)
                     target.parent.chmod(0o700)
                     unpack(source, target)

@@ -67,7 +67,7 @@ class NodeLock:
         self._file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         while self._lock < 0:
             held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(held, fcntl.LOCK_SH)  # somebody may just clean up what was before
+            fcntl.flock(held, fcntl.LOCK_SH)  # another node may be cleaning up
             if _is_there(self._file, held):
                 self._lock = held
             else:
@@ -75,7 +75,7 @@ class NodeLock:
         self._file.write_text(json.dumps(asdict(self._record)))
 
     def end(self) -> None:
-        """Live no more; nothing was left behind, or what goes on is found again. OSError."""
+        """Release the lock; nothing is left, or its pods go on for a later start. OSError."""
         if self._lock < 0:
             return
         if self._record.ends_with_node:
@@ -127,7 +127,7 @@ def clean(state: Path, cgroups: Cgroups) -> list[str]:
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[Record | None]:
-    """Give what a node told that lives no more; None: it lives."""
+    """Yield the record of a node that has ended; None: it is running."""
     held = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
@@ -136,7 +136,7 @@ def _abandoned(file: Path) -> Iterator[Record | None]:
             yield None
             return
         told = file.read_text() if _is_there(file, held) else ""
-        yield Record(**json.loads(told)) if told else None  # it is about to tell
+        yield Record(**json.loads(told)) if told else None  # it is about to write it
     finally:
         os.close(held)
 
@@ -147,7 +147,7 @@ def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
         return False
     if not PodNetwork(record.root, state).remove_idle_bridge(record.name):
         return False  # its containers are just ending
-    with suppress(NftError):  # there is no such program, and so no table
+    with suppress(NftError):  # without the program there is no table
         remove_policies(record.name)
     release_all(state, record.name)
     shared = shm_of(state, record.name)

@@ -429,7 +429,7 @@ class ProcessRuntime:
         except ImageMissingError as error:
             raise StartError("ErrImagePull", str(error)) from error
         if image.is_machine:  # nothing would be hidden there
-            text = f"image {mount.image} is no volume: it is the machine's own files"
+            text = f"image {mount.image} cannot be a volume: it is the machine's own files"
             raise StartError("CreateContainerConfigError", text)
         return await asyncio.to_thread(specs.path_in_image, image, mount.source)
 

@@ -128,7 +128,7 @@ class Sandboxes:
     def close(self) -> None:
         """Release all sandboxes; mounts are removed, unless containers outlive the node.
 
-        Every sandbox is closed, whatever happens to the others; OSError tells of all that failed.
+        Every sandbox is closed, even if others fail; OSError has all failures.
         """
         problems: list[str] = []
         for uid in list(self._held):
@@ -308,7 +308,7 @@ class Sandboxes:
         for kind in (*_FLAGS, _USERS):
             pin = self._pin(uid, kind)
             if pin.exists():
-                with contextlib.suppress(OSError):  # it is no mount
+                with contextlib.suppress(OSError):  # it is not a mount point
                     syscalls.unmount(str(pin), syscalls.MNT_DETACH)
                 pin.unlink()
         shm = self.shm(uid)

@@ -1,4 +1,4 @@
-"""Processes that somebody talks to: a command in a container, or its first process."""
+"""Attached processes: a command in a container, or its first process."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ class CommandSession:
         self._code = loop.create_task(self._wait())
 
     async def write(self, data: bytes) -> None:
-        """Give it input; what it does not want any more is dropped."""
+        """Write to its input; dropped once the process has closed it."""
         while data and self._stdin >= 0:
             try:
                 data = data[os.write(self._stdin, data) :]
@@ -103,7 +103,7 @@ class CommandSession:
             except BlockingIOError:
                 await _ready(descriptor, is_write=False)
                 continue
-            except OSError:  # EIO: nobody has the terminal open any more
+            except OSError:  # EIO: no process has the terminal open
                 return
             if not data:
                 return
@@ -229,7 +229,7 @@ class AttachedSession:
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
-        with contextlib.suppress(OSError):  # it has ended, which `read` tells
+        with contextlib.suppress(OSError):  # it has ended, as `read` will report
             self._writer.write(frame(INPUT, data))
             await self._writer.drain()
 
@@ -250,7 +250,7 @@ class AttachedSession:
             return 0, b""
 
     async def wait(self) -> int:
-        """Return 0: how the container ends is told by its status."""
+        """Return 0: the exit code of the container is in its status."""
         return 0
 
     def close(self) -> None:

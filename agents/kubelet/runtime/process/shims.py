@@ -1,4 +1,4 @@
-"""The programs that stay with containers: how they are started and spoken to (see `shim`).
+"""The programs that stay with containers: how they are started and controlled (see `shim`).
 
 process, pid = await launch(directory, spec, lifeline)
 connection = await ask(directory, {"do": "watch"})
@@ -109,7 +109,7 @@ async def end_unrecorded(directory: Path) -> None:
                     f"ended within {_END_S:.0f} s; end {process}"
                 )
             if asked is None:
-                # One that does not listen yet ends by itself: nobody reads that it has started.
+                # A shim that does not listen yet ends on its own when its status is not read.
                 with contextlib.suppress(OSError):
                     request = {"do": "signal", "number": signal.SIGKILL}
                     _, asked = await ask(directory, request)

@@ -32,7 +32,7 @@ class UserIds:
     """The blocks of one node's pods."""
 
     def __init__(self, state: Path, node: str) -> None:
-        """state: what nodes of this machine have in common; node: by which it is told apart."""
+        """state: the directory that nodes of this machine share; node: the name of this one."""
         self._directory = state / _DIRECTORY
         self._node = node
         self._taken: dict[str, int] = {}
@@ -79,7 +79,7 @@ class UserIds:
 
 
 def release_all(state: Path, node: str) -> None:
-    """Release the blocks of a node of which nothing runs any more; OSError."""
+    """Free the blocks of a node without running processes; OSError."""
     directory = state / _DIRECTORY
     for number, _ in _of_node(directory, node):
         (directory / str(number)).unlink(missing_ok=True)

@@ -51,11 +51,11 @@ DEFAULT: Final = (
 
 
 def rule_of(path: str, *, is_read_only: bool) -> Rule | None:
-    """Return the rule that gives a container the device at a path; None: it is no device."""
+    """Return the rule for the device at a path; None: it is not a device."""
     try:
         found = os.stat(path)
     except OSError:
-        return None  # what is not there is told when it is mounted
+        return None  # a missing file is reported when it is mounted
     kinds = {stat.S_IFCHR: CHARACTER, stat.S_IFBLK: BLOCK}
     kind = kinds.get(stat.S_IFMT(found.st_mode))
     if kind is None:

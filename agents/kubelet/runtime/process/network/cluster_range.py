@@ -1,4 +1,4 @@
-"""Which range the pods of a cluster of one machine take: the first that nobody there uses.
+"""The range of the pods of a cluster of one machine: the first that is unused there.
 
     taken = take(directory, state)      10.244.0.0/16, or the next; the same again at a later start
 

@@ -85,7 +85,7 @@ def _chains(given: Translation) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         f"-i {pods} -d {loopback} -j DROP",
         f"-i {pods} -m rpfilter --invert -j DROP",
     ]
-    if given.family == 6:  # by addresses of links a pod finds its node, and no more
+    if given.family == 6:  # link-local addresses only serve to find the node
         link = f"-i {pods} -s {LINKS}"
         guard += (
             *(f"{link} -p icmpv6 -m icmp6 --icmpv6-type {each} -j RETURN" for each in _NEIGHBOURS),

@@ -1,4 +1,4 @@
-"""Interfaces, addresses and routes, as the kernel is asked for them (rtnetlink).
+"""Interfaces, addresses and routes of the kernel (rtnetlink).
 
     with Netlink() as links:            of the namespace in which it is made, in whatever thread
         links.add_bridge("kv-1", mac)
@@ -44,7 +44,7 @@ _NO_DETECTION: Final = 2
 _NO_ROUTE: Final = 0x200
 """Flag of an address that makes no route."""
 NODE_ROUTE: Final = 75
-"""The protocol of routes to pods of other nodes, by which they are told from all others."""
+"""The protocol of routes to pods of other nodes, which identifies them."""
 
 _HEAD: Final = struct.Struct("=IHHII")
 _LINK_HEAD: Final = struct.Struct("=BBHiII")
@@ -100,7 +100,7 @@ class Netlink:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Speak no more."""
+        """Close the socket."""
         self._socket.close()
 
     def links(self) -> list[Link]:
@@ -212,7 +212,7 @@ class Netlink:
         for each in self.links():
             if each.name == name:
                 return each.number
-        raise OSError(f"there is no interface {name}")
+        raise OSError(f"interface {name} does not exist")
 
     def _change_link(
         self, kind: int, name: str, attributes: bytes, flags: int, *, is_up: bool = False

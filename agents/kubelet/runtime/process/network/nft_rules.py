@@ -62,7 +62,7 @@ def rules(given: Translation) -> str:
 
 
 def _of_links(given: Translation) -> str:
-    """Return the rules for addresses of links: by these a pod finds its node, and no more."""
+    """Return the rules for link-local addresses: they only serve to find the node."""
     if given.family == 4:
         return ""
     match = f'    iifname "{given.pods}*" ip6 saddr {LINKS}'

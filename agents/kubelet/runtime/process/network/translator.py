@@ -109,7 +109,7 @@ def let_through_no_more(pods: str, network: Network) -> None:
 def _tell_firewall(action: str, pods: str, network: Network) -> None:
     firewall = _FIREWALLS[network.version]
     if shutil.which(firewall) is None or (rules := _run(firewall, "-w", "-S", "FORWARD")) is None:
-        return  # nothing was told to hold anything back
+        return  # no firewall rule was added
     for interface, side in (("-i", "-s"), ("-o", "-d")):
         rule = (interface, f"{pods}+", side, str(network), "-j", "ACCEPT")
         there = _run(firewall, "-w", "-C", "FORWARD", *rule) is not None

@@ -82,7 +82,7 @@ class _Composition:
         elif not any(each.startswith(f"{path}/") for each in self._points if each != "/"):
             self._overlay(path, target)
         else:
-            with contextlib.suppress(PermissionError):  # nobody may list it: it is empty
+            with contextlib.suppress(PermissionError):  # not readable: shown as empty
                 os.chmod(target, stat.S_IMODE(os.stat(path or "/").st_mode))
                 for entry in sorted(os.listdir(path or "/")):
                     self._entry(f"{path}/{entry}")

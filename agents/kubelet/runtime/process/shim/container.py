@@ -3,7 +3,7 @@
     become(spec)     namespaces and mounts, then `execute`
     join(spec, …)    the namespaces of a container that runs, then `execute`
 
-Both return only by an error. After the root has changed nothing can be imported any more.
+Both return only by an error. After the root has changed, modules can no longer be imported.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def execute(spec: LaunchSpec) -> None:
             root = rooted.open_root("/")
     _enter_directory(root, spec.directory or "/")
     environment = {"HOME": home, **spec.environment}
-    # Found before the user changes: what is missing is told as missing, not as forbidden.
+    # Found before the user changes: a missing program is reported as missing, not as forbidden.
     path = _program(spec.argv[0], environment)
     capabilities = spec.capabilities
     if spec.no_new_privileges:
@@ -167,8 +167,8 @@ def _known_groups(user: int, group: int, groups: Sequence[int]) -> list[int]:
     unknown += [f"group {e}" for e in (group, *groups) if not user_namespaces.has_id(e, "gid")]
     if unknown:
         raise StartError(
-            f"{unknown[0]} is nobody on this node, which runs without root: its user has too few"
-            " subordinate ids (/etc/subuid, /etc/subgid)"
+            f"{unknown[0]} is not mapped on this node, which runs without root: its user has too"
+            " few subordinate ids (/etc/subuid, /etc/subgid)"
         )
     return list(groups) if user_namespaces.may_set_groups() else []
 
@@ -225,7 +225,7 @@ def _enter_groups(spec: LaunchSpec) -> None:
 
 
 def identity(spec: LaunchSpec, root: int) -> tuple[int, int, list[int], str]:
-    """Return user, group, other groups and home, as the container's own files tell them.
+    """Return user, group, other groups and home, from the container's own files.
 
     root: descriptor of the directory below which those are. Raises StartError, OSError.
     """
@@ -365,7 +365,7 @@ def _fill_host_layer(upper: str, hidden: Sequence[str], spec: LaunchSpec) -> Non
 
 
 def _cover(root: int, stage: Stage) -> None:
-    """Hide what tells of the machine, and let the rest of it not be changed."""
+    """Hide information about the machine, and make settings of the kernel read-only."""
     null = os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)
     found = os.fstat(null)
     if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _NULL_DEVICE:
@@ -450,7 +450,7 @@ def _check_target(target: int, path: str) -> None:
 
 
 def _opened(path: str) -> int:
-    """Return a descriptor of a place whose path has no links, whoever changes it meanwhile."""
+    """Return a descriptor of a path without links, safe against concurrent changes."""
     held = os.open("/", os.O_PATH | os.O_CLOEXEC)
     for part in path.split("/"):
         if not part:

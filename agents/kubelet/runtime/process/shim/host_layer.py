@@ -103,7 +103,7 @@ def _make_parents(upper: str, path: str) -> None:
 def _copy(upper: str, path: str) -> None:
     found = os.stat(path)
     os.mkdir(upper + path)
-    if not user_namespaces.is_restricted():  # there most owners are nobody
+    if not user_namespaces.is_restricted():  # there most owners are unmapped
         os.chown(upper + path, found.st_uid, found.st_gid)
     os.chmod(upper + path, stat.S_IMODE(found.st_mode))
 

@@ -2,7 +2,7 @@
 
     2026-11-22T12:00:00.123456789Z stdout F text
 
-P instead of F: the line goes on in the next entry. `reopen` begins the file anew, after somebody
+P instead of F: the line goes on in the next entry. `reopen` opens the file again, after it
 has given the old one another name.
 """
 

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         os.write(status, f"ok {pid}".encode())
     except BrokenPipeError:
-        shim.kill()  # the node that asked for it is gone
+        shim.kill()  # the node that requested it is gone
     os.close(status)
     shim.run()
     return 0
@@ -232,7 +232,7 @@ class Shim:
             data = os.read(descriptor, _PIECE)
         except BlockingIOError:
             return
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open
             data = b""
         stream = self._outputs[descriptor]
         if not data:
@@ -276,7 +276,7 @@ class Shim:
             except BlockingIOError:
                 self._feed_later(self._input)
                 return
-            except OSError:  # it reads no more
+            except OSError:  # it does not read
                 self._input_waiting.clear()
                 return
             del self._input_waiting[:written]

@@ -1,4 +1,4 @@
-"""Paths below a directory that somebody else may change meanwhile: of a container, or of a volume.
+"""Paths below a directory that others may change meanwhile: of a container, or of a volume.
 
     root = open_root("/run/merged")
     descriptor = find(root, "/etc/passwd")            what is there, as O_PATH
@@ -157,7 +157,7 @@ def _open(directory: int, name: str, is_made: bool, is_file: bool, mode: int) ->
         else:
             os.mkdir(name, mode, dir_fd=directory)
     except FileExistsError:
-        return os.open(name, _PATH, dir_fd=directory)  # somebody else was first
+        return os.open(name, _PATH, dir_fd=directory)  # created by another process
     made = os.open(name, _PATH, dir_fd=directory)
     found = os.fstat(made)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():

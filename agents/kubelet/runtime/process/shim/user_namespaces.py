@@ -55,7 +55,7 @@ def may_set_groups() -> bool:
     try:
         return Path("/proc/self/setgroups").read_text().strip() != "deny"
     except OSError:
-        return True  # of a kernel that asks nobody
+        return True  # the kernel has no such limit
 
 
 def _ids(kind: str) -> list[tuple[int, int]]:
@@ -72,7 +72,7 @@ def member(flags: int, first: int) -> Iterator[int]:
     flags: CLONE_NEW*; with CLONE_NEWUSER the others belong to that. first: what its id 0 is.
 
     The process shares this one's memory, as that of a vfork does: a copy of a large process would
-    take milliseconds. It runs no more than `sleep` of the C library, with all signals blocked.
+    take milliseconds. It only calls `sleep` of the C library, with all signals blocked.
     """
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     top = (ctypes.addressof(stack) + _STACK_BYTES) & ~15
