@@ -109,15 +109,15 @@ class Discoverer:
         return True
 
 
-def _read_aggregated(document: Object, found: Discovery) -> None:
+def _read_aggregated(document: Object, discovery: Discovery) -> None:
     for item in document.get("items") or ():
         group = (item.get("metadata") or {}).get("name", "")
-        seen: set[str] = set()
+        group_versions_seen: set[str] = set()
         for version in item.get("versions") or ():
             name = version["version"]
             if version.get("freshness") == "Stale":
                 at = _group_version(group, name)
-                found.failures[at] = _STALE.format(at)
+                discovery.failures[at] = _STALE.format(at)
                 continue
             rows = [
                 (
@@ -128,10 +128,10 @@ def _read_aggregated(document: Object, found: Discovery) -> None:
                 )
                 for each in version.get("resources") or ()
             ]
-            _add(found, group, name, rows, seen)
+            _add(discovery, group, name, rows, group_versions_seen)
 
 
-async def _read_each(api: Api, root: str, document: Object, found: Discovery) -> None:
+async def _read_each(api: Api, root: str, document: Object, discovery: Discovery) -> None:
     """Read the documents of all versions, as older servers have them."""
     if root == "/api":
         groups = [("", document.get("versions") or [])]
@@ -147,7 +147,7 @@ async def _read_each(api: Api, root: str, document: Object, found: Discovery) ->
                 for each in listed.get("resources") or ()
                 if "/" not in each["name"]
             ]
-            _add(found, group, version, rows, seen)
+            _add(discovery, group, version, rows, seen)
 
 
 def _preferred_first(group: Object) -> list[str]:

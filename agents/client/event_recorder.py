@@ -1,6 +1,6 @@
 """Writes Events about objects, in the background, correlated and dropped as upstream does.
 
-    recorder = EventRecorder(api, "deployment-controller", clock, chance, logger)
+    recorder = EventRecorder(api, "deployment-controller", clock, random, logger)
     recorder.record(deployment, "Normal", "ScalingReplicaSet", "Scaled up …")
     await recorder.flushed()
 
@@ -40,7 +40,7 @@ class EventRecorder:
         api: Api,
         component: str,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         host: str = "",
@@ -49,7 +49,7 @@ class EventRecorder:
         self._api = api
         self._component = component
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._host = host
         self._correlator = EventCorrelator()
@@ -134,7 +134,7 @@ class EventRecorder:
         name = f"{about}.{self._last_ns:x}"
         if not name_is_dns_subdomain(name, False):
             return name
-        return str(UUID(int=int(self._chance() * 2**53) << 75 | self._last_ns, version=4))
+        return str(UUID(int=int(self._random() * 2**53) << 75 | self._last_ns, version=4))
 
     async def _write_all(self) -> None:
         while self._waiting:
@@ -164,7 +164,7 @@ class EventRecorder:
                 return
             except UnreachableError as error:
                 self._logger.debug("an event was not written", error=str(error))
-                await asyncio.sleep(_AGAIN_S * (self._chance() if attempt == 0 else 1.0))
+                await asyncio.sleep(_AGAIN_S * (self._random() if attempt == 0 else 1.0))
             else:
                 return
 

@@ -1,6 +1,6 @@
 """The objects of one resource, kept up to date, and handlers that are called for each change.
 
-    informer = Informer(api, PODS, clock, chance, logger)
+    informer = Informer(api, PODS, clock, random, logger)
     informer.on_change(lambda old, new: …)      None for an object that does not exist
     task = asyncio.create_task(informer.run()); await informer.synced()
     informer.store.get("default/web")
@@ -40,7 +40,7 @@ class Informer:
         api: Api,
         resource: ResourceType,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         labels: str = "",
@@ -60,7 +60,7 @@ class Informer:
             resource,
             self,
             clock,
-            chance,
+            random,
             logger,
             labels=labels,
             fields=fields,

@@ -1,6 +1,6 @@
 """One informer per resource for a whole process: all users share it.
 
-informers = Informers(api, clock, chance, logger)
+informers = Informers(api, clock, random, logger)
 pods = informers.of(PODS)
 await informers.synced()
 """
@@ -26,7 +26,7 @@ class Informers:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         watch_s: int = WATCH_S,
@@ -35,7 +35,7 @@ class Informers:
         self._watch_s = watch_s
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._informers: dict[tuple[ResourceType, bool], Informer] = {}
         self._followers: Counter[ResourceType] = Counter()
@@ -50,7 +50,7 @@ class Informers:
                 self._api,
                 resource,
                 self._clock,
-                self._chance,
+                self._random,
                 self._logger,
                 accept=METADATA if metadata_only else JSON,
                 list_accept=METADATA_LIST if metadata_only else JSON,

@@ -115,8 +115,8 @@ class Kubeconfigs:
 
         runs_plugins: whether a program that gives credentials is run.
         """
-        _, found = self._named("contexts", "context", context or self.current)
-        cluster_name = found.get("cluster", "")
+        _, chosen = self._named("contexts", "context", context or self.current)
+        cluster_name = chosen.get("cluster", "")
         at, cluster = self._named("clusters", "cluster", cluster_name)
         server = cluster.get("server")
         if not server:
@@ -126,11 +126,11 @@ class Kubeconfigs:
         ca = _data(at, cluster, "certificate-authority")
         return Cluster(
             server,
-            self._credentials(found.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
+            self._credentials(chosen.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
             ca,
             bool(cluster.get("insecure-skip-tls-verify")),
             cluster.get("tls-server-name", ""),
-            found.get("namespace", "default"),
+            chosen.get("namespace", "default"),
         )
 
     def _credentials(

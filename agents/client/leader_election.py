@@ -69,7 +69,7 @@ class LeaderElection:
         lease: LeaseName,
         identity: str,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         terms: Terms | None = None,
         on_change: Callable[[str, Object], None] | None = None,
@@ -82,7 +82,7 @@ class LeaderElection:
         self._api = api
         self._name = lease
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self.terms: Final = terms or Terms()
         self._on_change = on_change
@@ -131,7 +131,7 @@ class LeaderElection:
 
     async def _acquire(self) -> None:
         while not await self._try_once():  # noqa: ASYNC110 - a lease has to be polled
-            await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._chance()))
+            await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._random()))
 
     async def _renew(self) -> None:
         """Return when the lease is lost."""

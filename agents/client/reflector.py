@@ -59,7 +59,7 @@ class Reflector:
         resource: ResourceType,
         sink: Sink,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         namespace: str = "",
@@ -72,14 +72,14 @@ class Reflector:
     ) -> None:
         """Does not start before `run`.
 
-        chance: random numbers from 0 to 1. lighten: called with each object of a whole as it comes,
+        random: random numbers from 0 to 1. lighten: called with each object of a whole as it comes,
         to drop what the sink will not keep: until the whole is there, all of them are held.
         """
         self._api = api
         self._resource = resource
         self._sink = sink
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._namespace = namespace
         self._labels = labels
@@ -91,7 +91,7 @@ class Reflector:
         self._resource_version = ""  # empty: begin from the whole
         self._lists = False  # the server sent no initial events when it was last asked
         self._back_off = RetryBackOff(
-            clock, chance, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
+            clock, random, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
         )
 
     async def run(self) -> None:
@@ -199,7 +199,7 @@ class Reflector:
             resource_version=self._resource_version,
             labels=self._labels,
             fields=self._fields,
-            timeout_s=int(self._watch_s * (1 + self._chance())),
+            timeout_s=int(self._watch_s * (1 + self._random())),
             initial_events=initial_events,
             accept=self._accept,
         )

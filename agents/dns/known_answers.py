@@ -65,8 +65,8 @@ class KnownAnswers:
         """
         end = data.find(0, HEADER_BYTES) + 5
         key = data[HEADER_BYTES : end - 4].lower() + data[end - 4 : end]
-        known = self._of_services.get(key) or self._others.get(key)
-        if known is None or data[4:10] != _ONE_QUESTION:
+        answers = self._of_services.get(key) or self._others.get(key)
+        if answers is None or data[4:10] != _ONE_QUESTION:
             return None
         first = data[2]
         if first & _UNUSUAL or data[3] not in _USUAL_SECOND:
@@ -90,7 +90,7 @@ class KnownAnswers:
             if not limit:
                 size = data[end + 3] << 8 | data[end + 4]
                 room = min(max(size, PLAIN_BYTES), SIZE_MAX)
-        prepared = known.prepared
+        prepared = answers.prepared
         body = prepared.body
         if end + len(body) + len(options) > room:
             return None
@@ -99,7 +99,7 @@ class KnownAnswers:
             self._turn += rotated
             at = self._turn % total
             body = body[at:total] + body[:at] + body[total:]
-        head = known.heads[(first & 1) + (2 if has_options else 0)]
+        head = answers.heads[(first & 1) + (2 if has_options else 0)]
         return data[:2] + head + data[HEADER_BYTES:end] + body + options
 
     def keep(self, query: Query, prepared: PreparedAnswer, service: Key | None) -> None:

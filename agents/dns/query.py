@@ -98,7 +98,7 @@ def read(data: bytes) -> Query | None:
         return query._replace(problem=FORMERR)
 
 
-def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
+def _with_options(query: Query, data: bytes, at: int, others: int) -> Query:
     """Return a query with what its OPT record says; what else is there is passed over."""
     is_known = False
     for _ in range(others):
@@ -114,7 +114,7 @@ def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
                 raise _BadQueryError
             is_known = True
             version = value >> 16 & 0xFF
-            found = found._replace(
+            query = query._replace(
                 size=max(group, PLAIN_BYTES),
                 wants_dnssec=bool(value & _DO),
                 problem=BADVERS if version else 0,
@@ -122,7 +122,7 @@ def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
         at = next_at
     if at != len(data):
         raise _BadQueryError
-    return found
+    return query
 
 
 def _kind(data: bytes, at: int) -> tuple[int, int]:

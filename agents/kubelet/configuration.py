@@ -233,22 +233,22 @@ def with_flags(configuration: Object, flags: Mapping[str, str]) -> Object:
     return found
 
 
-def _value(flag: str, text: str, kept: object) -> object:
+def _value(flag: str, text: str, default: object) -> object:
     """Return what a flag says, of the kind that its field has."""
-    if isinstance(kept, bool):
+    if isinstance(default, bool):
         if text not in ("true", "false"):
             raise ConfigurationFileError(f"--{flag} {text}: true or false")
         return text == "true"
-    if isinstance(kept, int):
+    if isinstance(default, int):
         if not text.removeprefix("-").isdecimal():
             raise ConfigurationFileError(f"--{flag} {text}: a number")
         return int(text)
     parts = [each for each in text.split(",") if each]
     if flag == "register-with-taints":
         return [_taint(each) for each in parts]
-    if isinstance(kept, list):
+    if isinstance(default, list):
         return parts
-    if isinstance(kept, dict):
+    if isinstance(default, dict):
         separator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
         return dict(_pair(flag, each, separator) for each in parts)
     return text
@@ -272,10 +272,10 @@ def seconds(configuration: Object, name: str) -> float:
     return parse(str(configuration[name])) / 1e9
 
 
-def _check_evictions(found: Object) -> None:
+def _check_evictions(values: Object) -> None:
     """Check thresholds: signals, amounts, and that soft ones have a time; raises."""
     for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
-        for signal, text in found[name].items():
+        for signal, text in values[name].items():
             if signal not in CONDITIONS or signal == LOCAL_STORAGE:
                 raise ConfigurationFileError(f'{name}: unsupported eviction signal "{signal}"')
             try:
@@ -284,11 +284,11 @@ def _check_evictions(found: Object) -> None:
                 raise ConfigurationFileError(f"{name}: {signal}: {text}: {error}") from error
             if amount < 0:
                 raise ConfigurationFileError(f"{name}: {signal}: {text} must not be negative")
-    for signal in found["evictionSoft"]:
-        if signal not in found["evictionSoftGracePeriod"]:
+    for signal in values["evictionSoft"]:
+        if signal not in values["evictionSoftGracePeriod"]:
             text = f"grace period must be specified for the soft eviction threshold {signal}"
             raise ConfigurationFileError(text)
-    for signal, text in found["evictionSoftGracePeriod"].items():
+    for signal, text in values["evictionSoftGracePeriod"].items():
         try:
             parse(str(text))
         except DurationError as error:
@@ -307,19 +307,19 @@ def _check_back_off(found: Object) -> None:
         )
 
 
-def _check_shutdown(found: Object) -> None:
+def _check_shutdown(configuration: Object) -> None:
     """Check how long pods have to end with their node; raises."""
     names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
-    whole_s, critical_s = (seconds(found, each) for each in names)
+    whole_s, critical_s = (seconds(configuration, each) for each in names)
     for name, period_s in zip(names, (whole_s, critical_s), strict=True):
         if 0 < period_s < 1 or period_s < 0:
-            text = f"{name} {found[name]} must be either zero or otherwise >= 1 sec"
+            text = f"{name} {configuration[name]} must be either zero or otherwise >= 1 sec"
             raise ConfigurationFileError(text)
     if critical_s > whole_s:
-        values = [f"{each} {found[each]}" for each in names]
+        values = [f"{each} {configuration[each]}" for each in names]
         raise ConfigurationFileError(f"{values[1]} must be <= {values[0]}")
     name = "shutdownGracePeriodByPodPriority"
-    given = found[name]
+    given = configuration[name]
     if given and whole_s:
         text = f"cannot specify both {name} and {names[0]} at the same time"
         raise ConfigurationFileError(text)
@@ -336,22 +336,22 @@ def _check_shutdown(found: Object) -> None:
             raise ConfigurationFileError(f"{name}[{number}]: {each!r}: no time below 0")
 
 
-def _check(found: Object) -> None:
-    _check_back_off(found)
-    _check_evictions(found)
-    version = found["tlsMinVersion"]
+def _check(values: Object) -> None:
+    _check_back_off(values)
+    _check_evictions(values)
+    version = values["tlsMinVersion"]
     if version not in TLS_VERSIONS:
-        known = ", ".join(filter(None, TLS_VERSIONS))
-        raise ConfigurationFileError(f"tlsMinVersion: {version}: one of {known}")
+        choices = ", ".join(filter(None, TLS_VERSIONS))
+        raise ConfigurationFileError(f"tlsMinVersion: {version}: one of {choices}")
     for name in sorted(_DURATIONS):
         try:
-            parse(str(found[name]))
+            parse(str(values[name]))
         except DurationError as error:
             raise ConfigurationFileError(f"{name}: {error}") from error
-    _check_shutdown(found)
-    if found["cgroupDriver"] not in CGROUP_DRIVERS:
-        known = ", ".join(CGROUP_DRIVERS)
-        raise ConfigurationFileError(f"cgroupDriver: {found['cgroupDriver']}: one of {known}")
-    if found["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
-        mode = found["authorization"]["mode"]
+    _check_shutdown(values)
+    if values["cgroupDriver"] not in CGROUP_DRIVERS:
+        choices = ", ".join(CGROUP_DRIVERS)
+        raise ConfigurationFileError(f"cgroupDriver: {values['cgroupDriver']}: one of {choices}")
+    if values["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
+        mode = values["authorization"]["mode"]
         raise ConfigurationFileError(f'authorization.mode: invalid value "{mode}"')

@@ -48,14 +48,14 @@ class Housekeeping:
         kubelet: NodePods,
         settings: NodeSettings,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         recorder: EventRecorder,
     ) -> None:
         self._kubelet = kubelet
         self._settings = settings
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._recorder = recorder
         self._options = kubelet.options.keeping
@@ -83,7 +83,7 @@ class Housekeeping:
     async def run(self) -> None:
         """Clean up until cancelled."""
         # Nodes that start together do not all do it at once.
-        number = int(self._chance() * _EACH_MINUTE)
+        number = int(self._random() * _EACH_MINUTE)
         seconds = 0
         while True:
             await asyncio.sleep(1.0)

@@ -47,7 +47,7 @@ class Isolation:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         node: str,
         informers: Informers | None = None,
@@ -55,7 +55,7 @@ class Isolation:
         """Enforce nothing yet; informers: that this process has anyway."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._node = node
         self._shared = informers
@@ -149,5 +149,5 @@ class Isolation:
                     self._logger.warning(NOT_ENFORCED, reason=str(error))
                     self._is_decided.set()
                 await asyncio.sleep(_AGAIN_S if error.code == _FORBIDDEN else _UNREACHABLE_S)
-        self._own = Informers(self._api, self._clock, self._chance, self._logger)
+        self._own = Informers(self._api, self._clock, self._random, self._logger)
         self._enforce(runtime, self._own)

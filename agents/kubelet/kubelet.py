@@ -1,6 +1,6 @@
 """Runs the pods of one node.
 
-    kubelet = Kubelet(api, runtime, machine, clock, chance, logger, options)
+    kubelet = Kubelet(api, runtime, machine, clock, random, logger, options)
     await kubelet.start(); …; await kubelet.stop()
 
     its pods (a watch; files) ─► pod_sync: worker.step ─► the runtime starts and stops containers
@@ -86,7 +86,7 @@ class Kubelet:
         runtime: Runtime,
         machine: node.Machine,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: KubeletOptions,
         isolate: Callable[[Object], Awaitable[None]] | None = None,
@@ -102,15 +102,15 @@ class Kubelet:
         self._clock = clock
         self._logger = logger
         fields = f"spec.nodeName={options.name}"
-        self._informer = Informer(api, PODS, clock, chance, logger, fields=fields)
+        self._informer = Informer(api, PODS, clock, random, logger, fields=fields)
         self._informer.store.add_index(_BY_UID, lambda pod: (pod["metadata"]["uid"],))
-        self._services = Informer(api, SERVICES, clock, chance, logger)
+        self._services = Informer(api, SERVICES, clock, random, logger)
         self._static = StaticPods(options.static, options.name, page)
-        self._recorder = EventRecorder(api, "kubelet", clock, chance, logger, host=options.name)
+        self._recorder = EventRecorder(api, "kubelet", clock, random, logger, host=options.name)
         settings = options.for_pods(machine.memory_kib)
         hard = options.keeping.evictions.hard
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
-        self.prober: Final = Prober(runtime, clock, chance, self._warn)
+        self.prober: Final = Prober(runtime, clock, random, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
         self.links: Final = LogLinks(options.log_links)
         self.logs: Final = PodLogs(options.root / "pod-logs")
@@ -118,7 +118,7 @@ class Kubelet:
         self.csi: Final = CsiNode(
             api,
             clock,
-            chance,
+            random,
             logger,
             self._recorder,
             options.name,
@@ -131,7 +131,7 @@ class Kubelet:
         self._volumes = PodVolumes(
             api,
             clock,
-            chance,
+            random,
             logger,
             allocatable,
             lambda: self.node.object,
@@ -145,7 +145,7 @@ class Kubelet:
         self._allocations = Allocations(
             self, self._admission, self._recorder, clock, logger, settings, self._queue.add
         )
-        self.keeping: Final = Housekeeping(self, settings, clock, chance, logger, self._recorder)
+        self.keeping: Final = Housekeeping(self, settings, clock, random, logger, self._recorder)
         self.node: Final[NodeStatus] = NodeStatus(
             api,
             runtime,
@@ -157,7 +157,7 @@ class Kubelet:
             self.keeping.pressures,
         )
         self._leases = Leases(
-            api, clock, chance, logger, options.lease_s * _LEASE_PART, options.lease_s
+            api, clock, random, logger, options.lease_s * _LEASE_PART, options.lease_s
         )
         self._records: dict[str, PodRecord] = {}  # by uid
         self._devices: Devices | None = None
@@ -427,10 +427,10 @@ class Kubelet:
         if record is None and self._replaces_static_pod(pod):
             self._queue.add_after(uid, _PLACE_S)
             return
-        shown: Object | None = pod
+        api_pod: Object | None = pod
         if uid in self._static.pods:
-            shown = await self._mirror(pod, record)
-            if shown is None:
+            api_pod = await self._mirror(pod, record)
+            if api_pod is None:
                 self._queue.add_after(uid, _MIRROR_S)
         if record is None:
             record = await self._admit(pod)
@@ -438,15 +438,15 @@ class Kubelet:
             pod = await self._allocations.look(pod, record)
         record.pod = pod
         if record.is_refused:
-            await self._look_at_refused(shown, record)
+            await self._look_at_refused(api_pod, record)
             return
         if record.told is None:
-            await self._tell(pod, shown, record)
+            await self._tell(pod, api_pod, record)
         await self._renew_stale(pod, record)
         next_s = await self._sync.run(pod, record)
         retry_s = await self._allocations.apply(pod, record)
         next_s = min((each for each in (next_s, retry_s) if each is not None), default=None)
-        await self._tell(pod, shown, record)
+        await self._tell(pod, api_pod, record)
         if record.is_over:
             if not self.csi.volumes.release(uid):
                 return  # it is looked at again when its drivers have unmounted them

@@ -1,6 +1,6 @@
 """One node that runs containers: its runtime, its kubelet, its HTTPS API, put together.
 
-    node = RealNode(api, clock, chance, logger, RealNodeOptions("me", "ca.crt"))
+    node = RealNode(api, clock, random, logger, RealNodeOptions("me", "ca.crt"))
     await node.start(); …; await node.stop()
 
 Containers end with the node's process, or live on and are found again (`ends_with_node`).
@@ -120,7 +120,7 @@ class RealNode:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: RealNodeOptions,
         informers: Informers | None = None,
@@ -135,13 +135,13 @@ class RealNode:
         self._logger = logger
         self.runtime: Final[Runtime] = self._make_runtime()
         name = options.kubelet.name if options.kubelet else options.name
-        self._isolation = Isolation(api, clock, chance, logger, name, informers)
+        self._isolation = Isolation(api, clock, random, logger, name, informers)
         self.kubelet: Final = Kubelet(
             api,
             self.runtime,
             node.look(_existing(options.root)),
             clock,
-            chance,
+            random,
             logger,
             options.kubelet
             or KubeletOptions(
@@ -169,7 +169,7 @@ class RealNode:
             allows_all=mode == "AlwaysAllow",
         )
         self._sampler = Sampler(self.kubelet, clock)
-        self._chance = chance
+        self._random = random
         self._server: KubeletServer | None = None
         self._signed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -235,8 +235,8 @@ class RealNode:
         await self.runtime.open()
         self._tell_enforced()
         await self._isolation.start(self.runtime, is_asked_for=options.enforces_policies)
-        given = options.configuration
-        if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):
+        configuration = options.configuration
+        if configuration.get("serverTLSBootstrap") and not configuration.get("tlsCertFile"):
             await self._serve_signed(url)
         else:
             pair = await self._pair()
@@ -246,8 +246,8 @@ class RealNode:
                 if not options.port_may_differ:
                     raise
                 await self._serve(f"https://{host}:0", pair)
-        if given.get("healthzPort"):
-            address = f"http://{given['healthzBindAddress']}:{given['healthzPort']}"
+        if configuration.get("healthzPort"):
+            address = f"http://{configuration['healthzBindAddress']}:{configuration['healthzPort']}"
             self._health = HttpServer([Listener(address, "healthz")], _healthy)
             await self._health.start()
         port = urlsplit(self._server.urls[0]).port if self._server else None
@@ -284,7 +284,7 @@ class RealNode:
             names,
             use,
             self._clock,
-            self._chance,
+            self._random,
             self._logger,
         )
         pair = KeyPair(str(rotation.file), str(rotation.file))

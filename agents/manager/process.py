@@ -74,14 +74,14 @@ class _Running:
 
 
 async def serve(
-    cluster: Cluster, settings: ManagerSettings, given: CommandLine, log: Logger
+    cluster: Cluster, settings: ManagerSettings, command_line: CommandLine, log: Logger
 ) -> None:
     """Run controllers until a signal comes; LeaseLostError: another leads.
 
-    given: the command line that the settings are of.
+    command_line: the command line that the settings are of.
     """
     stop = stop_event()
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     running = _Running()
     async with AsyncExitStack() as stack:
 
@@ -96,10 +96,10 @@ async def serve(
         if process.elects:
             electing = api("leader-election")
             tell = await stack.enter_async_context(
-                lease_events(electing, _AGENT, clock, chance, log)
+                lease_events(electing, _AGENT, clock, random, log)
             )
             election = LeaderElection(
-                electing, process.lease, new_identity(), clock, chance, log, process.terms, tell
+                electing, process.lease, new_identity(), clock, random, log, process.terms, tell
             )
         checks = election_checks(election)
         """Those of controllers are added as soon as they work."""
@@ -107,8 +107,8 @@ async def serve(
         shared = api("shared-informers", limiter_of(settings, clock))
 
         async def lead() -> None:
-            async with Informers(shared, clock, chance, log) as informers:
-                environment = Environment(informers, clock, chance, log, settings.workers)
+            async with Informers(shared, clock, random, log) as informers:
+                environment = Environment(informers, clock, random, log, settings.workers)
                 options = settings.controllers
                 if not options.root_ca and cluster.ca:
                     options = replace(options, root_ca=cluster.ca.decode("utf-8", "replace"))
@@ -132,7 +132,7 @@ async def serve(
             leading = election_metrics(election, process.lease.name)
             return render([leading, *manager_metrics(running.manager)])
 
-        pages = Pages(access, health, metrics, shown(given))
+        pages = Pages(access, health, metrics, shown(command_line))
         await stack.enter_async_context(serving(pages, process.pages))
         if election is not None:
             settle()  # it may wait for days

@@ -48,7 +48,7 @@ def manager_settings(given: CommandLine) -> ManagerSettings:
     wrong: list[str] = []
     reader = FlagReader(given, wrong)
     process = read_settings(reader)
-    found = ManagerSettings(
+    settings = ManagerSettings(
         process,
         _chosen(reader),
         _options(reader),
@@ -58,7 +58,7 @@ def manager_settings(given: CommandLine) -> ManagerSettings:
         reader.flag("use-service-account-credentials"),
     )
     raise_wrong(wrong)
-    return found
+    return settings
 
 
 def _chosen(reader: FlagReader) -> str:

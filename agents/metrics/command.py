@@ -111,14 +111,14 @@ def settings_of(reader: FlagReader) -> Settings:
 
 async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
     end = asyncio.ensure_future(stop_event().wait())
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     async with AsyncExitStack() as stack:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="kvstack-metrics-"))
         )
         api = Api(connect(cluster), Options(user_agent=_AGENT))
         stack.push_async_callback(api.close)
-        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
+        informers = await stack.enter_async_context(Informers(api, clock, random, log))
         options = await asyncio.to_thread(_kubelet_options, cluster, settings, directory)
         kubelets = Kubelets(options, clock)
         collector = Collector(informers, clock, log, settings.collector, kubelets.read)
@@ -186,8 +186,8 @@ def _pages(access: Access, collector: Collector) -> Pages:
 
 def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> KubeletOptions:
     """Return how kubelets are reached; what the flags leave open is the kubeconfig's."""
-    given = settings.kubelets
-    ca, cert, key = given.ca_file, given.cert_file, given.key_file
+    options = settings.kubelets
+    ca, cert, key = options.ca_file, options.cert_file, options.key_file
     if not ca and not settings.is_insecure:
         if not cluster.ca:
             raise ConfigError("--kubelet-certificate-authority or --kubelet-insecure-tls is needed")
@@ -208,8 +208,8 @@ def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> K
         key,
         "" if settings.is_insecure else ca,
         token if has_token else None,
-        given.address_types,
-        given.port,
+        options.address_types,
+        options.port,
     )
 
 
@@ -261,12 +261,12 @@ class _ClientAuthorities:
         except (ApiError, UnreachableError, ConfigError) as error:
             self._log.warning("who may vouch for clients is not known", error=str(error))
             return False
-        for key, at, wanted in (
+        for key, at, is_needed in (
             (CA_KEY, AUTHORITY, True),
             (CLIENT_CA_KEY, "", not self._has_own_clients),
         ):
             pem = data.get(key, "")
-            if not pem or not wanted:
+            if not pem or not is_needed:
                 continue
             path = self._directory / key
             if not path.exists() or path.read_text() != pem:

@@ -163,7 +163,9 @@ class MetricsGroup(NamedTuple):
             found[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
         return found
 
-    def _operation(self, served: ServedResource, action: str, place: str, *, is_v3: bool) -> Object:
+    def _operation(
+        self, served: ServedResource, action: str, template: str, *, is_v3: bool
+    ) -> Object:
         kind = served.kind if action == "get" else f"{served.kind}List"
         name = self._schema_name(kind)
         response: Object = {"description": "OK", "schema": {"$ref": f"#/definitions/{name}"}}
@@ -178,9 +180,9 @@ class MetricsGroup(NamedTuple):
                 **({"schema": dict(_STRING)} if is_v3 else _STRING),
             }
             for each in ("namespace", "name")
-            if f"{{{each}}}" in place
+            if f"{{{each}}}" in template
         ]
-        scope = "Namespaced" if "{namespace}" in place else ""
+        scope = "Namespaced" if "{namespace}" in template else ""
         return {
             "operationId": f"{action}{self.version.title()}{scope}{served.kind}",
             "parameters": parameters,

@@ -70,7 +70,7 @@ class PageReader:
 
     def read(self, piece: str) -> Iterator[Sample]:
         """Give the samples of some lines; raises ReadingError."""
-        wanted = self._wanted
+        names = self._wanted
         for line in piece.removesuffix("\n").split("\n"):
             self._lines += 1
             if self._lines > LINES_MAX:
@@ -87,7 +87,7 @@ class PageReader:
             found = _NAME.match(line)
             if found is None:
                 raise _error(number, line)
-            if wanted is None or found[0] in wanted:
+            if names is None or found[0] in names:
                 yield _sample(number, line, found)
 
 

@@ -99,22 +99,22 @@ class _Page:
         for name, labels, value, time_ms in self._reader.read(piece):
             if not isfinite(value) or not 0 <= value <= _LARGEST:
                 raise ReadingError(f"{name} is {value}, which is not a valid amount")
-            told = self._node
+            samples = self._node
             if name not in (_NODE_CPU, _NODE_MEMORY):
                 key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))
                 assert len(key) == 3
                 if key not in containers and len(containers) == CONTAINERS_MAX:
                     raise ReadingError(f"there are more than {CONTAINERS_MAX} containers")
-                told = containers.setdefault(key, _Samples())
+                samples = containers.setdefault(key, _Samples())
             if name == _STARTED:
-                told.started_ms = int(value * 1000)
+                samples.started_ms = int(value * 1000)
                 continue
             if time_ms is not None:
-                told.time_ms = time_ms
+                samples.time_ms = time_ms
             if name in (_NODE_CPU, _CPU):
-                told.cpu_ns = int(value * 1e9)
+                samples.cpu_ns = int(value * 1e9)
             else:
-                told.memory_bytes = int(value)
+                samples.memory_bytes = int(value)
 
     def reading(self, now_ms: int) -> Reading:
         found = [ContainerUsage(*key, told.usage(now_ms)) for key, told in self._containers.items()]

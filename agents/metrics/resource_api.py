@@ -85,22 +85,22 @@ class ResourceApi:
             raise status.method_not_supported(resource, _VERBS.get(method, method.lower()))
         if not rest:
             return answer(group.resource_list())
-        wanted = accepted(accept, (query.get("includeObject") or [""])[0])
+        accepted_type = accepted(accept, (query.get("includeObject") or [""])[0])
         if "true" in query.get("watch", ()):
             raise status.method_not_supported(resource, "watch")
         match rest:
             case ["nodes"]:
                 found = self._listed(self._nodes, self._node, query)
-                return _many(group, NODES, found, wanted)
+                return _many(group, NODES, found, accepted_type)
             case ["nodes", name]:
-                return _one(group, NODES, self._get_node(name), wanted)
+                return _one(group, NODES, self._get_node(name), accepted_type)
             case ["pods"]:
-                return _many(group, PODS, self._listed(self._pods, self._pod, query), wanted)
+                return _many(group, PODS, self._listed(self._pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods"]:
                 pods = self._pods.in_namespace(namespace)
-                return _many(group, PODS, self._listed(pods, self._pod, query), wanted)
+                return _many(group, PODS, self._listed(pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods", name]:
-                return _one(group, PODS, self._get_pod(namespace, name), wanted)
+                return _one(group, PODS, self._get_pod(namespace, name), accepted_type)
         raise status.generic(404)
 
     # Objects, without apiVersion and kind.
@@ -110,7 +110,7 @@ class ResourceApi:
     ) -> list[Object]:
         """Return what is measured of those that are selected, in the order of their names."""
         by_labels, by_fields = _selectors(query)
-        found: list[Object] = []
+        items: list[Object] = []
         for each in list(objects):  # in a thread, while others come and go
             meta = each["metadata"]
             if not by_labels.matches(meta.get("labels") or {}):
@@ -118,9 +118,9 @@ class ResourceApi:
             place = {"metadata.name": meta["name"]}
             place["metadata.namespace"] = meta.get("namespace", "")
             if by_fields.matches(place) and (shown := measured(each)) is not None:
-                found.append(shown)
-        found.sort(key=_namespaced_name)
-        return found
+                items.append(shown)
+        items.sort(key=_namespaced_name)
+        return items
 
     def _get_node(self, name: str) -> Object:
         node = self._nodes.get(name)
@@ -242,18 +242,20 @@ _COLUMNS: Final = (
 )
 
 
-def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedType) -> Object:
+def _table(
+    served: ServedResource, objects: Sequence[Object], accepted_type: AcceptedType
+) -> Object:
     rows = []
     for obj in objects:
         usage = obj["usage"] if served is NODES else _summed(obj["containers"])
         cells = [obj["metadata"]["name"], usage["cpu"], usage["memory"], obj["window"]]
         row: Object = {"cells": cells}
-        if wanted.include == "Object":
+        if accepted_type.include == "Object":
             row["object"] = obj
-        elif wanted.include == "Metadata":
+        elif accepted_type.include == "Metadata":
             row["object"] = {
                 "kind": "PartialObjectMetadata",
-                "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+                "apiVersion": f"meta.k8s.io/{accepted_type.table_version}",
                 "metadata": obj["metadata"],
             }
         rows.append(row)
@@ -263,7 +265,7 @@ def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedTy
     ]
     return {
         "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+        "apiVersion": f"meta.k8s.io/{accepted_type.table_version}",
         "metadata": {},
         "columnDefinitions": columns,
         "rows": rows,

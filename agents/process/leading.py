@@ -1,6 +1,6 @@
 """The work of a process while it holds the lease: until it is stopped, or the lease is lost.
 
-    async with lease_events(api, "kube-scheduler", clock, chance, log) as tell:
+    async with lease_events(api, "kube-scheduler", clock, random, log) as tell:
         election = LeaderElection(…, on_change=tell)
         await lead_until(stop, work, election)      election None: work at once
 
@@ -58,10 +58,10 @@ async def lead_until(stop: asyncio.Event, work: Work, election: LeaderElection |
 
 @asynccontextmanager
 async def lease_events(
-    api: Api, component: str, clock: Clock, chance: Callable[[], float], log: Logger
+    api: Api, component: str, clock: Clock, random: Callable[[], float], log: Logger
 ) -> AsyncGenerator[Callable[[str, Object], None]]:
     """Return a recorder of Events about a Lease: who became leader, and who stopped leading."""
-    recorder = EventRecorder(api, component, clock, chance, log)
+    recorder = EventRecorder(api, component, clock, random, log)
 
     def tell(text: str, lease: Object) -> None:
         recorder.record(lease, "Normal", "LeaderElection", text)

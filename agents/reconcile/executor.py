@@ -42,11 +42,11 @@ _AT_ONCE_MAX: Final = 64
 class Environment(Protocol):
     """What plans change of their own runner."""
 
-    async def follow(self, wanted: Follow) -> None:
+    async def follow(self, action: Follow) -> None:
         """Watch these resources besides."""
         ...
 
-    def enqueue(self, wanted: Enqueue) -> None:
+    def enqueue(self, action: Enqueue) -> None:
         """Enqueue keys."""
         ...
 

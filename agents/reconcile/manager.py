@@ -1,6 +1,6 @@
 """Runs controllers together: one set of informers, a user and a queue for each.
 
-manager = Manager(controllers, users, Environment(informers, clock, chance, logger))
+manager = Manager(controllers, users, Environment(informers, clock, random, logger))
 await manager.start(); …; await manager.stop()
 """
 

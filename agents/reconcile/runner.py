@@ -61,7 +61,7 @@ class Environment:
 
     informers: Informers
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     logger: Logger
     workers: Mapping[str, int] = field(default_factory=dict)
     """The number of workers by the controller's name; others define it themselves."""
@@ -91,7 +91,7 @@ class Runner:
             api,
             controller.identity.event_component,
             clock,
-            environment.chance,
+            environment.random,
             environment.logger,
         )
         self._own_writes = OwnWrites(self._stores.get, clock)
@@ -151,17 +151,17 @@ class Runner:
         """Whether no work is pending."""
         return self._queue.is_idle and not self._resting
 
-    def add_activity(self, found: Activity) -> None:
+    def add_activity(self, activity: Activity) -> None:
         """Add the keys that are worked on, and what is due later."""
         name = self.controller.identity.name
         for key, is_worked_on in self._queue.in_hand():
             why = "is worked on" if is_worked_on else "waits to be worked on"
-            found.moving.append(Moving(name, key, why))
+            activity.moving.append(Moving(name, key, why))
         if not self._recorder.is_idle:
-            found.moving.append(Moving(name, "", "writes events"))
+            activity.moving.append(Moving(name, "", "writes events"))
         for key, in_s in self._queue.due():
             if key not in self._routine:
-                found.due.append(Due(name, key, in_s))
+                activity.due.append(Due(name, key, in_s))
 
     @property
     def work(self) -> Work:
@@ -190,14 +190,14 @@ class Runner:
 
     # What plans change.
 
-    def enqueue(self, wanted: Enqueue) -> None:
+    def enqueue(self, action: Enqueue) -> None:
         """Enqueue keys."""
-        self._add(wanted.keys)
+        self._add(action.keys)
 
-    async def follow(self, wanted: Follow) -> None:
+    async def follow(self, action: Follow) -> None:
         """Follow these resources by their metadata, and only these."""
         informers = self._environment.informers
-        for resource in self._followed.keys() - wanted.resources:
+        for resource in self._followed.keys() - action.resources:
             informer, handler = self._followed.pop(resource)
             informer.forget(handler)
             if resource not in self._static:
@@ -205,7 +205,7 @@ class Runner:
             await informers.leave(resource)
         new = [
             (resource, informers.follow(resource))
-            for resource in sorted(wanted.resources - self._followed.keys())
+            for resource in sorted(action.resources - self._followed.keys())
         ]
         # Handlers are called only once everything is synced, so that no plan is made from a part.
         try:
@@ -221,7 +221,7 @@ class Runner:
             )
         for resource, informer in new:
             self._stores.setdefault(resource, informer.store)
-            handler = self._handler(partial(wanted.keys, resource))
+            handler = self._handler(partial(action.keys, resource))
             self._followed[resource] = (informer, handler)
             informer.on_change(handler)
 

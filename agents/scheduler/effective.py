@@ -47,21 +47,21 @@ _CONNECTION: Final = {
 }
 
 
-def effective(given: Object, kubeconfig: str, election: Object) -> Object:
+def effective(configuration: Object, kubeconfig: str, election: Object) -> Object:
     """Return the whole configuration.
 
     kubeconfig: the path that is used if none is given; election: `leaderElection` as it has effect.
     """
-    connection = given.get("clientConnection") or {}
-    profiles: list[Object] = given.get("profiles") or [{}]
+    connection = configuration.get("clientConnection") or {}
+    profiles: list[Object] = configuration.get("profiles") or [{}]
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "clientConnection": _filled(connection, {**_CONNECTION, "kubeconfig": kubeconfig}),
         "leaderElection": election,
-        **{name: _or(given.get(name), usual) for name, usual in _DEFAULTS.items()},
+        **{name: _or(configuration.get(name), usual) for name, usual in _DEFAULTS.items()},
         "profiles": [_profile(each) for each in profiles],
-        **({"extenders": given["extenders"]} if given.get("extenders") else {}),
+        **({"extenders": configuration["extenders"]} if configuration.get("extenders") else {}),
     }
 
 
@@ -75,18 +75,20 @@ def _filled(given: Mapping[str, Any], usual: Mapping[str, Any]) -> Object:
     return {**usual, **known}
 
 
-def _profile(given: Object) -> Object:
-    plugins = given.get("plugins") or {}
-    rest = {name: value for name, value in given.items() if name not in ("plugins", "pluginConfig")}
+def _profile(profile: Object) -> Object:
+    plugins = profile.get("plugins") or {}
+    rest = {
+        name: value for name, value in profile.items() if name not in ("plugins", "pluginConfig")
+    }
     return {
         **rest,
-        "schedulerName": given.get("schedulerName") or DEFAULT_NAME,
+        "schedulerName": profile.get("schedulerName") or DEFAULT_NAME,
         "plugins": {
             **{point: plugins.get(point) or {} for point in _POINTS},
             **{point: value for point, value in plugins.items() if value},
             "multiPoint": _everywhere(plugins.get("multiPoint") or {}),
         },
-        "pluginConfig": _arguments(given.get("pluginConfig") or ()),
+        "pluginConfig": _arguments(profile.get("pluginConfig") or ()),
     }
 
 

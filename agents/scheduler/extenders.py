@@ -76,14 +76,14 @@ def about_nodes(extender: Extender, pod: PodInfo, cluster: Cluster, names: Seque
 
 def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> Filtered:
     """Return what an extender answered about nodes; raises ExtenderError."""
-    said = _members(extender, answer)
-    if said.get("error"):
-        raise ExtenderError(str(said["error"]))
+    members = _members(extender, answer)
+    if members.get("error"):
+        raise ExtenderError(str(members["error"]))
     names_left: list[str] = []
-    if extender.knows_nodes and said.get("nodenames") is not None:
-        names_left = list(said["nodenames"])
-    elif said.get("nodes") is not None:
-        names_left = [each["metadata"]["name"] for each in said["nodes"].get("items") or ()]
+    if extender.knows_nodes and members.get("nodenames") is not None:
+        names_left = list(members["nodenames"])
+    elif members.get("nodes") is not None:
+        names_left = [each["metadata"]["name"] for each in members["nodes"].get("items") or ()]
     known = set(names)
     for name in names_left:
         if name not in known:
@@ -97,7 +97,7 @@ def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> F
             ("failednodes", Code.UNSCHEDULABLE),
             ("failedandunresolvablenodes", Code.UNRESOLVABLE),
         )
-        for name, text in (said.get(member) or {}).items()
+        for name, text in (members.get(member) or {}).items()
     }
     return Filtered(names_left, refused)
 
@@ -142,8 +142,8 @@ def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[C
     said = _members(extender, answer).get("nodenametometavictims") or {}
     candidates = []
     for name, victims in said.items():
-        wanted = _members(extender, victims) if victims else {}
-        if not wanted.get("pods"):
+        members = _members(extender, victims) if victims else {}
+        if not members.get("pods"):
             if extender.is_ignorable:
                 continue
             raise ExtenderError(f'expected at least one victim pod on node "{name}"')
@@ -151,13 +151,13 @@ def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[C
         if slot is None:
             raise ExtenderError(f'nodeinfo not found for node name "{name}"')
         pods = cluster.pods_on[slot]
-        uids = [_members(extender, each).get("uid", "") for each in wanted["pods"]]
+        uids = [_members(extender, each).get("uid", "") for each in members["pods"]]
         if strange := [uid for uid in uids if uid not in pods]:
             raise ExtenderError(
                 f"extender: {extender.url} claims to preempt pod (UID: {strange[0]}) on node:"
                 f" {name}, but the pod is not found on that node"
             )
-        violations = wanted.get("numpdbviolations") or 0
+        violations = members.get("numpdbviolations") or 0
         candidates.append(Candidate(slot, tuple(pods[uid] for uid in uids), violations))
     return candidates
 

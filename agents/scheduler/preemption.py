@@ -66,7 +66,7 @@ def candidates(
         return Preemption(f"preemption: {obstacle}", keeps_nomination=True)
     overlay = Overlay(cluster)
     slots = unplaced.diagnosis.slots_of(Code.UNSCHEDULABLE)
-    wanted = _candidate_count(len(slots), limits)
+    candidates_max = _candidate_count(len(slots), limits)
     possible: list[Candidate] = []
     refused: list[Reason] = []
     for step in range(len(slots)):
@@ -76,7 +76,7 @@ def candidates(
             refused.append(tried)
             continue
         possible.append(tried)
-        if len(possible) >= wanted and any(not each.violations for each in possible):
+        if len(possible) >= candidates_max and any(not each.violations for each in possible):
             break
     if not possible:
         return Preemption(f"preemption: {_nothing(cluster, refused, len(slots))}")

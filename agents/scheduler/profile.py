@@ -64,7 +64,7 @@ def profile_of(
     percentage: that of all profiles. ignored_resources: those that extenders look after alone.
     """
     name = config.get("schedulerName") or DEFAULT_NAME
-    wanted = config.get("plugins") or {}
+    sets = config.get("plugins") or {}
     args: dict[str, Args] = {
         each["name"]: each.get("args") or {} for each in config.get("pluginConfig") or ()
     }
@@ -74,7 +74,7 @@ def profile_of(
             **fit,
             "ignoredResources": [*(fit.get("ignoredResources") or ()), *ignored_resources],
         }
-    everywhere = plugins_of(wanted.get("multiPoint") or {})
+    everywhere = plugins_of(sets.get("multiPoint") or {})
     made: dict[str, Plugin] = {}
 
     def plugin(each: str) -> Plugin:
@@ -84,11 +84,11 @@ def profile_of(
 
     def at(point: str, method: str) -> tuple[Plugin, ...]:
         """Return the plugins of a point that have the method for it."""
-        names = _at_point(everywhere, wanted.get(point) or {})
+        names = _at_point(everywhere, sets.get(point) or {})
         return tuple(plugin(each) for each in names if PLUGINS[each].has(method))
 
-    filters = _at_point(everywhere, _points(wanted, ("preFilter", "filter")))
-    scores = _at_point(everywhere, _points(wanted, ("preScore", "score")))
+    filters = _at_point(everywhere, _points(sets, ("preFilter", "filter")))
+    scores = _at_point(everywhere, _points(sets, ("preScore", "score")))
     own_percentage = config.get("percentageOfNodesToScore")
     scorers = []
     for each, weight in scores.items():

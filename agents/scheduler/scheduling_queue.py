@@ -109,26 +109,26 @@ class SchedulingQueue:
 
     def add(self, info: PodInfo, now_s: float) -> None:
         """Put in a pod, or take its new state."""
-        known = self._pods.get(info.uid)
-        if known is None:
-            known = self._pods[info.uid] = Waiting(info, now_s, now_s)
-            self._enter(known, now_s, UNSCHEDULED_ADD)
+        waiting = self._pods.get(info.uid)
+        if waiting is None:
+            waiting = self._pods[info.uid] = Waiting(info, now_s, now_s)
+            self._enter(waiting, now_s, UNSCHEDULED_ADD)
             return
-        old, known.info = known.info, info
+        old, waiting.info = waiting.info, info
         events = own_events(old, info)
         change = Change(old.obj, info.obj)
-        if known.stage == "in flight":
+        if waiting.stage == "in flight":
             self._events += [(event, change) for event in events]
-        elif known.stage == "unschedulable":
-            if known.gate:
+        elif waiting.stage == "unschedulable":
+            if waiting.gate:
                 if OWN_GATES in events or not self._gate_of(info):
-                    self._leave_unschedulable(known, now_s, OWN_GATES)
+                    self._leave_unschedulable(waiting, now_s, OWN_GATES)
                 return
-            helping = next((each for each in events if self._helps(known, each, change)), "")
+            helping = next((each for each in events if self._helps(waiting, each, change)), "")
             if helping:
-                self._leave_unschedulable(known, now_s, helping)
-        elif known.stage == "active" and old.priority != info.priority:
-            self._activate(known)
+                self._leave_unschedulable(waiting, now_s, helping)
+        elif waiting.stage == "active" and old.priority != info.priority:
+            self._activate(waiting)
 
     def remove(self, uid: str) -> None:
         """Forget a pod."""
@@ -160,24 +160,24 @@ class SchedulingQueue:
             self._pods.pop(uid, None)
             self._end_flight(uid)
 
-    def back_unschedulable(self, known: Waiting, rejectors: set[str], now_s: float) -> None:
+    def back_unschedulable(self, waiting: Waiting, rejectors: set[str], now_s: float) -> None:
         """Put back a pod that no node will take; without rejectors its attempt failed."""
-        uid = known.info.uid
-        if self._pods.get(uid) is not known or known.stage != "in flight":
+        uid = waiting.info.uid
+        if self._pods.get(uid) is not waiting or waiting.stage != "in flight":
             return
-        happened = self._events[known.popped_at - self._events_dropped :]
+        happened = self._events[waiting.popped_at - self._events_dropped :]
         self._end_flight(uid)
-        known.since_s, known.rejectors = now_s, rejectors
+        waiting.since_s, waiting.rejectors = now_s, rejectors
         if rejectors:
-            known.refusals, known.errors = known.refusals + 1, 0
-            if not any(self._helps(known, *event) for event in happened):
-                known.stage = "unschedulable"
-                self._unschedulable[uid] = known
+            waiting.refusals, waiting.errors = waiting.refusals + 1, 0
+            if not any(self._helps(waiting, *event) for event in happened):
+                waiting.stage = "unschedulable"
+                self._unschedulable[uid] = waiting
                 self.incoming["unschedulable", ATTEMPT_FAILED] += 1
                 return
         else:
-            known.errors += 1
-        self._enter(known, now_s, ATTEMPT_FAILED)
+            waiting.errors += 1
+        self._enter(waiting, now_s, ATTEMPT_FAILED)
 
     def back_failed(self, info: PodInfo, first: Waiting, now_s: float) -> None:
         """Put in a pod again whose binding failed after its attempt was over."""
@@ -213,17 +213,17 @@ class SchedulingQueue:
 
     def activate(self, uid: str, now_s: float) -> None:
         """Activate a pod without an event."""
-        known = self._pods.get(uid)
-        if known is not None and known.stage not in ("active", "in flight"):
+        waiting = self._pods.get(uid)
+        if waiting is not None and waiting.stage not in ("active", "in flight"):
             self._unschedulable.pop(uid, None)
-            known.gate = self._gate_of(known.info)
-            if known.gate:
-                known.stage = "unschedulable"
-                self._unschedulable[uid] = known
+            waiting.gate = self._gate_of(waiting.info)
+            if waiting.gate:
+                waiting.stage = "unschedulable"
+                self._unschedulable[uid] = waiting
             else:
-                known.since_s = now_s
+                waiting.since_s = now_s
                 self.incoming["active", FORCED] += 1
-                self._activate(known)
+                self._activate(waiting)
 
     def release(self, uid: str, now_s: float) -> None:
         """Look again at what gates a pod."""
@@ -265,24 +265,24 @@ class SchedulingQueue:
         self._unschedulable.pop(known.info.uid, None)
         self._enter(known, now_s, event)
 
-    def _enter(self, known: Waiting, now_s: float, event: str) -> None:
+    def _enter(self, waiting: Waiting, now_s: float, event: str) -> None:
         """Activate a pod, or put it into back-off; unless it is gated."""
-        known.gate = self._gate_of(known.info)
-        if known.gate:
+        waiting.gate = self._gate_of(waiting.info)
+        if waiting.gate:
             self.incoming["gated", event] += 1
-            known.stage = "unschedulable"
-            self._unschedulable[known.info.uid] = known
+            waiting.stage = "unschedulable"
+            self._unschedulable[waiting.info.uid] = waiting
             return
-        due = self._back_off_end(known)
+        due = self._back_off_end(waiting)
         if due < int(now_s):
             self.incoming["active", event] += 1
-            self._activate(known)
+            self._activate(waiting)
             return
         self.incoming["backoff", event] += 1
-        known.stage = "error" if known.errors else "back-off"
-        heap = self._failed if known.errors else self._backing_off
+        waiting.stage = "error" if waiting.errors else "back-off"
+        heap = self._failed if waiting.errors else self._backing_off
         self._count += 1
-        heapq.heappush(heap, (due, -known.info.priority, known.since_s, self._count, known))
+        heapq.heappush(heap, (due, -waiting.info.priority, waiting.since_s, self._count, waiting))
 
     def _back_off_end(self, known: Waiting) -> int:
         """Return the second in which the back-off ends; -1: there is none."""

@@ -121,13 +121,13 @@ class LocalAgents:
         logger: Logger,
         *,
         clock: Clock | None = None,
-        chance: Callable[[], float] | None = None,
+        random: Callable[[], float] | None = None,
     ) -> None:
         self._server = server
         self._options = options
         self._logger = logger
         self._clock = clock or SystemClock()
-        self._chance = chance or SystemRandom().random
+        self._random = random or SystemRandom().random
         self._running = AsyncExitStack()
         self._own_nodes: list[OwnNode] = []
         self._active: list[Callable[[Activity], None]] = []
@@ -139,7 +139,7 @@ class LocalAgents:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
         running = self._running
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-        informers = Informers(api, self._clock, self._chance, self._logger, watch_s=WATCH_S)
+        informers = Informers(api, self._clock, self._random, self._logger, watch_s=WATCH_S)
         await running.enter_async_context(informers)
         self._informers = informers
         if CONTROLLERS not in self._options.without:
@@ -209,7 +209,7 @@ class LocalAgents:
         users = LocalUsers(
             self._server.local.transport, self._account_token, "kube-controller-manager"
         )
-        environment = Environment(informers, self._clock, self._chance, self._logger)
+        environment = Environment(informers, self._clock, self._random, self._logger)
         chosen = controllers(self._options.controllers, self._options.chosen)
         if LOAD_BALANCER not in self._options.without and self._proxy_options is not None:
             from kvstack.agents.controllers.network.node_balancers import NodeBalancers
@@ -233,7 +233,7 @@ class LocalAgents:
             self._logger.info(text, enforced=not problem, reason=problem or "project quotas")
         transport = self._server.local.transport
         users = LocalUsers(transport, self._account_token, "kvstack-local-path")
-        environment = Environment(informers, self._clock, self._chance, self._logger)
+        environment = Environment(informers, self._clock, self._random, self._logger)
         manager = Manager([LocalPathProvisioner(node)], users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
@@ -246,7 +246,7 @@ class LocalAgents:
 
         api = self.api(User(_SCHEDULER), "kube-scheduler/scheduler")
         scheduler = Scheduler(
-            api, informers, self._clock, self._chance, self._logger, host=gethostname()
+            api, informers, self._clock, self._random, self._logger, host=gethostname()
         )
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
@@ -273,7 +273,7 @@ class LocalAgents:
             ready_after_s=given.ready_after_s,
             lease_every_s=given.lease_every_s,
         )
-        nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
+        nodes = HollowNodes(api, informers, self._clock, self._random, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
         self._active.append(nodes.add_activity)
@@ -305,14 +305,14 @@ class LocalAgents:
         api = self.api(user, "kubelet")
         if self._options.routes is not None:
             recorder = EventRecorder(
-                api, "kubelet", self._clock, self._chance, self._logger, host=options.name
+                api, "kubelet", self._clock, self._random, self._logger, host=options.name
             )
             stack.push_async_callback(recorder.close)
             nodes = informers.of(BUILT_IN_NODES)
             routes = NodeRoutes(nodes, recorder, self._logger, self._options.routes)
             stack.push_async_callback(routes.stop)
             await routes.start()
-        node = RealNode(api, self._clock, self._chance, self._logger, options, informers)
+        node = RealNode(api, self._clock, self._random, self._logger, options, informers)
         stack.push_async_callback(node.stop)
         try:
             await node.start()

@@ -120,9 +120,9 @@ class LocalProxy:
 
         leaves = self._options.leaves_rules
         self._held.enter_context(machine_lock(takes_over=leaves))
-        found: dict[Family, Backend] = {}
+        backends: dict[Family, Backend] = {}
         for family, ips in families.items():
-            if found and (problem := modes.problem_of(mode, family)):
+            if backends and (problem := modes.problem_of(mode, family)):
                 self._logger.warning("a family is not served", family=family, reason=problem)
                 continue
             settings = RuleSettings(
@@ -131,5 +131,5 @@ class LocalProxy:
                 node_ips=ips,
                 node_ip=next(iter(ips), ""),
             )
-            found[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
-        return found
+            backends[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
+        return backends

@@ -73,10 +73,10 @@ def _free(
     from kvstack.agents.kubelet.runtime.process.network import cluster_range
 
     with contextlib.ExitStack() as stack:
-        found: list[Network] = []
+        ranges: list[Network] = []
         for family in families:
             if family == 6:
-                found.append(unique_local(directory))
+                ranges.append(unique_local(directory))
                 continue
             try:
                 held = cluster_range.take(directory)
@@ -84,8 +84,8 @@ def _free(
                 logger.warning("pods share the node's address", reason=str(error))
                 continue
             stack.callback(held.give_back)
-            found.append(held.network)
-        yield tuple(found)
+            ranges.append(held.network)
+        yield tuple(ranges)
 
 
 def unique_local(directory: Path) -> IPv6Network:

@@ -38,17 +38,17 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._+=@-]+")
 
 def socket_path(data_dir: Path, environment: Mapping[str, str]) -> Path:
     """Return the path of the socket of a data directory; ConfigError if none is possible."""
-    wanted = data_dir.absolute() / DIRECTORY / NAME
-    if _is_usable(wanted):
-        return wanted
+    path = data_dir.absolute() / DIRECTORY / NAME
+    if _is_usable(path):
+        return path
     runtime = _ROOT_RUNTIME_DIR if os.geteuid() == 0 else environment.get("XDG_RUNTIME_DIR", "")
     digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:_HASH_CHARACTERS]
     instead = Path(runtime, "kvstack", f"store-{digest}", NAME)
     if runtime and _is_usable(instead):
         return instead
     raise ConfigError(
-        f"the store cannot listen on {wanted}: the path of a unix socket has at most"
-        f" {PATH_BYTES_MAX} bytes (this one {len(os.fsencode(wanted))}) and here only letters,"
+        f"the store cannot listen on {path}: the path of a unix socket has at most"
+        f" {PATH_BYTES_MAX} bytes (this one {len(os.fsencode(path))}) and here only letters,"
         " digits and . _ + = @ - /; choose another --data-dir, set XDG_RUNTIME_DIR, or give"
         " --listen-client-urls"
     )

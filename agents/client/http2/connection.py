@@ -227,18 +227,18 @@ class Http2Connection(asyncio.Protocol):
     # Frames in.
 
     def _read(self, data: bytes) -> None:
-        place, end = 0, len(data)
-        while end - place >= HEAD.size:
-            high, low, kind, flags, number = HEAD.unpack_from(data, place)
+        position, end = 0, len(data)
+        while end - position >= HEAD.size:
+            high, low, kind, flags, number = HEAD.unpack_from(data, position)
             length = high << 8 | low
             if length > _OWN_FRAME_MAX:
                 raise ProtocolError(f"a frame of {length} bytes, {_OWN_FRAME_MAX} are allowed")
-            begin = place + HEAD.size
+            begin = position + HEAD.size
             place_after = begin + length
             if place_after > end:
                 break
             payload = data[begin:place_after]
-            place = place_after
+            position = place_after
             if self._block is not None and kind != CONTINUATION:
                 raise ProtocolError("a frame between parts of headers")
             if kind == DATA:
@@ -249,7 +249,7 @@ class Http2Connection(asyncio.Protocol):
                 taker(flags, number, payload)
             if self._is_lost:
                 return
-        self._rest = data[place:]
+        self._rest = data[position:]
 
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
         size = len(payload)

@@ -143,22 +143,22 @@ class Decoder:
     def fields(self, block: bytes) -> list[Field]:
         """Return the headers of a block; raises HeadersError."""
         headers: list[Field] = []
-        place, end = 0, len(block)
-        while place < end:
-            first = block[place]
+        position, end = 0, len(block)
+        while position < end:
+            first = block[position]
             if first & 0x80:
-                index, place = _number(block, place, 0x7F)
+                index, position = _number(block, position, 0x7F)
                 headers.append(self._at(index))
             elif first & 0x40:
-                field, place = self._literal(block, place, 0x3F)
+                field, position = self._literal(block, position, 0x3F)
                 self._table.appendleft(field)
                 headers.append(field)
             elif first & 0x20:
-                size, place = _number(block, place, 0x1F)
+                size, position = _number(block, position, 0x1F)
                 if size > TABLE_BYTES:
                     raise HeadersError(f"a table of {size} bytes, {TABLE_BYTES} are allowed")
             else:
-                field, place = self._literal(block, place, 0x0F)
+                field, position = self._literal(block, position, 0x0F)
                 headers.append(field)
         return headers
 
@@ -183,35 +183,35 @@ class Decoder:
             raise HeadersError(f"a header of index {index} was never sent") from None
 
 
-def _number(block: bytes, place: int, mask: int) -> tuple[int, int]:
+def _number(block: bytes, position: int, mask: int) -> tuple[int, int]:
     """Return a number, and the place after it."""
     try:
-        value = block[place] & mask
-        place += 1
+        value = block[position] & mask
+        position += 1
         if value < mask:
-            return value, place
+            return value, position
         for shift in range(0, 28, 7):
-            byte = block[place]
-            place += 1
+            byte = block[position]
+            position += 1
             value += (byte & 0x7F) << shift
             if byte < 0x80:
-                return value, place
+                return value, position
     except IndexError:
         raise HeadersError("a block that ends within a number") from None
     raise HeadersError("a number that is too large")
 
 
-def _string(block: bytes, place: int) -> tuple[bytes, bool, int]:
+def _string(block: bytes, position: int) -> tuple[bytes, bool, int]:
     """Return a string as it came, whether it is in Huffman's code, and the place after it."""
     try:
-        is_coded = block[place] >= 0x80
+        is_coded = block[position] >= 0x80
     except IndexError:
         raise HeadersError("a block that ends before a string") from None
-    length, place = _number(block, place, 0x7F)
-    end = place + length
+    length, position = _number(block, position, 0x7F)
+    end = position + length
     if end > len(block):
         raise HeadersError("a block that ends within a string")
-    return block[place:end], is_coded, end
+    return block[position:end], is_coded, end
 
 
 class Encoder:

@@ -207,19 +207,19 @@ def _write(
 ) -> Generator[Step, list[Outcome], None]:
     """Set conditions, each in its place."""
     status = migration.get("status") or {}
-    known = list(status.get("conditions") or ())
+    updated = list(status.get("conditions") or ())
     for type_, value, reason, message in rows:
         new: Object = {
-            **(conditions.find(known, type_) or {}),
+            **(conditions.find(updated, type_) or {}),
             "type": type_,
             "status": value,
             "reason": reason,
             "message": message,
             "lastTransitionTime": time_text(now_s),
         }
-        known = conditions.set_condition(known, new)
-    if known != (status.get("conditions") or []):
-        changed = {**migration, "status": {**status, "conditions": known}}
+        updated = conditions.set_condition(updated, new)
+    if updated != (status.get("conditions") or []):
+        changed = {**migration, "status": {**status, "conditions": updated}}
         yield from do(Update(STORAGE_VERSION_MIGRATIONS, changed, "status"))
 
 

@@ -96,11 +96,11 @@ def _patch(name: str, metadata: Object) -> Generator[Step, list[Outcome], None]:
 
 
 def _tell(
-    found: Object, told: tuple[str, str, str], now_s: float
+    address: Object, told: tuple[str, str, str], now_s: float
 ) -> Generator[Step, list[Outcome], None]:
     """Set the condition Ready."""
     status, reason, message = told
-    known = conditions.find((found.get("status") or {}).get("conditions"), "Ready")
+    known = conditions.find((address.get("status") or {}).get("conditions"), "Ready")
     if known is not None and told == (
         known["status"],
         known.get("reason", ""),
@@ -114,7 +114,7 @@ def _tell(
         "message": message,
         "lastTransitionTime": time_text(now_s),
     }
-    name = found["metadata"]["name"]
+    name = address["metadata"]["name"]
     applied = {
         "apiVersion": SERVICE_CIDRS.api_version,
         "kind": SERVICE_CIDRS.kind,
@@ -128,17 +128,17 @@ def _networks(found: Object) -> list[Network]:
     return [ipaddress.ip_network(each, strict=False) for each in found["spec"].get("cidrs") or ()]
 
 
-def _is_needed(found: Object, view: View) -> bool:
+def _is_needed(ip_address: Object, view: View) -> bool:
     """Whether an address in use is in this range alone."""
     others = [
         network
         for each in view.list(SERVICE_CIDRS)
-        if each["metadata"]["name"] != found["metadata"]["name"] and not is_deleting(each)
+        if each["metadata"]["name"] != ip_address["metadata"]["name"] and not is_deleting(each)
         for network in _networks(each)
     ]
     own = [
         network
-        for network in _networks(found)
+        for network in _networks(ip_address)
         if not any(_contains(other, network) for other in others)
     ]
     if not own:

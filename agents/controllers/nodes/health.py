@@ -87,19 +87,19 @@ def with_unknown(node: Object, now_s: float) -> Object:
     status = node.get("status") or {}
     updated = list(status.get("conditions") or ())
     for type_ in _WATCHED:
-        known = conditions.find(updated, type_)
+        condition = conditions.find(updated, type_)
         new = {
             "type": type_,
             "status": "Unknown",
             "lastTransitionTime": time_text(now_s),
         }
-        if known is None:
+        if condition is None:
             new["lastHeartbeatTime"] = node["metadata"]["creationTimestamp"]
             new["reason"] = "NodeStatusNeverUpdated"
             new["message"] = "Kubelet never posted node status."
             updated.append(new)
-        elif known["status"] != "Unknown":
+        elif condition["status"] != "Unknown":
             new["reason"] = "NodeStatusUnknown"
             new["message"] = "Kubelet stopped posting node status."
-            updated[updated.index(known)] = {**known, **new}
+            updated[updated.index(condition)] = {**condition, **new}
     return {**node, "status": {**status, "conditions": updated}}

@@ -77,25 +77,25 @@ class TaintEviction(BaseController):
     def _look_at(
         self, key: str, pod: Object, view: View, now_s: float
     ) -> Generator[Step, list[Outcome], Again | None]:
-        known = self._evictions.get(key)
-        if known is not None and known.is_done and is_deleting(pod):
+        scheduled = self._evictions.get(key)
+        if scheduled is not None and scheduled.is_done and is_deleting(pod):
             return None
         node = view.get(NODES, pod["spec"].get("nodeName") or "")
         if node is None:
-            return None if known is None else (yield from self._when_due(key, known, now_s))
+            return None if scheduled is None else (yield from self._when_due(key, scheduled, now_s))
         taints = [each for each in taints_of(node) if each["effect"] == NO_EXECUTE]
         tolerated_s = _tolerated_s(pod, taints) if taints else None
         if tolerated_s is None:
             yield from self._cancel(key)
             return None
         if tolerated_s <= 0:
-            if known is None or not known.is_told:
+            if scheduled is None or not scheduled.is_told:
                 yield from self._cancel(key)
-                self._evictions[key] = known = _Eviction(now_s)
-            return (yield from self._when_due(key, known, now_s))
-        if known is None or known.is_done:
-            self._evictions[key] = known = _Eviction(now_s + tolerated_s)
-        return (yield from self._when_due(key, known, now_s))
+                self._evictions[key] = scheduled = _Eviction(now_s)
+            return (yield from self._when_due(key, scheduled, now_s))
+        if scheduled is None or scheduled.is_done:
+            self._evictions[key] = scheduled = _Eviction(now_s + tolerated_s)
+        return (yield from self._when_due(key, scheduled, now_s))
 
     def _when_due(
         self, key: str, eviction: _Eviction, now_s: float

@@ -70,17 +70,17 @@ class EphemeralVolumes(BaseController):
             return
         template = volume["ephemeral"]["volumeClaimTemplate"]
         meta = template.get("metadata") or {}
-        made: Object = {
+        metadata: Object = {
             "name": name,
             "ownerReferences": [controller_reference({**pod, "apiVersion": "v1", "kind": "Pod"})],
         }
         for each in ("labels", "annotations"):
             if meta.get(each):
-                made[each] = dict(meta[each])
+                metadata[each] = dict(meta[each])
         obj = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": made,
+            "metadata": metadata,
             "spec": template["spec"],
         }
         [outcome] = yield [Create(PERSISTENT_VOLUME_CLAIMS, namespace, obj)]

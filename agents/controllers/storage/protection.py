@@ -87,8 +87,8 @@ class ClaimProtection(BaseController):
         """Keep the condition; return the claim as it is then."""
         status, reason, message = _USED if is_used else _NOT_USED
         updated = list(claim["status"].get("conditions") or ())
-        known = conditions.find(updated, _UNUSED)
-        if known is not None and (known["status"] == "True") == (status == "True"):
+        condition = conditions.find(updated, _UNUSED)
+        if condition is not None and (condition["status"] == "True") == (status == "True"):
             return claim
         new = {
             "type": _UNUSED,
@@ -97,10 +97,10 @@ class ClaimProtection(BaseController):
             "reason": reason,
             "message": message,
         }
-        if known is None:
+        if condition is None:
             updated.append(new)
         else:
-            updated[updated.index(known)] = new
+            updated[updated.index(condition)] = new
         wanted = {**claim, "status": {**claim["status"], "conditions": updated}}
         return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
 

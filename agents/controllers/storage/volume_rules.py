@@ -96,7 +96,7 @@ def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) ->
     One that refers to the claim comes first; of others the smallest that is large enough, of those
     with the fewest access modes. is_delayed: only one that refers to it, a scheduler decides.
     """
-    wanted = requested(claim)
+    requested_bytes = requested(claim)
     best: Object | None = None
     best_key: tuple[int, Quantity] | None = None
     for volume in volumes:
@@ -106,10 +106,10 @@ def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) ->
             continue
         size = capacity(volume)
         if volume["spec"].get("claimRef"):
-            if is_claimed_by(volume, claim) and size >= wanted:
+            if is_claimed_by(volume, claim) and size >= requested_bytes:
                 return volume
             continue
-        if is_delayed or size < wanted or not _may_be_chosen(volume, claim):
+        if is_delayed or size < requested_bytes or not _may_be_chosen(volume, claim):
             continue
         key = (len(volume["spec"].get("accessModes") or ()), size)
         if best_key is None or key < best_key:

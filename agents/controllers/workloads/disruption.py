@@ -279,19 +279,19 @@ def _disrupted(
     budget: Object, pods: Sequence[Object], now_s: float
 ) -> Generator[Step, list[Outcome], dict[str, str]]:
     """Return the pods whose eviction was granted and that are about to go, with its time."""
-    known: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
+    deletion_times: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
     namespace = budget["metadata"]["namespace"]
     left: dict[str, str] = {}
     for pod in pods:
         name = pod["metadata"]["name"]
-        if name not in known or is_deleting(pod):
+        if name not in deletion_times or is_deleting(pod):
             continue
-        if (seconds_of(known[name]) or 0.0) + _TIMEOUT_S <= now_s:
+        if (seconds_of(deletion_times[name]) or 0.0) + _TIMEOUT_S <= now_s:
             # Upstream names the namespace twice.
             text = f"Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
             yield [Record(pod, "Warning", "NotDeleted", text)]
         else:
-            left[name] = known[name]
+            left[name] = deletion_times[name]
     return left
 
 

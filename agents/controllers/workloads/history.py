@@ -80,18 +80,18 @@ def new_revision(owner: Object, hashed: str, hash_label: str, data: Object, numb
     """Return a revision of an owner's template."""
     meta = owner["metadata"]
     template_labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    made: Object = {
+    metadata: Object = {
         "name": revision_name(owner, hashed),
         "namespace": meta["namespace"],
         "labels": {**template_labels, hash_label: hashed},
         "ownerReferences": [controller_reference(owner)],
     }
     if meta.get("annotations"):
-        made["annotations"] = dict(meta["annotations"])
+        metadata["annotations"] = dict(meta["annotations"])
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": made,
+        "metadata": metadata,
         "data": data,
         "revision": number,
     }

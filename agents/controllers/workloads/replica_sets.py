@@ -245,8 +245,8 @@ class ReplicaController(BaseController):
                 status.pop(name, None)
         if self._kind.counts_terminating:
             status["terminatingReplicas"] = terminating
-        found = conditions.find(status.get("conditions"), _FAILURE)
-        if failure is not None and found is None:
+        condition = conditions.find(status.get("conditions"), _FAILURE)
+        if failure is not None and condition is None:
             new = {
                 "type": _FAILURE,
                 "status": "True",
@@ -255,7 +255,7 @@ class ReplicaController(BaseController):
                 "message": str(failure[1]),
             }
             status["conditions"] = conditions.with_condition(status.get("conditions"), new)
-        elif failure is None and found is not None:
+        elif failure is None and condition is not None:
             rest = conditions.without(status["conditions"], _FAILURE)
             status.pop("conditions")
             if rest:

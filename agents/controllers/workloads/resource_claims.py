@@ -133,9 +133,9 @@ def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool
     return True
 
 
-def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[Outcome], str]:
+def _made_for(pod: Object, reference: Object, view: View) -> Generator[Step, list[Outcome], str]:
     """Return the name of a claim that is new to the pod's status; empty: there is none."""
-    named = _named(pod, wanted)
+    named = _named(pod, reference)
     namespace = pod["metadata"]["namespace"]
     if named.is_known and not named.name:
         return ""
@@ -146,13 +146,13 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
             claim = None if found.is_not_found else found.result()
         if claim is not None and (not named.is_generated or _is_for(claim, pod)):
             return ""
-    template_name = wanted.get("resourceClaimTemplateName")
+    template_name = reference.get("resourceClaimTemplateName")
     if not template_name:
         return ""
     # It may exist although the pod's status does not name it: that update failed.
     owner = f"{namespace}/{pod['metadata']['uid']}"
     for claim in view.by_index(RESOURCE_CLAIMS, _BY_OWNER, owner):
-        if (claim["metadata"].get("annotations") or {}).get(_POD_CLAIM) == wanted["name"]:
+        if (claim["metadata"].get("annotations") or {}).get(_POD_CLAIM) == reference["name"]:
             return str(claim["metadata"]["name"])
     template = view.get(RESOURCE_CLAIM_TEMPLATES, f"{namespace}/{template_name}")
     if template is None:
@@ -160,14 +160,14 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
             f'resource claim template "{template_name}":'
             f' resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
         )
-    made = yield from do(Create(RESOURCE_CLAIMS, namespace, _new_claim(pod, wanted, template)))
+    made = yield from do(Create(RESOURCE_CLAIMS, namespace, _new_claim(pod, reference, template)))
     return str(made["metadata"]["name"])
 
 
 def _new_claim(pod: Object, wanted: Object, template: Object) -> Object:
     meta = pod["metadata"]
     wished = template["spec"].get("metadata") or {}
-    made: Object = {
+    metadata: Object = {
         "generateName": _generate_name(meta["name"], wanted["name"]),
         "annotations": {**(wished.get("annotations") or {}), _POD_CLAIM: wanted["name"]},
         "ownerReferences": [
@@ -181,11 +181,11 @@ def _new_claim(pod: Object, wanted: Object, template: Object) -> Object:
         ],
     }
     if wished.get("labels"):
-        made["labels"] = wished["labels"]
+        metadata["labels"] = wished["labels"]
     return {
         "apiVersion": RESOURCE_CLAIMS.api_version,
         "kind": RESOURCE_CLAIMS.kind,
-        "metadata": made,
+        "metadata": metadata,
         "spec": template["spec"].get("spec") or {},
     }
 

@@ -72,7 +72,7 @@ class Forwarder:
         self._settings = settings
         self._clock = clock
         self._logger = logger
-        self._chance = random.SystemRandom()
+        self._rng = random.SystemRandom()
         self.cache: Final = AnswerCache[Question]()
         self._asking: dict[Question, asyncio.Task[CachedAnswer]] = {}
         self._waiting: Counter[str] = Counter()
@@ -159,7 +159,7 @@ class Forwarder:
             for each in self._responsible(labels_of(question.name))
             if each not in self._settings.own and each not in self._looping
         ]
-        self._chance.shuffle(given)
+        self._rng.shuffle(given)
         given.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
         return given * 2
 

@@ -52,7 +52,7 @@ class CsiNode:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         recorder: EventRecorder,
         name: str,
@@ -71,9 +71,9 @@ class CsiNode:
         self._logger = logger
         self._root = root
         self._call_s = call_s
-        self._drivers: Final = Drivers(api, clock, chance, logger)
+        self._drivers: Final = Drivers(api, clock, random, logger)
         self._info = NodeInfo(api, node, logger)
-        self._tokens = ServiceTokens(api, clock, chance)
+        self._tokens = ServiceTokens(api, clock, random)
         paths, secrets = VolumePaths(root, name), Secrets(api)
         mounting = Mounting(api, self._drivers, paths, secrets, self._tokens, logger, name, report)
         growing = Growing(api, self._drivers, paths, secrets, recorder, clock, logger, name)

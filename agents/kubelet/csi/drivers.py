@@ -43,11 +43,11 @@ class Drivers:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
         self._drivers: dict[str, Driver] = {}
-        self._informer = Informer(api, CSI_DRIVERS, clock, chance, logger)
+        self._informer = Informer(api, CSI_DRIVERS, clock, random, logger)
         self._task: asyncio.Task[None] | None = None
         self.on_change: Callable[[str], None] = lambda _name: None
         """Called with the name of a driver that has registered, or is gone."""

@@ -63,7 +63,7 @@ class Devices:
         asked = [each for each in _asked(pod) if self._plugins.has(each[1])]
         if not asked or uid in self._given:
             return None
-        given = self._given[uid] = {}
+        allocated = self._given[uid] = {}
         free_again: dict[str, list[str]] = {}
         try:
             for name, resource, count, is_passing in asked:
@@ -73,13 +73,13 @@ class Devices:
                         dict.fromkeys([*free_again.get(resource, []), *ids])
                     )
                 # In use from here on: other pods are admitted while the plugin is asked.
-                given.setdefault(name, {})[resource] = {"ids": ids}
+                allocated.setdefault(name, {})[resource] = {"ids": ids}
                 answer = await self._plugins.allocate(resource, ids)
-                given[name][resource] = {"ids": ids, "use": _use(answer)}
+                allocated[name][resource] = {"ids": ids, "use": _use(answer)}
         except PluginError as error:
             del self._given[uid]
             return (REASON, f"Allocate failed due to {error}, which is unexpected")
-        await asyncio.to_thread(_write, self._directory(uid) / FILE, orjson.dumps(given))
+        await asyncio.to_thread(_write, self._directory(uid) / FILE, orjson.dumps(allocated))
         return None
 
     async def _choose(self, resource: str, count: int, free_again: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Runs hollow nodes: registers them, keeps their leases, and acts for the pods bound to them.
 
-    nodes = HollowNodes(api, informers, clock, chance, logger, HollowOptions(nodes.named(100)))
+    nodes = HollowNodes(api, informers, clock, random, logger, HollowOptions(nodes.named(100)))
     await nodes.start(); …; await nodes.stop()
 
 One informer of nodes and one of pods serve all nodes; a few workers carry out what is due. Leases
@@ -111,11 +111,11 @@ class HollowNodes:
         api: Api,
         informers: Informers,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: HollowOptions,
     ) -> None:
-        """chance: spreads the first renewals of leases."""
+        """random: spreads the first renewals of leases."""
         self._api = api
         self._informers = informers
         self._clock = clock
@@ -128,7 +128,7 @@ class HollowNodes:
         self._memories: dict[str, _Memory] = {}  # by key of the pod
         back_off = FailureBackOff(clock, _BACK_OFF_BASE_S, _BACK_OFF_MAX_S)
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock, back_off)
-        self._leases = Leases(api, clock, chance, logger, options.lease_every_s)
+        self._leases = Leases(api, clock, random, logger, options.lease_every_s)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_running = False
         self._untold = len(self._own)

@@ -293,7 +293,7 @@ class HollowRuntime:
     def _usage_of(self, pod: _Pod, now_s: float) -> list[Usage]:
         running = [each for each in pod.containers if each.is_running]
         before, pod.meters = pod.meters or {}, {}
-        found: list[Usage] = []
+        usages: list[Usage] = []
         for each in running:
             counted_s, cpu_ns = before.get(each.id, (each.started_s, 1))  # 0: not measured
             begin_s, end_s = counted_s - each.started_s, now_s - each.started_s
@@ -302,8 +302,8 @@ class HollowRuntime:
                 counted_s = now_s
             pod.meters[each.id] = (counted_s, cpu_ns)
             memory = max(int(pod.load.memory.at(end_s)) // len(running), 1)
-            found.append(Usage(each, cpu_ns, memory, memory, memory, processes=1))
-        return found
+            usages.append(Usage(each, cpu_ns, memory, memory, memory, processes=1))
+        return usages
 
     async def reopen_log(self, container_id: str) -> None:
         """Do nothing: there is no log."""

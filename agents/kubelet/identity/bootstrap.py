@@ -64,7 +64,7 @@ def _kubeconfig(bootstrap_kubeconfig: str, current: Path) -> str:
     )
     cluster = next(each for each in content["clusters"] if each["name"] == context["cluster"])
     files = {"client-certificate": str(current.absolute()), "client-key": str(current.absolute())}
-    found = {
+    kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [cluster],
@@ -77,5 +77,5 @@ def _kubeconfig(bootstrap_kubeconfig: str, current: Path) -> str:
         ],
         "current-context": "default-context",
     }
-    text: str = yaml.safe_dump(found, sort_keys=False)
+    text: str = yaml.safe_dump(kubeconfig, sort_keys=False)
     return text

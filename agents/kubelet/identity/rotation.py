@@ -1,6 +1,6 @@
 """Renews a certificate of a node before it expires, as long as the node runs.
 
-    rotation = Rotation(api, CLIENT_KIND, pki, node, addresses, on_new, clock, chance, logger)
+    rotation = Rotation(api, CLIENT_KIND, pki, node, addresses, on_new, clock, random, logger)
     await rotation.run()
 
 A new one is requested when 70 to 90 % of the lifetime have passed, or at once if there is none.
@@ -61,7 +61,7 @@ class Rotation:
         addresses: Sequence[str],
         on_new: Callable[[Path], Awaitable[None]],
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
         """on_new: awaited with the file of each new certificate, which holds its key, too."""
@@ -72,7 +72,7 @@ class Rotation:
         self._addresses = addresses
         self._on_new = on_new
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
 
     @property
@@ -115,4 +115,4 @@ class Rotation:
         if not self.file.exists():
             return 0.0
         begin_s, end_s = certificates.lifetime(self.file.read_bytes())
-        return begin_s + (end_s - begin_s) * (_EARLIEST + _SPREAD * self._chance())
+        return begin_s + (end_s - begin_s) * (_EARLIEST + _SPREAD * self._random())

@@ -137,7 +137,7 @@ class ImageManager:
         registry = image.partition("/")[0]
         if "." not in registry and ":" not in registry and registry != "localhost":
             registry = "docker.io"
-        found: list[Mapping[str, str]] = []
+        credentials: list[Mapping[str, str]] = []
         missing: list[str] = []
         for reference in pod["spec"].get("imagePullSecrets") or ():
             try:
@@ -149,8 +149,8 @@ class ImageManager:
                     raise
                 missing.append(reference["name"])  # it matters only if the pull fails
             else:
-                found += credentials_of(secret, registry, image)
-        return found, missing
+                credentials += credentials_of(secret, registry, image)
+        return credentials, missing
 
 
 def _milliseconds(seconds: float) -> str:

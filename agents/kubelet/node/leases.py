@@ -35,7 +35,7 @@ class Leases:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         every_s: float,
         lasts_s: int = DURATION_S,
@@ -43,7 +43,7 @@ class Leases:
         self._lasts_s = lasts_s
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._every_s = every_s
         self._nodes: dict[str, Object] = {}
@@ -105,7 +105,7 @@ class Leases:
             wait_s = min(_RETRY_S, self._every_s)
         else:
             # The first renewals are spread, so that all later ones are.
-            wait_s = self._every_s * (self._chance() if is_first else 1.0)
+            wait_s = self._every_s * (self._random() if is_first else 1.0)
         uid = node["metadata"]["uid"]
         heapq.heappush(self._due, (self._clock.monotonic_s() + wait_s, name, uid))
 

@@ -259,9 +259,9 @@ def conditions(
         found.append(("Ready", "False", "KubeletNotReady", problem))
     else:
         found.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
-    told = []
+    updated = []
     for type_, value, reason, message in found:
-        told.append(
+        updated.append(
             {
                 "type": type_,
                 "status": value,
@@ -271,7 +271,7 @@ def conditions(
                 "lastTransitionTime": transition_time(before.get(type_), value, now),
             }
         )
-    return told
+    return updated
 
 
 def status(

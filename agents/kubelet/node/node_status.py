@@ -198,8 +198,8 @@ class NodeStatus:
     async def _write(self) -> None:
         """Write the status if it has changed, or was written long ago."""
         assert self._own is not None, "the node is registered"
-        found, now_s = self.object, self._clock.now_s()
-        old = found.get("status") or {}
+        node_object, now_s = self.object, self._clock.now_s()
+        old = node_object.get("status") or {}
         problem = self._said or self._runtime.problem()
         if not self._was_ready and not problem:
             self._was_ready = True
@@ -218,14 +218,14 @@ class NodeStatus:
         is_due = now_s - self._written_s >= self._options.report_every_s
         if not is_due and node.same(status, self._written) and _is_kept(old, conditions):
             return
-        meta = found["metadata"]
+        meta = node_object["metadata"]
         patch = {**status, "addresses": [*status["addresses"], {"$patch": "replace"}]}
         body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
         path = NODES.path("", meta["name"], "status")
         await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
         self._tell_changes(old.get("conditions") or (), conditions)
         self._written, self._written_s = status, now_s
-        self.object = {**found, "status": {**old, **status}}
+        self.object = {**node_object, "status": {**old, **status}}
 
     def _tell_schedulable(self, before: Object) -> None:
         """Record an event if the node was cordoned or uncordoned."""

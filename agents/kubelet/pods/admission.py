@@ -112,17 +112,17 @@ def resize_refusal(pod: Object, node: Object, others: Sequence[Object]) -> Refus
     if is_static(pod):
         return (INFEASIBLE, "In-place resize of static-pods is not supported")
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    asked = requests_of(pod)
+    requests = requests_of(pod)
     for name in COMPUTE:
         capacity = in_units(name, allocatable.get(name, 0))
-        if name in allocatable and asked.get(name, 0) > capacity:
+        if name in allocatable and requests.get(name, 0) > capacity:
             text = (
-                f"Node didn't have enough capacity: {name}, requested: {asked[name]}, "
+                f"Node didn't have enough capacity: {name}, requested: {requests[name]}, "
                 f"capacity: {capacity}"
             )
             return (INFEASIBLE, text)
     used = [requests_of(each) for each in others if not is_ended(each)]
-    amounts = {name: asked.get(name, 0) for name in COMPUTE}
+    amounts = {name: requests.get(name, 0) for name in COMPUTE}
     found = _lacks(amounts, used, allocatable)
     return None if found is None else (DEFERRED, found[1])
 
@@ -134,7 +134,7 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
     """
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     active = [each for each in others if not is_ended(each)]
-    found: list[Object] = []
+    chosen: list[Object] = []
 
     def missing(without: Sequence[Object]) -> dict[str, int]:
         rest = [each for each in active if not any(each is one for one in without)]
@@ -142,24 +142,24 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
 
     for name in _CLASSES:
         waiting = [each for each in active if qos_of(each) == name and not is_critical(each)]
-        while waiting and (before := missing(found)):
+        while waiting and (before := missing(chosen)):
             best = min(
                 waiting,
                 key=lambda each: (
-                    sum(missing([*found, each]).values()),
+                    sum(missing([*chosen, each]).values()),
                     sum(_count(each).values()),
                 ),
             )
             waiting = [each for each in waiting if each is not best]
-            if missing([*found, best]) != before:
-                found.append(best)
-    if missing(found):
+            if missing([*chosen, best]) != before:
+                chosen.append(best)
+    if missing(chosen):
         return None
-    for each in list(found):
-        fewer = [one for one in found if one is not each]
+    for each in list(chosen):
+        fewer = [one for one in chosen if one is not each]
         if not missing(fewer):
-            found = fewer
-    return found
+            chosen = fewer
+    return chosen
 
 
 def _missing(

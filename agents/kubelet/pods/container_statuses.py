@@ -70,7 +70,7 @@ def init_statuses(seen: Seen) -> list[Object]:
     """Return the statuses of init containers and sidecars."""
     before = seen.before("initContainerStatuses")
     unseen = _INITIALIZED if seen.has_begun else None
-    found = []
+    statuses = []
     for each in seen.pod["spec"].get("initContainers") or ():
         last = before.get(each["name"])
         if is_sidecar(each):
@@ -79,8 +79,8 @@ def init_statuses(seen: Seen) -> list[Object]:
             status = _status(seen, each, last, unseen)
             ended = status["state"].get("terminated")
             status["ready"] = ended is not None and ended["exitCode"] == 0
-        found.append(status)
-    return found
+        statuses.append(status)
+    return statuses
 
 
 def regular_statuses(seen: Seen, *, is_over: bool) -> list[Object]:
@@ -148,7 +148,7 @@ def _of_unknown(
 
 def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Object:
     last, results = known[-1], seen.memory.results
-    found: Object = {
+    status: Object = {
         "image": last.image,
         "imageID": last.image_id,
         "containerID": f"{seen.runtime}://{last.id}",
@@ -158,17 +158,17 @@ def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Obje
         "state": _state(last, seen.runtime),
     }
     if last.user is not None:
-        found["user"] = {"linux": last.user.shown()}
+        status["user"] = {"linux": last.user.shown()}
     if len(known) > 1:
-        found["lastState"] = _state(known[-2], seen.runtime)
+        status["lastState"] = _state(known[-2], seen.runtime)
     waiting = _waiting_of(seen, container, last)
     if not last.is_running and waiting is not None:
         message = waiting.message
         if waiting.reason == CRASH_LOOP:
             message = crash_loop_message(seen.pod, container["name"], waiting.wait_s)
-        found["lastState"] = found["state"]
-        found["state"] = {"waiting": _waiting(waiting.reason, message)}
-    return found
+        status["lastState"] = status["state"]
+        status["state"] = {"waiting": _waiting(waiting.reason, message)}
+    return status
 
 
 def _waiting_of(seen: Seen, container: Object, last: Container | None) -> Waiting | None:
@@ -198,9 +198,9 @@ def _resources(container: Object, applied: Object | None) -> Object:
     applied: what it runs with, if that is something else than it was given.
     """
     allocated = container.get("resources") or {}
-    found: Object = {"resources": allocated if applied is None else applied}
+    fields: Object = {"resources": allocated if applied is None else applied}
     if requests := allocated.get("requests"):
-        found["allocatedResources"] = requests
+        fields["allocatedResources"] = requests
     mounts = []
     for each in container.get("volumeMounts") or ():
         shown = {"name": each["name"], "mountPath": each["mountPath"]}
@@ -208,8 +208,8 @@ def _resources(container: Object, applied: Object | None) -> Object:
             shown |= {"readOnly": True, "recursiveReadOnly": "Disabled"}
         mounts.append(shown)
     if mounts:
-        found["volumeMounts"] = mounts
-    return found
+        fields["volumeMounts"] = mounts
+    return fields
 
 
 def _waiting(reason: str, message: str) -> Object:

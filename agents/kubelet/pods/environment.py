@@ -77,26 +77,26 @@ def variables(
 
     env_files: those that it refers to.
     """
-    found = service_variables(services)
+    values = service_variables(services)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix", "")
-        found |= {prefix + key: value for key, value in _all_of(source, objects).items()}
+        values |= {prefix + key: value for key, value in _all_of(source, objects).items()}
     for variable in container.get("env") or ():
         name = variable["name"]
         origin = variable.get("valueFrom")
         if origin is None:
-            found[name] = expand(variable.get("value") or "", found)
+            values[name] = expand(variable.get("value") or "", values)
             continue
         if "fileKeyRef" in origin:
             value = _of_file(origin["fileKeyRef"], env_files or {})
         else:
             value = _value_from(pod, container, origin, objects, addresses, allocatable)
         if value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
-def expand(text: str, known: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str]) -> str:
     """Return a text with its $(NAME) replaced; unknown ones stay, $$ is one dollar."""
     parts = []
     at = 0
@@ -109,7 +109,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
             at = dollar + 2
         elif end >= 0:
             name = text[dollar + 2 : end]
-            parts.append(known.get(name, text[dollar : end + 1]))
+            parts.append(values.get(name, text[dollar : end + 1]))
             at = end + 1
         else:
             parts.append(text[dollar : dollar + 2])
@@ -264,7 +264,7 @@ def field_value(pod: Object, path: str, addresses: Addresses) -> str:
     if path in ("metadata.labels", "metadata.annotations"):
         values = meta.get(path.removeprefix("metadata.")) or {}
         return "\n".join(f'{key}="{_escaped(values[key])}"' for key in sorted(values))
-    known = {
+    by_path = {
         "metadata.name": meta["name"],
         "metadata.namespace": meta["namespace"],
         "metadata.uid": meta["uid"],
@@ -275,9 +275,9 @@ def field_value(pod: Object, path: str, addresses: Addresses) -> str:
         "status.podIP": next(iter(addresses.pods), ""),
         "status.podIPs": ",".join(addresses.pods),
     }
-    if path not in known:
+    if path not in by_path:
         raise ConfigurationError(f"unsupported fieldPath: {path}")
-    return str(known[path])
+    return str(by_path[path])
 
 
 def _escaped(text: str) -> str:

@@ -193,7 +193,7 @@ def _oom_score(pod: Object, asked_bytes: int, memory_bytes: int) -> int:
 
 def pod_limits(pod: Object, pids_max: int) -> Limits:
     """Return the limits of the whole pod: its own, or, where each container has one, their sum."""
-    asked = requests_of(pod)
+    requests = requests_of(pod)
     own = (pod["spec"].get("resources") or {}).get("limits") or {}
     # Sidecars run beside the others; what other init containers use is over by then.
     beside = [each for each in pod["spec"].get("initContainers") or () if is_sidecar(each)]
@@ -208,7 +208,7 @@ def pod_limits(pod: Object, pids_max: int) -> Limits:
     quota = quota or (sum(quotas) if all(quotas) else 0)
     limit = limit or (sum(memory) if all(memory) else 0)
     return Limits(
-        _shares(asked.get("cpu", 0)),
+        _shares(requests.get("cpu", 0)),
         quota + more_us if quota else 0,
         limit + more_bytes if limit else 0,
         processes=max(pids_max, 0),
@@ -314,21 +314,21 @@ def names_of(pod: Object, names: NodeNames) -> Names:
         owner = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
         problems.append(("MissingClusterDNS", f'pod: "{owner}". {_NO_SERVERS}'))
     if policy == "None":
-        found: tuple[list[str], list[str], list[str]] = ([], [], [])
+        merged: tuple[list[str], list[str], list[str]] = ([], [], [])
     elif is_cluster and names.cluster_servers:
         base = names.cluster_domain
         space = pod["metadata"]["namespace"]
         own = [f"{space}.svc.{base}", f"svc.{base}", base] if base else []
-        found = (list(names.cluster_servers), [*own, *names.searches], ["ndots:5"])
+        merged = (list(names.cluster_servers), [*own, *names.searches], ["ndots:5"])
     else:
-        found = (list(names.servers), list(names.searches), list(names.options))
+        merged = (list(names.servers), list(names.searches), list(names.options))
     given = spec.get("dnsConfig") or {}
-    options = {each.partition(":")[0]: each for each in found[2]}
+    options = {each.partition(":")[0]: each for each in merged[2]}
     for each in given.get("options") or ():
         value = each.get("value")
         options[each["name"]] = f"{each['name']}:{value}" if value else each["name"]
-    servers = list(dict.fromkeys([*found[0], *(given.get("nameservers") or ())]))
-    searches = list(dict.fromkeys([*found[1], *(given.get("searches") or ())]))
+    servers = list(dict.fromkeys([*merged[0], *(given.get("nameservers") or ())]))
+    searches = list(dict.fromkeys([*merged[1], *(given.get("searches") or ())]))
     if len(servers) > _SERVERS_MAX:
         servers = servers[:_SERVERS_MAX]
         text = (

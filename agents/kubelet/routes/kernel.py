@@ -232,7 +232,7 @@ class Kernel(Netlink):
             changes.append(f"+{new.address}")
 
     def _neighbours(self, link: int) -> set[_Neighbour]:
-        found = set()
+        neighbours = set()
         for family in (*_KINDS.values(), _BRIDGE):
             body = _NEIGHBOUR_HEAD.pack(family, 0, 0, 0, 0, 0, 0)
             for payload in self.ask(_GET_NEIGHBOUR, _DUMP, body):
@@ -241,8 +241,8 @@ class Kernel(Netlink):
                 is_whole = _DESTINATION in given and _HARDWARE in given
                 if (its_family, its_link) == (family, link) and is_whole and state & _PERMANENT:
                     address = ip_address(given[_DESTINATION])
-                    found.add(_Neighbour(family, address, given[_HARDWARE]))
-        return found
+                    neighbours.add(_Neighbour(family, address, given[_HARDWARE]))
+        return neighbours
 
     def _change_neighbour(self, kind: int, one: _Neighbour, link: int, flags: int) -> None:
         own = _SELF if one.family == _BRIDGE else 0

@@ -147,17 +147,17 @@ class NodeRoutes:
                 return None
             families = guard.families()
             ranges = [each for each in options.cluster_ranges if each.version in families]
-            found = plan(options.node, nodes, kernel.machine(), options.mode, ranges)
-            if found is None:
+            desired = plan(options.node, nodes, kernel.machine(), options.mode, ranges)
+            if desired is None:
                 return None
-            wanted = self._guards(found)
+            wanted = self._guards(desired)
             if wanted and wanted != self._guarded:
                 guard.apply(wanted)  # before there is anything to guard
-            changes = kernel.bring(found)
+            changes = kernel.bring(desired)
             if not wanted and wanted != self._guarded:
                 guard.remove()
-            self._guarded, self._own = wanted, tuple(found.own.values())
-            return found, changes
+            self._guarded, self._own = wanted, tuple(desired.own.values())
+            return desired, changes
 
     def _guards(self, found: Plan) -> str:
         """Return the rules for the tunnels of a plan; empty: it has none."""
@@ -197,10 +197,10 @@ class NodeRoutes:
         self._lock = descriptor
         return True
 
-    def _tell(self, found: Plan, nodes: list[Object]) -> None:
+    def _tell(self, applied: Plan, nodes: list[Object]) -> None:
         """Report refused nodes, once."""
         by_name = {each["metadata"]["name"]: each for each in nodes}
-        for each in found.refusals:
+        for each in applied.refusals:
             if each in self._told:
                 continue
             self._logger.warning(
@@ -209,7 +209,7 @@ class NodeRoutes:
             if self._recorder is not None:
                 text = f"no route from {self._options.node}: {each.reason}"
                 self._recorder.record(by_name[each.node], "Warning", _REASON, text)
-        self._told = set(found.refusals)
+        self._told = set(applied.refusals)
 
 
 def _shown(node: Object) -> Object:

@@ -138,7 +138,7 @@ def plan(
 
 def addresses_of(node: Object) -> dict[int, Address]:
     """Return a node's first InternalIP of each family that it has reported; UnsuitableError."""
-    found: dict[int, Address] = {}
+    addresses: dict[int, Address] = {}
     for each in (node.get("status") or {}).get("addresses") or ():
         if each.get("type") != "InternalIP":
             continue
@@ -149,8 +149,8 @@ def addresses_of(node: Object) -> dict[int, Address]:
             raise UnsuitableError(f"its InternalIP {text!r} is none: {error}") from error
         if isinstance(one, IPv6Address) and one.scope_id is not None:
             raise UnsuitableError(f"its InternalIP {text!r} is none: it has a scope")
-        found.setdefault(one.version, one)
-    return found
+        addresses.setdefault(one.version, one)
+    return addresses
 
 
 def tunnel_hardware(address: Address) -> bytes:

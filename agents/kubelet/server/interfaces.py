@@ -30,20 +30,20 @@ class Traffic(NamedTuple):
 
 def read(text: str) -> list[Traffic]:
     """Return what /proc/net/dev says, but for the loopback."""
-    found = []
+    interfaces = []
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
         numbers = [int(each) for each in rest.split()]
         if name.strip() != "lo":
             received, sent = numbers[:4], numbers[8:12]
-            found.append(
+            interfaces.append(
                 Traffic(
                     name.strip(),
                     *(received[0], received[2], sent[0], sent[2]),
                     *(received[1], received[3], sent[1], sent[3]),
                 )
             )
-    return found
+    return interfaces
 
 
 def of_node(all_: Sequence[Traffic]) -> list[Traffic]:

@@ -184,7 +184,7 @@ class KubeletServer:
         raise _RefusedError(404, "404 page not found\n")
 
     def _running_pods(self) -> list[Object]:
-        found = []
+        pods = []
         for pod in self._kubelet.pods():
             meta = pod["metadata"]
             running = [
@@ -193,8 +193,8 @@ class KubeletServer:
             if running:
                 names = {key: meta[key] for key in ("name", "namespace", "uid")}
                 containers = [{"name": each.name, "image": each.image} for each in running]
-                found.append({"metadata": names, "spec": {"containers": containers}, "status": {}})
-        return found
+                pods.append({"metadata": names, "spec": {"containers": containers}, "status": {}})
+        return pods
 
     async def _files(self, answer: Answer, parts: Sequence[str]) -> None:
         """Answer with a file of /var/log, or a listing of a directory."""

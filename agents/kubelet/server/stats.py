@@ -179,40 +179,42 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     directory = sample.kubelet.pod_directory(meta["uid"])
     containers = []
     for each in used:
-        shown: Object = {
+        container_stats: Object = {
             "name": each.container.name,
             "startTime": time_text(each.container.started_s),
             "cpu": _cpu(sample, now, each.cpu_ns, [each.container.id]),
             "memory": _memory(now, [each]),
         }
         if not only_cpu_and_memory and directory.is_dir():
-            shown["rootfs"] = _file_system(now, directory, each.files_bytes, each.files_inodes)
+            container_stats["rootfs"] = _file_system(
+                now, directory, each.files_bytes, each.files_inodes
+            )
             log = each.container.log
             size = log.stat().st_size if log.exists() else 0
-            shown["logs"] = _file_system(now, directory, size, 1)
-        containers.append(shown)
-    found: Object = {
+            container_stats["logs"] = _file_system(now, directory, size, 1)
+        containers.append(container_stats)
+    summary: Object = {
         "podRef": {key: meta[key] for key in ("name", "namespace", "uid")},
         "startTime": (pod.get("status") or {}).get("startTime"),
         "containers": containers,
     }
     if used:
         ids = [each.container.id for each in used]
-        found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
-        found["memory"] = _memory(now, used)
-        found["process_stats"] = {"process_count": sum(each.processes for each in used)}
+        summary["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
+        summary["memory"] = _memory(now, used)
+        summary["process_stats"] = {"process_count": sum(each.processes for each in used)}
     own = interfaces.of_pod(sample.machine.traffic, meta["uid"])
     if not only_cpu_and_memory and own is not None:
-        found["network"] = _network(now, [own])
+        summary["network"] = _network(now, [own])
     if not only_cpu_and_memory and directory.is_dir():
         claimed = sample.kubelet.volume_stats(meta["uid"])
-        found["volume"] = [
+        summary["volume"] = [
             *_volumes(pod, directory, now),
             *(_claimed(each, meta["namespace"], now) for each in claimed),
         ]
         taken = _own_size(directory)
-        found["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
-    return found
+        summary["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
+    return summary
 
 
 def _memory(now: str, used: Sequence[Usage]) -> Object:
@@ -238,18 +240,18 @@ def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
 
 def _claimed(stats: VolumeStats, namespace: str, now: str) -> Object:
     """Return the usage of the volume of a claim or a driver."""
-    shown: Object = {"name": stats.name, "time": now}
+    volume: Object = {"name": stats.name, "time": now}
     if stats.claim:
-        shown["pvcRef"] = {"name": stats.claim, "namespace": namespace}
+        volume["pvcRef"] = {"name": stats.claim, "namespace": namespace}
     if (own := stats.fill.bytes) is not None:
-        shown |= {
+        volume |= {
             "availableBytes": own.available,
             "capacityBytes": own.total,
             "usedBytes": own.used,
         }
     if (own := stats.fill.inodes) is not None:
-        shown |= {"inodesFree": own.available, "inodes": own.total, "inodesUsed": own.used}
-    return shown
+        volume |= {"inodesFree": own.available, "inodes": own.total, "inodesUsed": own.used}
+    return volume
 
 
 def _own_size(directory: Path) -> Size:

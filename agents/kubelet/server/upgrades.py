@@ -52,7 +52,7 @@ def web_socket(
     return websocket.accept(request, answer, protocol), protocol
 
 
-def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Session, str]:
+def spdy(request: Request, answer: Answer, protocols: Sequence[str]) -> tuple[Session, str]:
     """Accept a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
     if not request.may_upgrade or request.header("upgrade").upper() != "SPDY/3.1":
         shown = {name.title(): value for name, value in request.headers}
@@ -65,13 +65,13 @@ def spdy(request: Request, answer: Answer, spoken: Sequence[str]) -> tuple[Sessi
             f"unable to upgrade: header {_PROTOCOLS} does not exist in request "
             f"with {len(request.headers)} headers",
         )
-    protocol = next((each for each in names if each in spoken), "")
+    protocol = next((each for each in names if each in protocols), "")
     if not protocol:
         text = (
             "unable to upgrade: unable to negotiate protocol: client supports "
-            f"[{' '.join(names)}], server accepts [{' '.join(spoken)}]"
+            f"[{' '.join(names)}], server accepts [{' '.join(protocols)}]"
         )
-        raise UpgradeError(403, text, spoken)
+        raise UpgradeError(403, text, protocols)
     socket = answer.upgrade("SPDY/3.1", [(_PROTOCOLS, protocol)])
     return Session(socket, is_client=False), protocol
 

@@ -109,10 +109,10 @@ async def spdy_wire(session: Session, wants: Wants, protocol: str) -> SpdyWire:
     wanted |= {OUTPUT} if wants.output else set()
     wanted |= {ERRORS} if wants.errors and not wants.tty else set()
     wanted |= {SIZE} if wants.tty and protocol.startswith(("v3", "v4")) else set()
-    found: dict[int, Stream] = {}
+    streams: dict[int, Stream] = {}
     try:
         async with asyncio.timeout(_WAIT_S):
-            while wanted - found.keys():
+            while wanted - streams.keys():
                 stream = await session.accept()
                 if stream is None:
                     raise WireError("the client has gone")
@@ -120,7 +120,7 @@ async def spdy_wire(session: Session, wants: Wants, protocol: str) -> SpdyWire:
                 if kind is None:
                     await stream.reset()
                 else:
-                    found[kind] = stream
+                    streams[kind] = stream
     except (TimeoutError, SessionOverError) as error:
         raise WireError("timed out waiting for client to create streams") from error
-    return SpdyWire(session, found, protocol)
+    return SpdyWire(session, streams, protocol)

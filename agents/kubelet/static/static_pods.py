@@ -62,29 +62,29 @@ class StaticPods:
     async def read(self) -> set[str]:
         """Look what there is now; return the uids of those that came or went."""
         problems: list[str] = []
-        found: dict[str, Object] = {}
+        pods: dict[str, Object] = {}
         if self._settings.path is not None:
             for source, data in await asyncio.to_thread(_files, self._settings.path):
-                self._take(found, problems, "file", source, data)
+                self._take(pods, problems, "file", source, data)
         if self._settings.url:
             try:
                 data = await self._fetch(self._settings.url)
             except OSError as error:
                 problems.append(f"{self._settings.url}: {error}")
                 kept = self.pods.values()
-                found |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
+                pods |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
             else:
-                self._take(found, problems, "http", self._settings.url, data)
-        changed = self.pods.keys() ^ found.keys()
-        self.pods, self.problems = found, problems
+                self._take(pods, problems, "http", self._settings.url, data)
+        changed = self.pods.keys() ^ pods.keys()
+        self.pods, self.problems = pods, problems
         return changed
 
     def _take(
-        self, found: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes
+        self, pods: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes
     ) -> None:
         try:
             names = {
-                (each["metadata"]["namespace"], each["metadata"]["name"]) for each in found.values()
+                (each["metadata"]["namespace"], each["metadata"]["name"]) for each in pods.values()
             }
             for pod in _pods(data):
                 made = completed(pod, self._node, kind, source)
@@ -93,7 +93,7 @@ class StaticPods:
                 if name in names:
                     problems.append(f"{source}: there is another pod {'/'.join(name)}")
                 else:
-                    found[meta["uid"]] = made
+                    pods[meta["uid"]] = made
         except (StaticPodError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             problems.append(f"{source}: {error}")
 
@@ -169,7 +169,7 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), all_of_them]
     spec = {"restartPolicy": "Always", "enableServiceLinks": True, **spec, "nodeName": node}
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    made = {
+    complete = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -182,11 +182,11 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
         "spec": spec,
         "status": {"phase": "Pending"},
     }
-    for container in containers_of(made):
+    for container in containers_of(complete):
         tag = container["image"].rpartition("/")[2].partition(":")[2]
         latest = "@" not in container["image"] and tag in ("", "latest")
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
-    return made
+    return complete
 
 
 def mirror_of(pod: Object, node: Object) -> Object:

@@ -89,8 +89,8 @@ class Allocations:
         if is_ending or is_ended(pod):
             self._deferred.pop(record.uid, None)
             return with_resources(pod, allocated)
-        wanted = resources_of(pod)
-        if wanted == allocated or is_same(wanted, allocated):
+        desired = resources_of(pod)
+        if desired == allocated or is_same(desired, allocated):
             resize.pending = None
             self._deferred.pop(record.uid, None)
             return pod
@@ -101,9 +101,9 @@ class Allocations:
         self._deferred.pop(record.uid, None)
         running = {each.name for each in self._running(record)}
         for name, before in allocated.items():
-            if name in running and changed(before, wanted.get(name, before)):
+            if name in running and changed(before, desired.get(name, before)):
                 resize.applied.setdefault(name, before)
-        resize.allocated, resize.pending, resize.progress = wanted, None, Note()
+        resize.allocated, resize.pending, resize.progress = desired, None, Note()
         await self._save(record)
         self._event(pod, "Normal", "ResizeStarted", "Pod resize started")
         return pod
@@ -145,9 +145,9 @@ class Allocations:
         for uid in sorted(self._deferred, key=lambda each: self._deferred[each]):
             self._again(uid)
 
-    def _wait(self, pod: Object, record: PodRecord, told: Note) -> None:
+    def _wait(self, pod: Object, record: PodRecord, note: Note) -> None:
         resize = record.memory.resize
-        if told.reason == DEFERRED:
+        if note.reason == DEFERRED:
             if record.uid not in self._deferred:
                 resize.deferred_s = self._clock.monotonic_s()
             priority = pod["spec"].get("priority") or 0
@@ -155,10 +155,10 @@ class Allocations:
             self._deferred[record.uid] = order
         else:
             self._deferred.pop(record.uid, None)
-        if resize.pending is None or resize.pending.reason != told.reason:
-            text = f"Pod resize {told.reason}"
-            self._event(pod, "Warning", f"Resize{told.reason}", text, told.message)
-        resize.pending = told
+        if resize.pending is None or resize.pending.reason != note.reason:
+            text = f"Pod resize {note.reason}"
+            self._event(pod, "Warning", f"Resize{note.reason}", text, note.message)
+        resize.pending = note
 
     def _running(self, record: PodRecord) -> Sequence[Container]:
         return [each for each in self._kubelet.runtime.of_pod(record.uid) if each.is_running]

@@ -375,7 +375,7 @@ class PodSync:
             not_started(record.memory, name, error.reason, error.message, tools.clock.now_s())
             return
         try:
-            found = await self._run(pod, record, container, attempt, prepared, image, volumes)
+            started = await self._run(pod, record, container, attempt, prepared, image, volumes)
         except (StartError, ConfigurationError, OSError) as error:
             reason = error.reason if isinstance(error, StartError) else "CreateContainerConfigError"
             message = error.message if isinstance(error, StartError) else str(error)
@@ -385,27 +385,27 @@ class PodSync:
         record.memory.resize.applied.pop(name, None)  # it began with what it was given
         self.event(pod, name, "Normal", "Created", "Container created")
         self.event(pod, name, "Normal", "Started", "Container started")
-        await asyncio.to_thread(tools.links.make, pod, found)
-        self._probe(pod, record, container, found)
+        await asyncio.to_thread(tools.links.make, pod, started)
+        self._probe(pod, record, container, started)
         if hook := (container.get("lifecycle") or {}).get("postStart"):
-            await self._after_start(pod, record, container, found, hook)
+            await self._after_start(pod, record, container, started, hook)
 
     async def _volume_images(
         self, pod: Object, record: PodRecord, container: Object
     ) -> dict[str, str]:
         """Return the images that a container mounts, by name of the volume; StartError."""
         sources = image_volumes(pod)
-        found = {}
+        images = {}
         for mount in container.get("volumeMounts") or ():
-            if (source := sources.get(mount["name"])) and mount["name"] not in found:
+            if (source := sources.get(mount["name"])) and mount["name"] not in images:
                 spec = {
                     "name": container["name"],
                     "image": source["reference"],
                     "imagePullPolicy": source.get("pullPolicy"),
                 }
                 await _unless_ending(record, self._tools.images.ensure(pod, spec))
-                found[mount["name"]] = source["reference"]
-        return found
+                images[mount["name"]] = source["reference"]
+        return images
 
     async def _run(
         self,
@@ -470,7 +470,7 @@ class PodSync:
         pod: Object,
         record: PodRecord,
         container: Object,
-        found: Container,
+        running: Container,
         *,
         is_found: bool = False,
     ) -> None:
@@ -481,7 +481,7 @@ class PodSync:
         tools.prober.begin(
             pod,
             container,
-            found,
+            running,
             results,
             host,
             lambda: again(uid),

@@ -300,7 +300,7 @@ def _env_file(volume: Path, path: str) -> bytes | None:
     inside = _inside(volume, path)
     root = rooted.open_root(str(volume))
     try:
-        held = rooted.find(root, inside, beneath=True)
+        descriptor = rooted.find(root, inside, beneath=True)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -308,14 +308,14 @@ def _env_file(volume: Path, path: str) -> bytes | None:
     finally:
         os.close(root)
     try:
-        return rooted.read_held(held, path, _ENV_FILE_MAX)
+        return rooted.read_held(descriptor, path, _ENV_FILE_MAX)
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
         text = f'environment variable file "{path}" is larger than {_ENV_FILE_MAX} bytes'
         raise ConfigurationError(text) from error
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:

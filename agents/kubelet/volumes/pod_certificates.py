@@ -91,7 +91,7 @@ class PodCertificates:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         node: Callable[[], Object],
         on_change: Callable[[str], None],
@@ -99,7 +99,7 @@ class PodCertificates:
         """node: returns its object; on_change: called with the uid of a pod that was answered."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._node = node
         self._on_change = on_change
@@ -115,19 +115,19 @@ class PodCertificates:
         """
         self._follow()
         key = (pod["metadata"]["uid"], volume, number)
-        wanted = self._wanted.setdefault(key, _CertificateSource())
+        state = self._wanted.setdefault(key, _CertificateSource())
         try:
-            await self._advance(pod, key, wanted, source)
+            await self._advance(pod, key, state, source)
         except (ApiError, UnreachableError) as error:
-            if not wanted.is_good(self._clock.now_s()):
+            if not state.is_good(self._clock.now_s()):
                 raise
-            wanted.again_s = self._clock.now_s() + self._back_off.next_s(key)
+            state.again_s = self._clock.now_s() + self._back_off.next_s(key)
             text = "a certificate of a pod was not renewed"
             self._logger.warning(text, pod=key[0], volume=volume, error=str(error))
-        if wanted.current is not None and wanted.is_good(self._clock.now_s()):
-            return wanted.current
+        if state.current is not None and state.is_good(self._clock.now_s()):
+            return state.current
         signer = source["signerName"]
-        raise ConfigurationError(wanted.problem or f"signer {signer} has not answered yet")
+        raise ConfigurationError(state.problem or f"signer {signer} has not answered yet")
 
     async def _advance(
         self, pod: Object, key: _SourceKey, wanted: _CertificateSource, source: Object
@@ -160,7 +160,7 @@ class PodCertificates:
             self._api,
             POD_CERTIFICATE_REQUESTS,
             self._clock,
-            self._chance,
+            self._random,
             self._logger,
             fields=fields,
         )
@@ -177,7 +177,7 @@ class PodCertificates:
             if wanted.request == name:
                 self._on_change(uid)
 
-    async def _ask(self, pod: Object, wanted: _CertificateSource, source: Object) -> None:
+    async def _ask(self, pod: Object, state: _CertificateSource, source: Object) -> None:
         meta = pod["metadata"]
         account = pod["spec"].get("serviceAccountName") or "default"
         found = await self._api.get(SERVICE_ACCOUNTS, meta["namespace"], account)
@@ -197,7 +197,7 @@ class PodCertificates:
         }
         if annotations := source.get("userAnnotations"):
             spec["unverifiedUserAnnotations"] = annotations
-        made = await self._api.create(
+        created = await self._api.create(
             POD_CERTIFICATE_REQUESTS,
             meta["namespace"],
             {
@@ -210,23 +210,23 @@ class PodCertificates:
                 "spec": spec,
             },
         )
-        wanted.request, wanted.key, wanted.problem = made["metadata"]["name"], key, ""
+        state.request, state.key, state.problem = created["metadata"]["name"], key, ""
 
-    async def _look(self, pod: Object, key: _SourceKey, wanted: _CertificateSource) -> None:
+    async def _look(self, pod: Object, key: _SourceKey, state: _CertificateSource) -> None:
         """Take the answer to a request, if there is one."""
-        found = await self._request(pod["metadata"]["namespace"], wanted.request)
+        found = await self._request(pod["metadata"]["namespace"], state.request)
         answer = None if found is None else _answer(found)
         if found is not None and answer is None:
             return
         if found is not None and answer is not None and answer["type"] == _ISSUED:
-            wanted.current = _credential(wanted.key, found["status"])
+            state.current = _credential(state.key, found["status"])
             self._back_off.forget(key)
         elif answer is not None:
             reason, text = answer.get("reason", ""), answer.get("message", "")
-            wanted.problem = f"request {wanted.request} {answer['type']}: {reason}: {text}"
-            wanted.is_denied = answer["type"] == _DENIED
-            wanted.again_s = self._clock.now_s() + self._back_off.next_s(key)
-        wanted.request, wanted.key = "", b""  # answered, or cleaned up
+            state.problem = f"request {state.request} {answer['type']}: {reason}: {text}"
+            state.is_denied = answer["type"] == _DENIED
+            state.again_s = self._clock.now_s() + self._back_off.next_s(key)
+        state.request, state.key = "", b""  # answered, or cleaned up
 
     async def _request(self, namespace: str, name: str) -> Object | None:
         """Return a request, None: it no longer exists; ApiError."""

@@ -84,7 +84,7 @@ class PodVolumes:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         allocatable: Mapping[str, str],
         node: Callable[[], Object],
@@ -97,16 +97,16 @@ class PodVolumes:
         """
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._allocatable = allocatable
         self._written: dict[str, _Written] = {}  # by uid
         self._on_change = on_change
-        self._watched = WatchedObjects(api, clock, chance, logger, self._changed)
-        self._tokens = ServiceTokens(api, clock, chance)
+        self._watched = WatchedObjects(api, clock, random, logger, self._changed)
+        self._tokens = ServiceTokens(api, clock, random)
         self._claims = Claims(api)
         self._csi = csi
-        self._bundles = TrustBundles(api, clock, chance, logger, self._changed)
-        self._certificates = PodCertificates(api, clock, chance, logger, node, self._changed)
+        self._bundles = TrustBundles(api, clock, random, logger, self._changed)
+        self._certificates = PodCertificates(api, clock, random, logger, node, self._changed)
 
     async def close(self) -> None:
         """Stop following changes."""
@@ -124,8 +124,8 @@ class PodVolumes:
         """Return where the volumes of a pod are; VolumeError, PendingError, ApiError."""
         paths = {}
         pending: list[PendingError] = []
-        known = self._written.setdefault(pod["metadata"]["uid"], _Written())
-        async with known.lock:
+        written = self._written.setdefault(pod["metadata"]["uid"], _Written())
+        async with written.lock:
             for volume in pod["spec"].get("volumes") or ():
                 name = volume["name"]
                 if "image" in volume:
@@ -138,7 +138,7 @@ class PodVolumes:
                     pending.append(error)  # meanwhile the others
                 except (ConfigurationError, OSError, StepError) as error:
                     raise _not_set_up(name, error) from error
-            known.fields = files.changing_fields(pod)
+            written.fields = files.changing_fields(pod)
         if pending:
             raise min(pending, key=lambda each: each.after_s)
         return paths
@@ -229,8 +229,8 @@ class PodVolumes:
         if _is_held(volume):
             asked = await self._asked(pod, volume)
             contents = files.contents(pod, volume, objects, addresses, asked, self._allocatable)
-            made = await asyncio.to_thread(directories.written, directory, volume, contents, group)
-            return made, True
+            path = await asyncio.to_thread(directories.written, directory, volume, contents, group)
+            return path, True
         if "hostPath" in volume:
             return await asyncio.to_thread(directories.host_path, volume["hostPath"]), False
         if "csi" in volume:
@@ -238,14 +238,14 @@ class PodVolumes:
             return await self._inline(pod, volume, group), is_read_only
         is_read_only, takes_group = False, True
         if "persistentVolumeClaim" in volume or "ephemeral" in volume:
-            made, is_read_only, takes_group = await self._claimed(pod, volume, group)
+            path, is_read_only, takes_group = await self._claimed(pod, volume, group)
         else:
             size = memory_volume_bytes(pod, volume, self._allocatable)
-            made = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
+            path = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
         if group is not None and takes_group and not is_read_only:
             policy = context.get("fsGroupChangePolicy") or "Always"
-            await asyncio.to_thread(directories.give_to_group, made, group, policy)
-        return made, is_read_only
+            await asyncio.to_thread(directories.give_to_group, path, group, policy)
+        return path, is_read_only
 
     async def _claimed(
         self, pod: Object, volume: Object, group: int | None

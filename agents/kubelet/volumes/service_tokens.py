@@ -30,10 +30,10 @@ class _Token(NamedTuple):
 class ServiceTokens:
     """The tokens of one node's pods."""
 
-    def __init__(self, api: Api, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(self, api: Api, clock: Clock, random: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._tokens: dict[tuple[str, str, str], _Token] = {}
 
     async def token(self, pod: Object, volume: str, source: Object) -> bytes:
@@ -79,5 +79,5 @@ class ServiceTokens:
         status = answer["status"]
         ends_s = parse_time(status["expirationTimestamp"]).seconds
         life_s = min((ends_s - now_s) * _USED, _DAY_S)
-        until_s = now_s + life_s - 10 * self._chance()
+        until_s = now_s + life_s - 10 * self._random()
         return _Token(status["token"], status["expirationTimestamp"], until_s)

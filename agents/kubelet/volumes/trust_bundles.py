@@ -34,12 +34,12 @@ class TrustBundles:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         on_change: Callable[[str], None],
     ) -> None:
         """on_change: called with the uid of each pod that shows bundles, when one changed."""
-        self._informer = Informer(api, CLUSTER_TRUST_BUNDLES, clock, chance, logger)
+        self._informer = Informer(api, CLUSTER_TRUST_BUNDLES, clock, random, logger)
         self._informer.on_change(self._changed)
         self._on_change = on_change
         self._users: set[str] = set()

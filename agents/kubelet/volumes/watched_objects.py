@@ -69,14 +69,14 @@ class WatchedObjects:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         on_change: Callable[[str], None],
     ) -> None:
         """on_change: called with the uid of each pod that follows an object that changed."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._on_change = on_change
         self._watched: dict[Key, _Watched] = {}
@@ -127,7 +127,7 @@ class WatchedObjects:
                 RESOURCES[kind],
                 watched,
                 self._clock,
-                self._chance,
+                self._random,
                 self._logger,
                 namespace=namespace,
                 fields=f"metadata.name={name}",

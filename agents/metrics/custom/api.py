@@ -148,7 +148,7 @@ class CustomApi:
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
 
-def _item(version: str, resource: str, of: Object, metric: str, found: Value) -> Object:
+def _item(version: str, resource: str, of: Object, metric: str, value: Value) -> Object:
     meta = of["metadata"]
     kind = built_in.PODS if resource == PODS else OBJECTS[resource].resource
     item: Object = {
@@ -158,10 +158,10 @@ def _item(version: str, resource: str, of: Object, metric: str, found: Value) ->
             "name": meta["name"],
             "apiVersion": f"{kind.group}/{kind.version}",
         },
-        "timestamp": time_text(found.time_s),
-        "value": quantity_of(found.value),
+        "timestamp": time_text(value.time_s),
+        "value": quantity_of(value.value),
     }
-    window = {} if not found.window_s else {"window": max(round(found.window_s), 1)}
+    window = {} if not value.window_s else {"window": max(round(value.window_s), 1)}
     if version == "v1beta1":
         return {**item, "metricName": metric, **window}
     if window:

@@ -125,25 +125,25 @@ def load(path: str) -> Rules:
         raise ConfigError(f"--custom {path}: {error}") from error
 
 
-def parse(given: Any) -> Rules:  # noqa: ANN401 - of a file
+def parse(document: Any) -> Rules:  # noqa: ANN401 - of a file
     """Return what is said; ValueError names what is wrong."""
-    if not isinstance(given, dict):
+    if not isinstance(document, dict):
         raise ValueError("an object with metrics is wanted")  # noqa: TRY004
-    _check_members(given, _MEMBERS, "")
-    loopback = given.get("allowLoopback", False)
+    _check_members(document, _MEMBERS, "")
+    loopback = document.get("allowLoopback", False)
     if not isinstance(loopback, bool):
         raise ValueError(f"allowLoopback: {loopback!r}: true or false")  # noqa: TRY004
-    pages = _pages(given.get("pages", {}))
+    pages = _pages(document.get("pages", {}))
     pods: dict[str, Rule] = {}
     objects: dict[tuple[str, str], Rule] = {}
     external: dict[str, Rule] = {}
-    for place, each in _listed(given, "metrics"):
+    for place, each in _listed(document, "metrics"):
         rule, resource = _metric(each, place, pages)
         if resource:
             _add(objects, (resource, rule.name), rule, place)
         else:
             _add(pods, rule.name, rule, place)
-    for place, each in _listed(given, "external"):
+    for place, each in _listed(document, "external"):
         rule = _external(each, place, pages)
         _add(external, rule.name, rule, place)
     if not pods and not objects and not external:
@@ -172,22 +172,22 @@ def _add(rules: dict[Any, Rule], key: object, rule: Rule, place: str) -> None:
     rules[key] = rule
 
 
-def _metric(given: Given, place: str, pages: Mapping[str, Page]) -> tuple[Rule, str]:
+def _metric(item: Given, field: str, pages: Mapping[str, Page]) -> tuple[Rule, str]:
     """Return a rule, and of which resource it is; empty: of pods."""
-    _check_members(given, _OF_METRIC, f"{place}.")
-    rule = _rule(given, place)
-    resource = given.get("of", "pods")
+    _check_members(item, _OF_METRIC, f"{field}.")
+    rule = _rule(item, field)
+    resource = item.get("of", "pods")
     if resource == "pods":
         for each in _OF_OBJECT_ALONE:
-            if each in given:
-                raise ValueError(f"{place}.{each}: pods expose their metrics themselves")
+            if each in item:
+                raise ValueError(f"{field}.{each}: pods expose their metrics themselves")
         return rule, ""
     if not isinstance(resource, str) or resource not in OBJECTS:
-        raise ValueError(f"{place}.of: {resource!r}: one of pods, {', '.join(OBJECTS)}")
+        raise ValueError(f"{field}.of: {resource!r}: one of pods, {', '.join(OBJECTS)}")
     found = rule._replace(
-        page=_page_of(given, place, pages),
-        namespace_label=_label(given, place, "namespaceLabel", "namespace"),
-        name_label=_label(given, place, "nameLabel", OBJECTS[resource].label),
+        page=_page_of(item, field, pages),
+        namespace_label=_label(item, field, "namespaceLabel", "namespace"),
+        name_label=_label(item, field, "nameLabel", OBJECTS[resource].label),
     )
     return found, resource
 
@@ -199,20 +199,20 @@ def _external(given: Given, place: str, pages: Mapping[str, Page]) -> Rule:
     return rule._replace(page=_page_of(given, place, pages), namespace_label=label)
 
 
-def _rule(given: Given, place: str) -> Rule:
+def _rule(given: Given, field: str) -> Rule:
     name, sample = given.get("name"), given.get("sample")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{place}.name: invalid metric name {name!r}")
+        raise ValueError(f"{field}.name: invalid metric name {name!r}")
     if not isinstance(sample, str) or not _SAMPLE.fullmatch(sample):
-        raise ValueError(f"{place}.sample: invalid sample name {sample!r}")
+        raise ValueError(f"{field}.sample: invalid sample name {sample!r}")
     type_ = given.get("type", "value")
     if type_ not in _TYPES:
-        raise ValueError(f"{place}.type: {type_!r}: one of {', '.join(_TYPES)}")
+        raise ValueError(f"{field}.type: {type_!r}: one of {', '.join(_TYPES)}")
     labels = given.get("labels") or {}
     if not isinstance(labels, dict) or not all(
         isinstance(each, str) for pair in labels.items() for each in pair
     ):
-        raise ValueError(f"{place}.labels: {labels!r}: texts by names")
+        raise ValueError(f"{field}.labels: {labels!r}: texts by names")
     return Rule(name, sample, type_ == "rate", labels)
 
 

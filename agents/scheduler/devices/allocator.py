@@ -218,18 +218,18 @@ class _Search:
         self._taken[number].append(taken)
         return taken
 
-    def _give_back(self, number: int, taken: AllocatedDevice) -> None:
+    def _give_back(self, number: int, device: AllocatedDevice) -> None:
         self._taken[number].pop()
-        candidate = taken.candidate
+        candidate = device.candidate
         if candidate.is_shared:
             self._shared[candidate.id].pop()
         else:
             self._in_use.discard(candidate.id)
-        for key, amount in taken.counters.items():
+        for key, amount in device.counters.items():
             left = self._left[candidate.pool.id]
             left[key] = left[key] + amount
         for constraint in self._claims[number].constraints:
-            constraint.remove(taken.request)
+            constraint.remove(device.request)
 
     def _is_free(self, number: int, request: Request, candidate: Candidate) -> bool:
         if request.is_admin:

@@ -66,17 +66,17 @@ def requests_of(claim: Object, devices: Devices) -> list[list[Request]]:
     """Return the requests of a claim with their alternatives; raises DeviceError."""
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
-    found: list[list[Request]] = []
+    alternatives: list[list[Request]] = []
     for one in (claim["spec"].get("devices") or {}).get("requests") or ():
         parts = one.get("firstAvailable") or [one.get("exactly") or {}]
         is_choice = bool(one.get("firstAvailable"))
-        found.append(
+        alternatives.append(
             [
                 _request(key, one["name"], part.get("name", "") if is_choice else "", part, devices)
                 for part in parts
             ]
         )
-    return found
+    return alternatives
 
 
 def missing_class(claim: Object, devices: Devices) -> str:

@@ -53,11 +53,11 @@ class ExtenderCalls:
 
     async def about(self, pod: PodInfo, cluster: Cluster, names: list[str]) -> ExtenderResults:
         """Call the extenders' filters one after the other, then their scores."""
-        said = ExtenderResults(names)
+        results = ExtenderResults(names)
         for each, transport in self._transports:
-            if not said.names or not each.filter_verb or not each.is_interested(pod):
+            if not results.names or not each.filter_verb or not each.is_interested(pod):
                 continue
-            asked = [name for name in said.names if name in cluster.slots]
+            asked = [name for name in results.names if name in cluster.slots]
             try:
                 body = extenders.about_nodes(each, pod, cluster, asked)
                 answer = await self._ask(each, transport, each.filter_verb, body)
@@ -65,18 +65,18 @@ class ExtenderCalls:
             except ExtenderError as error:
                 self._skip(each, error)
                 continue
-            said.names = filtered.names
-            said.refused |= filtered.refused
-        if len(said.names) > 1:
+            results.names = filtered.names
+            results.refused |= filtered.refused
+        if len(results.names) > 1:
             scores = [
-                self._scores(each, transport, pod, cluster, said.names)
+                self._scores(each, transport, pod, cluster, results.names)
                 for each, transport in self._transports
                 if each.prioritize_verb and each.is_interested(pod)
             ]
             for one in await asyncio.gather(*scores):
                 for name, score in one.items():
-                    said.scores[name] = said.scores.get(name, 0) + score
-        return said
+                    results.scores[name] = results.scores.get(name, 0) + score
+        return results
 
     async def spare(
         self, pod: PodInfo, cluster: Cluster, candidates: list[Candidate]

@@ -75,22 +75,22 @@ def _reasons(diagnosis: Diagnosis, names: Sequence[str]) -> list[Row]:
         text = diagnosis.refusal.text
         plugin = diagnosis.refused_by
         return [{"plugin": plugin, "text": text, "count": diagnosis.node_count, "nodes": []}]
-    found: list[Row] = []
+    rows: list[Row] = []
     for each in diagnosis.refused:
         numbers = each.failures.numbers
         for number, reason in enumerate(each.failures.reasons, 1):
             slots = (each.at & (numbers == number)).nonzero()[0]
             if len(slots):
-                found.append(
+                rows.append(
                     _reported(each.plugin, reason, slots[:NODES_MAX].tolist(), len(slots), names)
                 )
     by_reason: dict[Reason, list[int]] = {}
     for slot, reason in diagnosis.others.items():
         by_reason.setdefault(reason, []).append(slot)
     for reason, slots in by_reason.items():
-        found.append(_reported(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
-    found.sort(key=lambda each: -each["count"])
-    return found
+        rows.append(_reported(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
+    rows.sort(key=lambda each: -each["count"])
+    return rows
 
 
 def _reported(

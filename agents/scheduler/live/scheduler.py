@@ -147,17 +147,17 @@ class Scheduler:
         """Whether the caches are synced, and pods are scheduled."""
         return self._loop_task is not None and not self._loop_task.done()
 
-    def add_activity(self, found: Activity) -> None:
+    def add_activity(self, activity: Activity) -> None:
         """Add the pods that are being scheduled, pending writes, and what is due later."""
         for key in self.queue.tried_now():
-            found.moving.append(Moving("scheduler", key, "is to be placed"))
+            activity.moving.append(Moving("scheduler", key, "is to be placed"))
         for task in self._tasks:
-            found.moving.append(Moving("scheduler", task.get_name(), "is being written"))
+            activity.moving.append(Moving("scheduler", task.get_name(), "is being written"))
         if not all(each.is_idle for each in self._recorders.values()):
-            found.moving.append(Moving("scheduler", "", "writes events"))
+            activity.moving.append(Moving("scheduler", "", "writes events"))
         now_s = self._clock.now_s()
         for key, due_s in self.queue.backing_off():
-            found.due.append(Due("scheduler", key, max(0.0, due_s - now_s)))
+            activity.due.append(Due("scheduler", key, max(0.0, due_s - now_s)))
 
     def sizes(self) -> Sizes:
         """Return how much there is now."""
@@ -328,13 +328,13 @@ class Scheduler:
         began_s = self._clock.monotonic_s()
         unplaced = Unplaced(decision.cycle, diagnosis, profile.filters)
         handle = self._handles[profile.name]
-        made = await run_post_filters(profile, handle, unplaced, self._logger)
+        result = await run_post_filters(profile, handle, unplaced, self._logger)
         if profile.post_filters:
             took_s = self._clock.monotonic_s() - began_s
-            self.metrics.took("PostFilter", profile.name, took_s, is_success=made.code is None)
-        if made.nominated:
-            self.cluster.nominate(waiting.info, made.nominated)
-        message = diagnosis.message(made.text)
+            self.metrics.took("PostFilter", profile.name, took_s, is_success=result.code is None)
+        if result.nominated:
+            self.cluster.nominate(waiting.info, result.nominated)
+        message = diagnosis.message(result.text)
         now_s = self._clock.now_s()
         self.refusals.note(waiting.info, diagnosis, self.cluster.names, message, now_s)
         self._failed(
@@ -342,8 +342,8 @@ class Scheduler:
             _UNSCHEDULABLE,
             message,
             diagnosis.rejectors,
-            nominated=made.nominated or "",
-            clears_nomination=made.nominated == "",
+            nominated=result.nominated or "",
+            clears_nomination=result.nominated == "",
         )
 
     def _failed(

@@ -117,21 +117,21 @@ class NodeResourcesFit(Plugin):
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
         cluster, rows = cycle.cluster, cycle.rows
-        wanted = {
+        requests = {
             name: amount
             for name, amount in cycle.pod.requests.items()
             if amount and not self._is_ignored(name)
         }
         if isinstance(rows, slice):
-            key = (self, "short", *wanted.items())
+            key = (self, "short", *requests.items())
             bits = cluster.kept.column(
-                key, cluster.size, lambda slots: _shortfalls(cluster, slots, wanted)
+                key, cluster.size, lambda slots: _shortfalls(cluster, slots, requests)
             )
         else:
-            bits = _shortfalls(cluster, rows, wanted)
+            bits = _shortfalls(cluster, rows, requests)
         if not bits.any():
             return None
-        names = (PODS, *wanted)
+        names = (PODS, *requests)
         kinds, numbers = np.unique(bits, return_inverse=True)
         reasons = [_shortfall(int(kind), names) for kind in kinds if kind]
         return Failures(numbers if kinds[0] == 0 else numbers + 1, reasons)

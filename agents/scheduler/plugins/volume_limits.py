@@ -48,8 +48,8 @@ class NodeVolumeLimits(Plugin):
 
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
-        wanted: Volumes = cycle.states[self.name]
-        if not wanted:
+        volumes: Volumes = cycle.states[self.name]
+        if not volumes:
             return None
         cluster = cycle.cluster
         reasons = [_FULL]
@@ -57,12 +57,12 @@ class NodeVolumeLimits(Plugin):
         attached = _attached(cluster)
         for slot, name in enumerate(cluster.names):
             limits = _limits(cluster.storage.nodes.get(name))
-            missing = _missing_driver(cluster, wanted, cluster.storage.nodes.get(name))
+            missing = _missing_driver(cluster, volumes, cluster.storage.nodes.get(name))
             if missing:
                 text = f"{missing} CSI driver is not installed on the node"
                 reasons.append(Reason(Code.UNSCHEDULABLE, (text,)))
                 numbers[slot] = len(reasons)
-            elif limits and _is_full(cluster, wanted, slot, limits, attached.get(name, {})):
+            elif limits and _is_full(cluster, volumes, slot, limits, attached.get(name, {})):
                 numbers[slot] = 1
         numbers = numbers[cycle.rows]
         return Failures(numbers, reasons) if numbers.any() else None
@@ -114,18 +114,18 @@ def _attached(cluster: Cluster) -> dict[str, Volumes]:
 
 
 def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:
-    known = cluster.storage
+    objects = cluster.storage
     volumes: Volumes = {}
     for name, _ in storage.claim_names(pod.obj):
-        claim = known.claims.get(f"{pod.namespace}/{name}")
+        claim = objects.claims.get(f"{pod.namespace}/{name}")
         if claim is None:
             continue
-        volume = known.volumes.get(claim["spec"].get("volumeName") or "")
+        volume = objects.volumes.get(claim["spec"].get("volumeName") or "")
         csi = volume["spec"].get("csi") if volume is not None else None
         if csi:
             volumes[f"{csi['driver']}/{csi['volumeHandle']}"] = csi["driver"]
         elif volume is None:
-            one = known.classes.get(storage.claim_class(claim))
+            one = objects.classes.get(storage.claim_class(claim))
             if one is not None:
                 driver = one["provisioner"]
                 volumes[f"{driver}/{pod.namespace}/{name}"] = driver

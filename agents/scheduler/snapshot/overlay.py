@@ -144,17 +144,17 @@ class _OverlaidIndex(PodIndex):
             for key in terms_of(other):
                 if key[1].match.matches(pod, labels):
                     changes[key].append((slot, by))
-        found: list[Carried] = []
+        terms: list[Carried] = []
         for each in unchanged:
             own = changes.pop((each.kind, each.term), None)
             carried = each if own is None else _with(each.kind, each.term, each, own)
             if carried.total:
-                found.append(carried)
+                terms.append(carried)
         capacity = self._columns.capacity
         for (kind, term), own in changes.items():
             nobody = Carried(kind, term, Column(np.int64, 0, capacity))
-            found.append(_with(kind, term, nobody, own))
-        return tuple(found)
+            terms.append(_with(kind, term, nobody, own))
+        return tuple(terms)
 
 
 class _ChangedCount:

@@ -54,17 +54,17 @@ def data_directory(path: Path, owner: int = 0) -> list[Finding]:
 def _file_system(path: Path) -> Finding:
     kind = kind_of(path)
     free_mib = shutil.disk_usage(path).free // _MIB
-    found = Finding("file system", f"{kind}, {free_mib:,} MiB free")
+    finding = Finding("file system", f"{kind}, {free_mib:,} MiB free")
     if kind in _NETWORK_KINDS:
-        return found._replace(
+        return finding._replace(
             level=Level.ERROR,
             consequence="LMDB needs a local file system: its memory map is shared",
         )
     if free_mib < _FREE_WANTED_MIB:
-        return found._replace(
+        return finding._replace(
             level=Level.LIMITED, consequence="the store refuses writes when the disk is full"
         )
-    return found
+    return finding
 
 
 def kind_of(path: Path) -> str:
@@ -136,7 +136,7 @@ def ports(addresses: Sequence[tuple[str, int]], *, is_in_use: bool) -> list[Find
 
 
 def _port(host: str, port: int, *, is_in_use: bool) -> Finding:
-    shown = f"{host}:{port}"
+    host_and_port = f"{host}:{port}"
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -146,7 +146,7 @@ def _port(host: str, port: int, *, is_in_use: bool) -> Finding:
             listener.bind(address)
     except OSError as error:
         if is_in_use and error.errno == errno.EADDRINUSE:
-            return Finding("port", f"{shown}, in use by this cluster")
+            return Finding("port", f"{host_and_port}, in use by this cluster")
         why = (error.strerror or str(error)).lower()
-        return Finding("port", shown, Level.ERROR, f"cannot listen: {why}")
-    return Finding("port", f"{shown}, free")
+        return Finding("port", host_and_port, Level.ERROR, f"cannot listen: {why}")
+    return Finding("port", f"{host_and_port}, free")

@@ -34,10 +34,10 @@ def without_root(facts: Facts) -> list[Finding]:
     """Return whether who is not root has a node here, and what it lacks."""
     if facts.problem:
         return [Finding("node", f"no: {facts.problem}", Level.LIMITED, _NO_NODE)]
-    found = [Finding("node", "yes, in a user namespace")]
+    findings = [Finding("node", "yes, in a user namespace")]
     problem = facts.subordinates.problem
     ids = Finding("subordinate ids", f"{facts.subordinates.uids[1]:,}")
-    found.append(
+    findings.append(
         ids._replace(found=f"no: {problem}", level=Level.LIMITED, consequence=_ONE_USER)
         if problem
         else ids
@@ -46,7 +46,7 @@ def without_root(facts: Facts) -> list[Finding]:
     if not facts.uplink:
         text = "neither pasta (package passt) nor slirp4netns is installed"
         uplink = Finding("uplink", text, Level.LIMITED, _NO_UPLINK)
-    return [*found, uplink]
+    return [*findings, uplink]
 
 
 def network_policies(problem: str) -> Finding:

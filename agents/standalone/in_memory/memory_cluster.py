@@ -199,11 +199,11 @@ class MemoryCluster:
         if self._on_server is not None:
             self._on_server(server)
         await server.ready()
-        chance = None if rng is None else rng.random
+        random = None if rng is None else rng.random
         settings = self._agents(own)
         if virtual is not None:
             settings = replace(settings, lease_every_s=VIRTUAL_LEASE_S)
-        agents = LocalAgents(server, settings, logger, clock=clock, chance=chance)
+        agents = LocalAgents(server, settings, logger, clock=clock, random=random)
         self._local_agents = await running.enter_async_context(agents)
         add_settled_page(self)
         add_clock_page(self)

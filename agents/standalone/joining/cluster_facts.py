@@ -131,7 +131,7 @@ class FactsKeeper:
     async def _keep(self, namespace: str, name: str, data: Mapping[str, str]) -> None:
         """Create a ConfigMap, or change what differs; ApiError, UnreachableError."""
         try:
-            found = await self._api.get(CONFIG_MAPS, namespace, name)
+            config_map = await self._api.get(CONFIG_MAPS, namespace, name)
         except ApiError as error:
             if error.code != _NOT_FOUND:
                 raise
@@ -139,10 +139,10 @@ class FactsKeeper:
             fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
             await self._api.create(CONFIG_MAPS, namespace, fresh)
             return
-        known = found.get("data") or {}
+        known = config_map.get("data") or {}
         if any(known.get(key) != text for key, text in data.items()):
             kept = {key: text for key, text in known.items() if not key.startswith("jws-")}
-            await self._api.update(CONFIG_MAPS, {**found, "data": {**kept, **data}})
+            await self._api.update(CONFIG_MAPS, {**config_map, "data": {**kept, **data}})
 
 
 def _text(obj: Object) -> str:

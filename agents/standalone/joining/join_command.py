@@ -111,8 +111,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(help_text())
         return 0
     try:
-        wanted = read_arguments(arguments)
-        kubelet.split_flags(_kubelet_flags(wanted, ""))  # invalid flags fail before anything else
+        command = read_arguments(arguments)
+        kubelet.split_flags(_kubelet_flags(command, ""))  # invalid flags fail before anything else
     except (JoinError, kubelet.FlagError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
@@ -120,8 +120,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("Error: a node needs root\n")
         return FAILED
     try:
-        pods = asyncio.run(prepare(wanted))
-        own, flags, taken = kubelet.split_flags(_kubelet_flags(wanted, pods))
+        pods = asyncio.run(prepare(command))
+        own, flags, taken = kubelet.split_flags(_kubelet_flags(command, pods))
         configuration, ignored = kubelet.read(own, flags)
         options = kubelet.node_options(own, configuration)
     except (
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = LocalProxyOptions(options.name, ips, ranges, leaves_rules=True)
         proxy = LocalProxy(informers, settings, SystemClock(), log)
         try:
-            if wanted.has_proxy:
+            if command.has_proxy:
                 await proxy.start()
             _tell(options.name)
             yield
@@ -237,54 +237,54 @@ def server_of(place: str) -> str:
     return f"https://{host}:{url.port or _PORT}"
 
 
-async def prepare(wanted: JoinArguments) -> str:
+async def prepare(command: JoinArguments) -> str:
     """Write the files of a node if they do not exist; return the range of the cluster's pods.
 
     ConfigError, KubeconfigError, ApiError, UnreachableError: the machine cannot join.
     """
     clock = SystemClock()
-    if await asyncio.to_thread(_is_of_another, wanted):
-        wanted.kubeconfig.unlink(missing_ok=True)
-    if not await asyncio.to_thread(bootstrap.is_good, wanted.kubeconfig, clock.now_s()):
-        await _join(wanted)
-        return await _learn(wanted, wanted.kubeconfig)
+    if await asyncio.to_thread(_is_of_another, command):
+        command.kubeconfig.unlink(missing_ok=True)
+    if not await asyncio.to_thread(bootstrap.is_good, command.kubeconfig, clock.now_s()):
+        await _join(command)
+        return await _learn(command, command.kubeconfig)
     try:
-        return await _learn(wanted, wanted.kubeconfig)
+        return await _learn(command, command.kubeconfig)
     except (ApiError, UnreachableError):
         # The node starts without an API server, too, with what it knew.
-        if not wanted.file("config.yaml").exists():
+        if not command.file("config.yaml").exists():
             raise
-        return _pods_in(wanted.file("cluster.yaml").read_text("utf-8"))
+        return _pods_in(command.file("cluster.yaml").read_text("utf-8"))
 
 
-def _is_of_another(wanted: JoinArguments) -> bool:
+def _is_of_another(command: JoinArguments) -> bool:
     """Return whether the kept files are of another cluster than that of the hash."""
     try:
-        kept = x509.load_pem_x509_certificates(wanted.file("ca.crt").read_bytes())
+        kept = x509.load_pem_x509_certificates(command.file("ca.crt").read_bytes())
     except (OSError, ValueError):
         return False  # no files are kept
-    return bool(wanted.hashes) and not any(key_hash(each) in wanted.hashes for each in kept)
+    return bool(command.hashes) and not any(key_hash(each) in command.hashes for each in kept)
 
 
-async def _join(wanted: JoinArguments) -> None:
+async def _join(command: JoinArguments) -> None:
     """Get a certificate for this node with the token."""
-    if wanted.token is None:
+    if command.token is None:
         raise JoinError("--token is needed: this machine has no certificate of the cluster yet")
-    if not wanted.hashes and not wanted.is_unsafe:
+    if not command.hashes and not command.is_unsafe:
         raise JoinError(
             "--discovery-token-ca-cert-hash is required, or, to trust anybody who knows the token, "
             "--discovery-token-unsafe-skip-ca-verification"
         )
-    found = await discover(wanted.server, wanted.token, wanted.hashes, wanted.within_s)
-    authority, first = wanted.file("ca.crt"), wanted.file("bootstrap.conf")
-    wanted.root.mkdir(mode=0o750, parents=True, exist_ok=True)
+    found = await discover(command.server, command.token, command.hashes, command.within_s)
+    authority, first = command.file("ca.crt"), command.file("bootstrap.conf")
+    command.root.mkdir(mode=0o750, parents=True, exist_ok=True)
     write_file(authority, found.authority)
-    content = _bootstrap_kubeconfig(found.server, authority, wanted.token)
+    content = _bootstrap_kubeconfig(found.server, authority, command.token)
     write_file(first, yaml.safe_dump(content, sort_keys=False).encode())
     try:
-        await _check_name(wanted, first)
-        pki = wanted.root / "pki"
-        await bootstrap.ensure(str(first), wanted.kubeconfig, pki, wanted.node, SystemClock())
+        await _check_name(command, first)
+        pki = command.root / "pki"
+        await bootstrap.ensure(str(first), command.kubeconfig, pki, command.node, SystemClock())
     finally:
         first.unlink(missing_ok=True)  # it holds the token
 
@@ -316,7 +316,7 @@ async def _check_name(wanted: JoinArguments, kubeconfig: Path) -> None:
         await api.close()
 
 
-async def _learn(wanted: JoinArguments, kubeconfig: Path) -> str:
+async def _learn(command: JoinArguments, kubeconfig: Path) -> str:
     """Keep how the cluster is set up; return the range of its pods; ApiError, UnreachableError."""
     api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
     try:
@@ -327,8 +327,8 @@ async def _learn(wanted: JoinArguments, kubeconfig: Path) -> str:
     configuration = (kubelets.get("data") or {}).get("kubelet", "")
     text = (cluster.get("data") or {}).get("ClusterConfiguration", "")
     pods = _pods_in(text)
-    write_file(wanted.file("config.yaml"), configuration.encode())
-    write_file(wanted.file("cluster.yaml"), text.encode())
+    write_file(command.file("config.yaml"), configuration.encode())
+    write_file(command.file("cluster.yaml"), text.encode())
     return pods
 
 
@@ -342,17 +342,17 @@ def _pods_in(text: str) -> str:
         raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} holds no configuration: {error!r}") from error
 
 
-def _kubelet_flags(wanted: JoinArguments, pods: str) -> list[str]:
+def _kubelet_flags(command: JoinArguments, pods: str) -> list[str]:
     """Return the kubelet's arguments; pods: range of the cluster's; those of the user go before."""
     found = {
-        "kubeconfig": str(wanted.kubeconfig),
-        "config": str(wanted.file("config.yaml")),
-        "client-ca-file": str(wanted.file("ca.crt")),
-        "hostname-override": wanted.node,
-        "node-ip": ",".join(node_ips(wanted.server, pods)),
+        "kubeconfig": str(command.kubeconfig),
+        "config": str(command.file("config.yaml")),
+        "client-ca-file": str(command.file("ca.crt")),
+        "hostname-override": command.node,
+        "node-ip": ",".join(node_ips(command.server, pods)),
         **({"cluster-cidr": pods, "pod-network": "bridge"} if pods else {"pod-network": "host"}),
     }
-    return [*(f"--{name}={text}" for name, text in found.items()), *wanted.kubelet]
+    return [*(f"--{name}={text}" for name, text in found.items()), *command.kubelet]
 
 
 def node_ips(server: str, pods: str) -> list[str]:

@@ -167,17 +167,17 @@ class LocalPathProvisioner(BaseController):
             return
         if status.get("phase") != "Bound" or is_deleting(claim):
             return
-        wanted = requested(claim)
+        requested_bytes = requested(claim)
         amount = claim["spec"]["resources"]["requests"]["storage"]
-        if capacity(volume) < wanted:
+        if capacity(volume) < requested_bytes:
             if self._node is not None and self._is_on_disk(volume):
                 name = volume["metadata"]["name"]
-                resize = partial(self._node.directories.resize, name, wanted.value())
+                resize = partial(self._node.directories.resize, name, requested_bytes.value())
                 yield from _on_disk(resize, claim, "VolumeResizeFailed")
             spec = {**volume["spec"], "capacity": {**volume["spec"]["capacity"], "storage": amount}}
             yield from do(Update(PERSISTENT_VOLUMES, {**volume, "spec": spec}))
         known = status.get("capacity") or {}
-        if parse(known.get("storage", "0")) < wanted:
+        if parse(known.get("storage", "0")) < requested_bytes:
             grown = {**status, "capacity": {**known, "storage": amount}}
             changed = {**claim, "status": grown}
             yield from do(Update(PERSISTENT_VOLUME_CLAIMS, changed, "status"))

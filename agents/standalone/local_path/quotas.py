@@ -104,19 +104,19 @@ class ProjectQuotas:
         finally:
             os.close(held)
 
-    def _project(self, held: int) -> int:
+    def _project(self, descriptor: int) -> int:
         """Return the project of a directory, which is given one if it is new; 0: it has none."""
         with self._lock:
-            values = _attributes(held)
+            values = _attributes(descriptor)
             if values[_PROJECT]:
                 return values[_PROJECT]
-            with os.scandir(held) as entries:
+            with os.scandir(descriptor) as entries:
                 if any(True for _ in entries):
                     return 0
-            project = self._free_project(held)
+            project = self._free_project(descriptor)
             values[0] |= _INHERIT
             values[_PROJECT] = project
-            fcntl.ioctl(held, _SET_ATTRIBUTES, _ATTRIBUTES.pack(*values))
+            fcntl.ioctl(descriptor, _SET_ATTRIBUTES, _ATTRIBUTES.pack(*values))
             return project
 
     def _free_project(self, held: int) -> int:

@@ -41,7 +41,7 @@ def storage_class(*, is_default: bool) -> Object:
     }
 
 
-def problem_of(claim: Object, found: Object) -> str:
+def problem_of(claim: Object, storage_class: Object) -> str:
     """Return why a claim cannot have a directory by a class; empty: it can."""
     spec = claim["spec"]
     modes = spec.get("accessModes") or ()
@@ -52,11 +52,11 @@ def problem_of(claim: Object, found: Object) -> str:
     for field in ("selector", "dataSource", "dataSourceRef"):
         if spec.get(field):
             return f"spec.{field}: directories are made empty, for one claim"
-    if parameters := sorted(found.get("parameters") or ()):
+    if parameters := sorted(storage_class.get("parameters") or ()):
         return f"parameter {parameters[0]} of StorageClass {class_of(claim)}: there are none"
-    if found.get("mountOptions"):
+    if storage_class.get("mountOptions"):
         return f"mountOptions of StorageClass {class_of(claim)}: a directory is not mounted"
-    if found.get("volumeBindingMode") != "WaitForFirstConsumer":
+    if storage_class.get("volumeBindingMode") != "WaitForFirstConsumer":
         return f"StorageClass {class_of(claim)} needs volumeBindingMode WaitForFirstConsumer"
     return ""
 
@@ -66,8 +66,8 @@ def name_of(claim: Object) -> str:
     return f"pvc-{claim['metadata']['uid']}"
 
 
-def volume_of(claim: Object, found: Object, node: Object, path: Path) -> Object:
-    """Return the volume of a claim; found: its class; path: on the node."""
+def volume_of(claim: Object, storage_class: Object, node: Object, path: Path) -> Object:
+    """Return the volume of a claim; storage_class: its class; path: on the node."""
     meta, spec = claim["metadata"], claim["spec"]
     labels = node["metadata"].get("labels") or {}
     values = [labels.get(_HOSTNAME, node["metadata"]["name"])]
@@ -84,7 +84,7 @@ def volume_of(claim: Object, found: Object, node: Object, path: Path) -> Object:
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},
             "accessModes": spec["accessModes"],
             "volumeMode": "Filesystem",
-            "persistentVolumeReclaimPolicy": found.get("reclaimPolicy") or "Delete",
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
             "storageClassName": class_of(claim),
             "claimRef": {
                 "apiVersion": "v1",

@@ -29,7 +29,7 @@ class Subordinates(NamedTuple):
 
 def subordinate_ids(uid: int, name: str) -> Subordinates:
     """Return the subordinate ids of a user; name: empty, if it has none."""
-    found: dict[str, tuple[int, int]] = {}
+    ids_by_kind: dict[str, tuple[int, int]] = {}
     for kind, file in _FILES.items():
         program = _PROGRAMS[kind]
         if shutil.which(program) is None:
@@ -41,8 +41,8 @@ def subordinate_ids(uid: int, name: str) -> Subordinates:
         row = first_range(text, uid, name)
         if row is None:
             return Subordinates(problem=f"{file} has no {NEEDED:,} ids of user {name or uid}")
-        found[kind] = row
-    return Subordinates(found["uid"], found["gid"])
+        ids_by_kind[kind] = row
+    return Subordinates(ids_by_kind["uid"], ids_by_kind["gid"])
 
 
 def first_range(text: str, uid: int, name: str) -> tuple[int, int] | None:

@@ -172,17 +172,17 @@ def _connect(pid: int, program: str) -> "subprocess.Popen[bytes]":
 
 def _listening(request: Object) -> socket.socket:
     kind, host = _KINDS[request["kind"]], request["host"]
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
     try:
         if kind == socket.SOCK_STREAM:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, request["port"]))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, request["port"]))
         if kind == socket.SOCK_STREAM:
-            made.listen(_BACKLOG)
+            listener.listen(_BACKLOG)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def _run(command: list[str]) -> None:

@@ -73,10 +73,10 @@ def published(
 
     Each with its address there; empty: any.
     """
-    found: dict[PublishedPort, str] = {}
+    targets: dict[PublishedPort, str] = {}
     for service in services:
         for port in service["spec"].get("ports") or ():
-            found[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
+            targets[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
     for pod in pods:
         if is_ended(pod) or pod["spec"].get("nodeName") != node:
             continue
@@ -84,10 +84,10 @@ def published(
             for port in container.get("ports") or ():
                 address = port.get("hostIP") or ""
                 key = PublishedPort(_protocol(port), port.get("hostPort") or 0)
-                found[key] = "" if address == ANYWHERE else address
+                targets[key] = "" if address == ANYWHERE else address
     return {
         each: address
-        for each, address in found.items()
+        for each, address in targets.items()
         if each.protocol in _PROTOCOLS and each.port >= _FIRST_UNPRIVILEGED
     }
 

@@ -102,17 +102,17 @@ class Others:
                 who = each.agent or each.user
                 moving.append(Moving(who, each.resource, "was not sent everything yet"))
         moving += self._writes()
-        asked: dict[_Key, float] = {}
+        last_asked_s: dict[_Key, float] = {}
         for last in list(self._asked.values()):
             key = last.key
-            asked[key] = min(asked.get(key, math.inf), now_s - last.at_s)
+            last_asked_s[key] = min(last_asked_s.get(key, math.inf), now_s - last.at_s)
         clients = tuple(
             Client(
                 *key,
                 tuple(sorted(watched.get(key, ())))[:_RESOURCES_MAX],
-                asked.get(key, math.inf),
+                last_asked_s.get(key, math.inf),
             )
-            for key in sorted({*watched, *asked})[:CLIENTS_MAX]
+            for key in sorted({*watched, *last_asked_s})[:CLIENTS_MAX]
         )
         return OthersState(clients, tuple(moving), now_s - self._last_s)
 

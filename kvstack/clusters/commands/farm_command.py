@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
-def _farm(line: CommandLine, shown: Terminal) -> int:
+def _farm(line: CommandLine, terminal: Terminal) -> int:
     from kvstack.clusters.farm.farm import CLUSTERS_MAX, NODES_MAX, FarmSettings
     from kvstack.clusters.farm.preparing import prepare
 
@@ -73,10 +73,10 @@ def _farm(line: CommandLine, shown: Terminal) -> int:
     reserved = line.registry.reserve("", _NAME)
     try:
         if script:
-            shown.say(f"running {script}")
+            terminal.say(f"running {script}")
             packed = str(prepare(shlex.split(script), reserved.directory, nodes))
         settings = FarmSettings(str(Path(packed).absolute()) if packed else "", clusters_max)
-        asyncio.run(_serve(url, settings, nodes, reserved.directory, shown))
+        asyncio.run(_serve(url, settings, nodes, reserved.directory, terminal))
     except KeyboardInterrupt:
         pass  # that is how it ends
     finally:
@@ -85,7 +85,7 @@ def _farm(line: CommandLine, shown: Terminal) -> int:
 
 
 async def _serve(
-    url: str, settings: "FarmSettings", nodes: int, directory: Path, shown: Terminal
+    url: str, settings: "FarmSettings", nodes: int, directory: Path, terminal: Terminal
 ) -> None:
     from kvstack.clusters.farm.farm import Asked, Farm
     from kvstack.clusters.farm.routes import Routes
@@ -97,7 +97,7 @@ async def _serve(
     token = "" if url.startswith(_UNIX) else secrets.token_urlsafe(_TOKEN_BYTES)
     log = open_logger(("stderr",), "warn", "console")
     async with Farm(directory, settings, log) as farm:
-        shown.say("warming a cluster")
+        terminal.say("warming a cluster")
         await farm.warm(Asked(nodes=nodes))
         before = os.umask(0o777 & ~_SOCKET_MODE)  # no other user may ever connect
         try:
@@ -106,9 +106,9 @@ async def _serve(
         finally:
             os.umask(before)
         try:
-            shown.print(f"farm at {http.urls[0]}")
+            terminal.print(f"farm at {http.urls[0]}")
             if token:
-                shown.print(f"token {token}")
+                terminal.print(f"token {token}")
             await stop.wait()
         finally:
             await http.stop(0.0)

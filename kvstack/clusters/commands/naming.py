@@ -110,22 +110,22 @@ class Names:
         ways = {"fork": self._fork, "context": self.context, "file": _path}
         if word in ways and name:
             return ways[word](name)
-        found: dict[str, Callable[[str], NamedSource]] = {}
+        openers: dict[str, Callable[[str], NamedSource]] = {}
         if self._registry.find(text) is not None:
-            found["fork"] = self._fork
+            openers["fork"] = self._fork
         elif self._paths and text in Kubeconfigs(self._paths).contexts:
             # A fork's own context means the fork.
-            found["context"] = self.context
+            openers["context"] = self.context
         if Path(text).exists():
-            found["file"] = _path
-        if not found:
+            openers["file"] = _path
+        if not openers:
             raise ConfigError(
                 f"{text!r} is not a fork, context, file, directory or etcd:// address"
             )
-        if len(found) > 1:
-            words = " or ".join(f"{each}:{text}" for each in found)
+        if len(openers) > 1:
+            words = " or ".join(f"{each}:{text}" for each in openers)
             raise ConfigError(f"{text!r} is ambiguous: use {words}")
-        return next(iter(found.values()))(text)
+        return next(iter(openers.values()))(text)
 
     def _fork(self, name: str) -> NamedSource:
         return _of_context(self._fork_files(name), "", name)

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _wait(
-    server: NamedServer, timeout_s: float, quiet_s: float, shown: Terminal
+    server: NamedServer, timeout_s: float, quiet_s: float, terminal: Terminal
 ) -> dict[str, Any]:
     """Ask repeatedly, until it is settled or the timeout has passed."""
     began_s = time.monotonic()
@@ -88,25 +88,25 @@ async def _wait(
         waited_s = state["waitedSeconds"] = round(time.monotonic() - began_s, 3)
         if state["settled"] or waited_s >= timeout_s:
             return state
-        shown.say(f"{waited_s:.0f} s: {_moving(state['moving'], 1)}")
+        terminal.say(f"{waited_s:.0f} s: {_moving(state['moving'], 1)}")
 
 
-def _show(state: dict[str, Any], name: str, shown: Terminal) -> None:
+def _show(state: dict[str, Any], name: str, terminal: Terminal) -> None:
     waited_s = state["waitedSeconds"]
     if not state["settled"]:
         moving = _moving(state["moving"], _SHOWN_MAX)
-        shown.note(f"{name} is not settled after {waited_s:.1f} s: {moving}")
+        terminal.note(f"{name} is not settled after {waited_s:.1f} s: {moving}")
     else:
         due = state["due"]
         soon = f"; {_due(due[0])}" if due else ""
-        shown.print(
+        terminal.print(
             f"{name} is settled at revision {state['revision']}, after {waited_s:.1f} s{soon}"
         )
     others = state["others"]
     for each in others[:_SHOWN_MAX]:
-        shown.note(f"may still act: {_other(each)}")
+        terminal.note(f"may still act: {_other(each)}")
     if len(others) > _SHOWN_MAX:
-        shown.note(f"may still act: {len(others) - _SHOWN_MAX} more clients")
+        terminal.note(f"may still act: {len(others) - _SHOWN_MAX} more clients")
 
 
 def _moving(moving: Sequence[dict[str, Any]], shown_max: int) -> str:

@@ -94,7 +94,7 @@ def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comp
     """
     old, new = ({kv.key: kv for kv in each.rows} for each in (before, after))
     kinds_before, kinds_after = Kinds.of(before.rows), Kinds.of(after.rows)
-    found = Comparison()
+    comparison = Comparison()
     for key in sorted({*old, *new}):
         key_of = kinds_after.find(key) or kinds_before.find(key)
         if not has_all and _is_restless(key, key_of):
@@ -105,12 +105,12 @@ def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comp
         try:
             difference = _difference(key, key_of, (kinds_before, one), (kinds_after, other))
         except UnreadableError as error:
-            found.unreadable.append(str(error))
+            comparison.unreadable.append(str(error))
             continue
         if difference is not None:
-            found.differences.append(difference)
-    found.differences.sort(key=lambda each: (each.namespace, str(each.resource), each.name))
-    return found
+            comparison.differences.append(difference)
+    comparison.differences.sort(key=lambda each: (each.namespace, str(each.resource), each.name))
+    return comparison
 
 
 def _is_restless(key: bytes, key_of: KeyOf | None) -> bool:

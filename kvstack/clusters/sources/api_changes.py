@@ -35,7 +35,7 @@ async def changes_of(
 ) -> list[KeyValue]:
     """Return the changes after one revision and up to another; raises SourceError."""
     live = {kv.key: kv for kv in rows}
-    found: list[KeyValue] = []
+    changes: list[KeyValue] = []
     at, last = between
     try:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -47,12 +47,12 @@ async def changes_of(
                     for event in batch:
                         at = max(at, _revision(event))
                         if event.type == _BOOKMARK and at >= last:
-                            return found
+                            return changes
                         if event.type != _BOOKMARK:
                             kv = _row(encoder, listed, event, live)
                             if kv.mod_revision > last:
-                                return found
-                            found.append(kv)
+                                return changes
+                            changes.append(kv)
             finally:
                 await events.aclose()
     except ApiError as error:

@@ -61,7 +61,7 @@ def chosen(
         name = GroupResource(resource.group, resource.name)
         if _LIST in each.verbs and tuple(name) not in _IDENTITIES:
             by_name.setdefault(name, []).append(each)
-    found: dict[str, ListedResource] = {}
+    resources: dict[str, ListedResource] = {}
     for name, versions in by_name.items():
         own = [v for v in versions if (v.resource.group, v.resource.version) not in aggregated]
         if not own:
@@ -70,10 +70,10 @@ def chosen(
         listed = _listed(name, own, kinds)
         if listed is None:
             continue
-        before = found.get(listed.prefix)
+        before = resources.get(listed.prefix)
         if before is None:  # Events are in two groups
-            found[listed.prefix] = listed
-    return list(found.values()), left_out
+            resources[listed.prefix] = listed
+    return list(resources.values()), left_out
 
 
 def _listed(

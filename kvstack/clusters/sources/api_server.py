@@ -129,8 +129,8 @@ class _Reading:
         first = await self._first_revision()
         everything, _ = chosen(discovery, self._kinds, aggregated)
         definitions = [each for each in everything if _is_of(each, _DEFINITIONS)]
-        found = await self._list(definitions, first)
-        for each in found:
+        listed = await self._list(definitions, first)
+        for each in listed:
             for kv in each.answer.rows:
                 self._kinds.define(kv)
         # Again: now it is known in which version custom resources are stored.
@@ -139,11 +139,11 @@ class _Reading:
         rest = [each for each in everything if not _is_of(each, _DEFINITIONS)]
         if not self._options.has_events:
             rest = [each for each in rest if each.prefix != _EVENTS]
-        found += await self._list(rest, first)
-        if not found:
+        listed += await self._list(rest, first)
+        if not listed:
             raise SourceError(f"no resource can be listed: {self._left_out[0].why}")
-        changes = await self._changes(found, first) if first < self._revision else []
-        return await self._contents(found, changes, first, version)
+        changes = await self._changes(listed, first) if first < self._revision else []
+        return await self._contents(listed, changes, first, version)
 
     # What the server is, and when.
 
@@ -237,10 +237,10 @@ class _Reading:
         async with self._slots:
             return await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
 
-    async def _changes(self, found: Sequence[_ListedKind], first: int) -> list[KeyValue]:
+    async def _changes(self, listed: Sequence[_ListedKind], first: int) -> list[KeyValue]:
         """Return what changed since the first revision."""
         self._progress.say("reading the history")
-        unwatched = [each for each in found if not each.listed.can_be_watched]
+        unwatched = [each for each in listed if not each.listed.can_be_watched]
         self._left_out += [
             LeftOut(str(each.listed.resource), f"as of revision {first}") for each in unwatched
         ]
@@ -253,7 +253,7 @@ class _Reading:
                 each.answer.rows,
                 (first, self._revision),
             )
-            for each in found
+            for each in listed
             if each.listed.can_be_watched
         )
         return [kv for each in changed for kv in each]
@@ -268,13 +268,13 @@ class _Reading:
 
     async def _contents(
         self,
-        found: Sequence[_ListedKind],
+        kinds_listed: Sequence[_ListedKind],
         changes: list[KeyValue],
         first: int,
         version: str,
     ) -> Contents:
         revision = self._revision
-        for listed, _, answer in found:
+        for listed, _, answer in kinds_listed:
             newest = max((kv.mod_revision for kv in answer.rows), default=0)
             if answer.newer_because or newest > first:
                 because = answer.newer_because or "the server does not read at a revision"
@@ -284,7 +284,7 @@ class _Reading:
                 revision = max(revision, at)
         options = self._options._replace(since_s=None, etcd_prefix=ROOT.decode())
         records = StoreRecords(options, self._progress)
-        for kv in sorted((kv for each in found for kv in each.answer.rows), key=_ORDER):
+        for kv in sorted((kv for each in kinds_listed for kv in each.answer.rows), key=_ORDER):
             records.add(kv)
         for kv in sorted(changes, key=_ORDER):
             records.add(kv)

@@ -69,17 +69,17 @@ class Decryption:
         root: what the store's own keys begin with, which is part of what was encrypted.
         """
         await self._at_rest.prepare(kv.value for kv in rows if kv.value.startswith(ENCRYPTED))
-        found = []
+        decrypted = []
         for kv in rows:
             if not kv.value.startswith(ENCRYPTED):
-                found.append(kv)
+                decrypted.append(kv)
                 continue
             resource = resource_of(kinds, kv.key)
             try:
-                found.append(kv._replace(value=self._open(kinds, kv, root)))
+                decrypted.append(kv._replace(value=self._open(kinds, kv, root)))
             except TransformError as error:
                 refused[resource, f"encrypted: {error}"] += 1
-        return found
+        return decrypted
 
     def _open(self, kinds: Kinds, kv: KeyValue, root: bytes) -> bytes:
         key_of = kinds.find(kv.key)

@@ -56,9 +56,9 @@ class EtcdSource(Source):
 
     @override
     async def read(self, options: ReadOptions, progress: Progress) -> Contents:
-        shown = ",".join(self._endpoints)
+        endpoints = ",".join(self._endpoints)
         revision = _revision(options.at)
-        progress.say(f"connecting to {shown}")
+        progress.say(f"connecting to {endpoints}")
         try:
             async with connect(self._endpoints, self._options) as store:
                 for attempt in range(1, _ATTEMPTS + 1):
@@ -66,10 +66,10 @@ class EtcdSource(Source):
                         return await self._read(store, options, progress, revision)
                     except CompactedError as error:
                         if revision or attempt == _ATTEMPTS:
-                            raise SourceError(f"{shown}: {error}") from error
+                            raise SourceError(f"{endpoints}: {error}") from error
                 raise AssertionError("the last attempt returns or raises")
         except StoreError as error:
-            raise SourceError(f"{shown}: {error}") from error
+            raise SourceError(f"{endpoints}: {error}") from error
 
     async def _read(
         self, store: "Store", options: ReadOptions, progress: Progress, revision: int

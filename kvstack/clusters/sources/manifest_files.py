@@ -55,19 +55,19 @@ def manifests_of(text: str, name: str) -> Iterator[Manifest]:
 
 
 def _files(directory: Path) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for parent, directories, names in os.walk(directory):
         directories[:] = sorted(each for each in directories if not each.startswith("."))
-        found += [
+        files += [
             Path(parent) / name
             for name in sorted(names)
             if Path(name).suffix in _SUFFIXES and not name.startswith(".")
         ]
-        if len(found) > FILES_MAX:
+        if len(files) > FILES_MAX:
             raise SourceError(f"{directory}: more than {FILES_MAX} files")
-    if not found:
+    if not files:
         raise SourceError(f"{directory}: no file ends in .yaml, .yml or .json")
-    return found
+    return files
 
 
 def _objects(path: Path, left_out: list[LeftOut] | None) -> Iterator[Manifest]:

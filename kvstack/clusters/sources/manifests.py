@@ -57,10 +57,10 @@ class ManifestSource(Source):
 
     @override
     async def read(self, options: ReadOptions, progress: Progress) -> Contents:
-        shown = ", ".join(map(str, self._paths))
+        paths = ", ".join(map(str, self._paths))
         if options.at or options.since_s:
-            raise SourceError(f"{shown}: files have no past")
-        progress.say(f"reading {shown}")
+            raise SourceError(f"{paths}: files have no past")
+        progress.say(f"reading {paths}")
         reading = _Reading()
         found: dict[bytes, KeyValue] = {}
         # Definitions first: they say which kinds have namespaces.
@@ -76,7 +76,7 @@ class ManifestSource(Source):
         for kv in rows:
             records.add(kv)
         revision = max(records.last_revision, 1)
-        contents = await records.contents(Origin(KIND, shown), revision, revision, {})
+        contents = await records.contents(Origin(KIND, paths), revision, revision, {})
         contents.left_out = [*reading.left_out, *contents.left_out]
         return contents
 
@@ -132,7 +132,7 @@ class _Reading:
         time = format_time(time_s or self._file_time_s())
         addresses = _addresses(self._kinds, rows)
         revision = max((kv.mod_revision for kv in rows), default=0)
-        found = []
+        completed_rows = []
         for kv in sorted(rows, key=lambda kv: kv.key):
             obj = orjson.loads(kv.value)
             changed = obj["metadata"].setdefault("creationTimestamp", time) == time
@@ -143,9 +143,9 @@ class _Reading:
                 revision += 1
                 at = revision
             value = _value(obj) if changed else kv.value
-            found.append(kv._replace(value=value, create_revision=at, mod_revision=at))
-        found.sort(key=lambda kv: (kv.mod_revision, kv.key))
-        return found
+            completed_rows.append(kv._replace(value=value, create_revision=at, mod_revision=at))
+        completed_rows.sort(key=lambda kv: (kv.mod_revision, kv.key))
+        return completed_rows
 
     def _resource(self, obj: Obj) -> tuple[str, Resource | None]:
         """Return the prefix of an object's key, and its row; None: the kind is not known."""

@@ -111,9 +111,9 @@ class StoreRecords:
         old = [kv for ended_at, kv in self._replaced if ended_at > first]
         old.sort(key=attrgetter("mod_revision", "key"))
         rows, old = await self._plain(kinds, rows, old, left_out)
-        known = {**leases, EVENT_LEASE: EVENT_TTL_S}
+        ttls = {**leases, EVENT_LEASE: EVENT_TTL_S}
         rows, old = (
-            _leased(of_namespaces(kinds, each, self._options.namespaces), known)
+            _leased(of_namespaces(kinds, each, self._options.namespaces), ttls)
             for each in (rows, old)
         )
         left_out += _unserved(kinds, rows)
@@ -126,7 +126,7 @@ class StoreRecords:
             left_out,
             History(first, old) if first < revision else None,
             frozenset(self._unread),
-            {lease: ttl_s for lease, ttl_s in known.items() if lease in used},
+            {lease: ttl_s for lease, ttl_s in ttls.items() if lease in used},
         )
 
     def _first_revision(

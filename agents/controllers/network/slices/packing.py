@@ -85,7 +85,7 @@ def _rest(endpoint: Object) -> Key:
 
 def packed(
     slices: Sequence[Object],
-    wanted: dict[Key, Object],
+    desired: dict[Key, Object],
     limit: int,
     make: Callable[[], Object],
     relabelled: Callable[[Object], Object | None],
@@ -95,7 +95,7 @@ def packed(
     limit: endpoints of a slice; make: returns a new slice without endpoints; relabelled: returns a
     slice with the right labels, or None if it has them.
     """
-    rest = dict(wanted)
+    rest = dict(desired)
     changed: list[Object] = []
     unchanged: list[Object] = []
     changes = Changes()

@@ -120,9 +120,9 @@ def _usage(
     source: Object, target: Target, container: str
 ) -> Generator[Step, list[Outcome], tuple[Object, int, str]]:
     """Return the current value, the proposed replicas and the metric's name."""
-    resource, wanted = source["name"], source["target"]
-    is_value = wanted.get("averageValue") is not None
-    if not is_value and wanted.get("averageUtilization") is None:
+    resource, goal = source["name"], source["target"]
+    is_value = goal.get("averageValue") is not None
+    if not is_value and goal.get("averageUtilization") is None:
         raise MetricError(
             "invalid resource metric source: neither an average utilization target nor an"
             " average value (usage) target was set"
@@ -130,10 +130,10 @@ def _usage(
     try:
         samples = yield from _pod_samples(target, resource, container)
         if is_value:
-            value = parse(wanted["averageValue"]).milli_value()
+            value = parse(goal["averageValue"]).milli_value()
             usage = by_average(target.question, samples, value, resource)
         else:
-            percent = wanted["averageUtilization"]
+            percent = goal["averageUtilization"]
             usage = by_utilization(target.question, samples, percent, resource, container)
     except MetricError as error:
         word = "usage" if is_value else "utilization"
@@ -219,7 +219,7 @@ def _object(source: Object, target: Target) -> Reading:
         "custom",
     )
     total = parse(items[0]["value"]).milli_value()
-    found, current = _of_one_value(source["target"], total, target)
+    proposal, current = _of_one_value(source["target"], total, target)
     if current is None:
         raise MetricError(
             "invalid object metric source: neither a value target nor an average value target was"
@@ -228,8 +228,8 @@ def _object(source: Object, target: Target) -> Reading:
     status = _metric_status("Object", source["metric"], current)
     status["object"]["describedObject"] = described
     if "value" in current:
-        return MetricProposal(found.replicas, f"{described['kind']} metric {name}", status)
-    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
+        return MetricProposal(proposal.replicas, f"{described['kind']} metric {name}", status)
+    return MetricProposal(proposal.replicas, _external_name(source["metric"]), status)
 
 
 def _external(source: Object, target: Target) -> Reading:

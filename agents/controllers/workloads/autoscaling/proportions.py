@@ -155,17 +155,17 @@ def by_utilization(
 ) -> Proposal:
     """Return what a share of requests proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    known = _known(samples, groups)
+    usage_by_pod = _known(samples, groups)
     requests = requests_of(question.pods, container, resource)
 
     def ratio_of(values: Mapping[str, int]) -> float:
         return _percent(values, requests) / target_percent
 
-    percent = _percent(known, requests)
-    matched = [value for name, value in known.items() if name in requests]
+    percent = _percent(usage_by_pod, requests)
+    matched = [value for name, value in usage_by_pod.items() if name in requests]
     fallback = max(_WHOLE, target_percent)
     filled = {name: requests[name] * fallback // _WHOLE for name in groups.missing}
-    replicas = _replicas(question, groups, known, filled, ratio_of)
+    replicas = _replicas(question, groups, usage_by_pod, filled, ratio_of)
     return Proposal(replicas, _divided(sum(matched), len(matched)), percent)
 
 
@@ -235,17 +235,17 @@ def _percent(values: Mapping[str, int], requests: Mapping[str, int]) -> int:
 def _replicas(
     question: Question,
     groups: Groups,
-    known: Mapping[str, int],
+    usage_by_pod: Mapping[str, int],
     filled: Mapping[str, int],
     ratio_of: Callable[[Mapping[str, int]], float],
 ) -> int:
     """Return the replicas; filled: what missing pods count as when less is needed."""
     current, tolerances = question.current, question.tolerances
-    ratio = ratio_of(known)
+    ratio = ratio_of(usage_by_pod)
     with_unready = bool(groups.unready) and ratio > 1.0
     if not with_unready and not groups.missing:
         return current if tolerances.have(ratio) else math.ceil(ratio * groups.ready)
-    values = dict(known)
+    values = dict(usage_by_pod)
     if ratio < 1.0:
         values.update(filled)
     elif ratio > 1.0:

@@ -124,28 +124,28 @@ class Memory:
         known[key] = [*kept, Timed(abs(after - before), now_s)]
 
     def limited(
-        self, key: str, wanted: int, bounds: Bounds, behavior: Object | None, now_s: float
+        self, key: str, desired: int, bounds: Bounds, behavior: Object | None, now_s: float
     ) -> Decision:
         """Return what of a wish the bounds and the rules allow."""
         if behavior is None:
-            return _limited_by_factor(wanted, bounds)
-        if wanted > bounds.current:
+            return _limited_by_factor(desired, bounds)
+        if desired > bounds.current:
             most = max(
                 self._furthest(key, bounds.current, behavior, "scaleUp", now_s), bounds.current
             )
             why = _RATES["up"] if most < bounds.most else _TOO_MANY
             most = min(most, bounds.most)
-            if wanted > most:
+            if desired > most:
                 return Decision(most, *why, is_limited=True)
-        elif wanted < bounds.current:
+        elif desired < bounds.current:
             least = min(
                 self._furthest(key, bounds.current, behavior, "scaleDown", now_s), bounds.current
             )
             why = _RATES["down"] if least > bounds.least else _TOO_FEW
             least = max(least, bounds.least)
-            if wanted < least:
+            if desired < least:
                 return Decision(least, *why, is_limited=True)
-        return Decision(wanted, *_WITHIN)
+        return Decision(desired, *_WITHIN)
 
     def _furthest(
         self, key: str, current: int, behavior: Object, direction: str, now_s: float

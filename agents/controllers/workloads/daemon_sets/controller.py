@@ -354,13 +354,13 @@ class _Sync:
 
     def _counts(self) -> tuple[int, ...]:
         """Return the counts of _COUNTS; of several pods on a node the oldest counts."""
-        wanted = current = misplaced = ready = updated = available = 0
+        desired = current = misplaced = ready = updated = available = 0
         for node, decision in self._decisions.items():
             pods = self._pods.get(node) or ()
             if not decision.should_run:
                 misplaced += bool(pods)
                 continue
-            wanted += 1
+            desired += 1
             if not pods:
                 continue
             current += 1
@@ -368,7 +368,7 @@ class _Sync:
             ready += is_ready(first)
             available += is_available(first, self._min_ready_s, self._now_s)
             updated += self._is_updated(first)
-        return wanted, current, misplaced, ready, updated, available, wanted - available
+        return desired, current, misplaced, ready, updated, available, desired - available
 
     def again(self, failed_s: float | None) -> Again | None:
         """Look again when a ready pod becomes available, or a failed one may be replaced."""

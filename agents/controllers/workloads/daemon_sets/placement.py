@@ -63,17 +63,18 @@ def with_tolerations(spec: Object) -> Object:
     added = [*_ADDED, _ADDED_ON_HOST_NETWORK] if spec.get("hostNetwork") else _ADDED
     tolerations = list(spec.get("tolerations") or ())
     for name, effect in added:
-        wanted = {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        toleration = {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
         # One that is the same but for its value or seconds is replaced.
         same = [
             number
             for number, each in enumerate(tolerations)
-            if all(each.get(part, "") == wanted[part] for part in wanted) and not each.get("value")
+            if all(each.get(part, "") == toleration[part] for part in toleration)
+            and not each.get("value")
         ]
         if same:
-            tolerations[same[0]] = wanted
+            tolerations[same[0]] = toleration
         else:
-            tolerations.append(wanted)
+            tolerations.append(toleration)
     return {**spec, "tolerations": tolerations}
 
 

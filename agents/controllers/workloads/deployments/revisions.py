@@ -141,7 +141,7 @@ def new_set(deployment: Object, revision: int) -> Object:
     template_meta = template.get("metadata") or {}
     labels = {**(template_meta.get("labels") or {}), HASH_LABEL: hashed}
     selector = spec["selector"]
-    made: Object = {
+    replica_set: Object = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {
@@ -160,9 +160,9 @@ def new_set(deployment: Object, revision: int) -> Object:
         },
     }
     if spec.get("minReadySeconds"):
-        made["spec"]["minReadySeconds"] = spec["minReadySeconds"]
-    made["metadata"]["annotations"] = {
-        **(new_set_annotations(deployment, made, revision) or {}),
+        replica_set["spec"]["minReadySeconds"] = spec["minReadySeconds"]
+    replica_set["metadata"]["annotations"] = {
+        **(new_set_annotations(deployment, replica_set, revision) or {}),
         **scale_annotations(deployment),
     }
-    return made
+    return replica_set

@@ -261,25 +261,25 @@ class Rollout:
             yield [Record(self._deployment, "Warning", statuses.SET_CREATE_ERROR, message)]
         raise outcome.error
 
-    def _scale(self, replica_set: Object, wanted: int, *, is_told: bool = False) -> Work:
+    def _scale(self, replica_set: Object, replicas: int, *, is_told: bool = False) -> Work:
         """Give a set a size; is_told: the annotations are to be right even if the size is."""
         before = counts.size(replica_set)
         meta = replica_set["metadata"]
         annotations = meta.get("annotations") or {}
         told = revisions.scale_annotations(self._deployment)
         is_behind = is_told and not told.items() <= annotations.items()
-        if before == wanted and not is_behind:
+        if before == replicas and not is_behind:
             return
-        [outcome] = yield [_sized(replica_set, wanted, told)]
+        [outcome] = yield [_sized(replica_set, replicas, told)]
         if outcome.is_conflict:
             # Mostly only its status is another: a sync that is half done would scale elsewhere.
             fresh = yield from do(Get(REPLICA_SETS, meta["namespace"], meta["name"]))
             if fresh["metadata"].get("generation") == meta.get("generation"):
-                [outcome] = yield [_sized(fresh, wanted, told)]
+                [outcome] = yield [_sized(fresh, replicas, told)]
         self._replace(outcome.result())
-        if before != wanted:
-            direction = "up" if before < wanted else "down"
-            text = f"Scaled {direction} replica set {meta['name']} from {before} to {wanted}"
+        if before != replicas:
+            direction = "up" if before < replicas else "down"
+            text = f"Scaled {direction} replica set {meta['name']} from {before} to {replicas}"
             yield [Record(self._deployment, "Normal", "ScalingReplicaSet", text)]
 
     def _replace(self, written: Object) -> None:

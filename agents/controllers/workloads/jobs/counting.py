@@ -57,7 +57,7 @@ def track(state: JobState) -> Work:
 def _newly_counted(state: JobState) -> list[Object]:
     """Put ended pods among those to be counted; return the pods that may go."""
     leaving: list[Object] = []
-    known = {name: set(state.uncounted.of(name)) for name in ("succeeded", "failed")}
+    uncounted = {name: set(state.uncounted.of(name)) for name in ("succeeded", "failed")}
     new_indexes = 0
     for pod in state.pods:
         uid = pod["metadata"]["uid"]
@@ -65,16 +65,16 @@ def _newly_counted(state: JobState) -> list[Object]:
         if not job_pods.is_tracked(pod) or not _may_leave(state, pod, has_failed=has_failed):
             continue
         leaving.append(pod)
-        if job_pods.phase_of(pod) == "Succeeded" and uid not in known["failed"]:
+        if job_pods.phase_of(pod) == "Succeeded" and uid not in uncounted["failed"]:
             if state.is_indexed:
                 index = indexes.index_of(pod)
                 new_indexes += state.is_valid(pod) and index not in state.completed_before
-            elif uid not in known["succeeded"]:
+            elif uid not in uncounted["succeeded"]:
                 state.uncounted.add("succeeded", uid)
                 state.is_changed = True
         elif (
             (has_failed or state.ends_in_failure)
-            and uid not in known["failed"]
+            and uid not in uncounted["failed"]
             and state.is_valid(pod)
             and verdict(state.job, pod).is_counted
         ):

@@ -79,7 +79,7 @@ def _new_indexed_pods(state: JobState, count: int) -> list[Object]:
     if job_pods.replaces_failed_only(state.job):
         taken |= indexes_of([pod for pod in state.pods if is_terminating(pod)])
     free = [index for index in range(state.spec["completions"]) if index not in taken][:count]
-    made: list[Object] = []
+    pods: list[Object] = []
     waits: list[float] = []
     for index in free:
         replaced = state.waiting_for_successor.get(index)
@@ -92,10 +92,10 @@ def _new_indexed_pods(state: JobState, count: int) -> list[Object]:
             if wait_s > 0:
                 waits.append(wait_s)
                 continue
-        made.append(job_pods.new_indexed_pod(state.job, index, replaced))
+        pods.append(job_pods.new_indexed_pod(state.job, index, replaced))
     if waits:
         state.waits.append(max(min(waits), _BATCH_S))
-    return made
+    return pods
 
 
 def delete_pods(

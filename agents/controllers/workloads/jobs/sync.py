@@ -72,8 +72,8 @@ def _go_on(state: JobState) -> Work:
 
 
 def _mark_suspended(state: JobState) -> Work:
-    known = state.status.get("conditions") or []
-    found = conditions.find(known, SUSPENDED)
+    before = state.status.get("conditions") or []
+    found = conditions.find(before, SUSPENDED)
     if state.is_suspended:
         new = state.condition(SUSPENDED, "JobSuspended", "Job suspended")
     else:
@@ -82,7 +82,7 @@ def _mark_suspended(state: JobState) -> Work:
             return
     if found is not None and found["status"] == new["status"]:
         return
-    state.status["conditions"] = replaced(known, new)
+    state.status["conditions"] = replaced(before, new)
     state.is_changed = True
     if state.is_suspended:
         state.status.pop("startTime", None)

@@ -257,18 +257,18 @@ class Replicas:
         problems = [
             f"pvc {name} is being deleted" for name, claim in known.items() if is_deleting(claim)
         ]
-        wanted = [
+        missing = [
             claim
             for claim in pods.new_claims(self._set, pods.ordinal_of(pod)).values()
             if claim["metadata"]["name"] not in known
         ]
-        if wanted:
+        if missing:
             outcomes = yield [
                 Create(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["namespace"], claim)
-                for claim in wanted
+                for claim in missing
             ]
             records = []
-            for claim, outcome in zip(wanted, outcomes, strict=True):
+            for claim, outcome in zip(missing, outcomes, strict=True):
                 name = claim["metadata"]["name"]
                 if outcome.error is not None:
                     problems.append(f"failed to create PVC {name}: {outcome.error}")

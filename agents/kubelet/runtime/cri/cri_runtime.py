@@ -228,12 +228,12 @@ class CriRuntime(EngineImages):
         )
         self._listed_s = self._clock.monotonic_s()
         changed = await self._take_sandboxes(sandboxes.items)
-        seen = set()
+        current_ids = set()
         for each in listed.containers:
             uid = each.labels.get(specs.POD_UID)
             if not uid or specs.CONTAINER_NAME not in each.labels:
                 continue
-            seen.add(each.id)
+            current_ids.add(each.id)
             known = self._containers.get(each.id)
             runs = each.state == cri.CONTAINER_RUNNING
             if each.state == cri.CONTAINER_CREATED and known is None:
@@ -241,7 +241,7 @@ class CriRuntime(EngineImages):
             if known is None or known.is_running is not runs:
                 await self._refresh(each.id)
                 changed.add(uid)
-        for number in [each for each in self._containers if each not in seen]:
+        for number in [each for each in self._containers if each not in current_ids]:
             changed.add(self._containers.pop(number).pod_uid)
         for uid in changed:
             self._on_change(uid)
@@ -293,30 +293,32 @@ class CriRuntime(EngineImages):
                 raise
             return None
         status = answer.status
-        found = self._containers.get(number)
-        if found is None:
-            found = self._containers[number] = answers.container_of(status)
-        found.is_running = status.state == cri.CONTAINER_RUNNING
+        container = self._containers.get(number)
+        if container is None:
+            container = self._containers[number] = answers.container_of(status)
+        container.is_running = status.state == cri.CONTAINER_RUNNING
         if status.started_at:
-            found.started_s = status.started_at / 1e9
-        if not found.is_running:
-            found.exit_code, found.reason = status.exit_code, status.reason
-            found.finished_s = (status.finished_at or status.created_at) / 1e9
-            found.message = (
+            container.started_s = status.started_at / 1e9
+        if not container.is_running:
+            container.exit_code, container.reason = status.exit_code, status.reason
+            container.finished_s = (status.finished_at or status.created_at) / 1e9
+            container.message = (
                 await asyncio.to_thread(answers.termination_message_of, status) or status.message
             )
-        return found
+        return container
 
     # Sandboxes.
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Run a sandbox, unless one is ready; raises StartError."""
-        known = self._sandboxes.get(sandbox.uid, [])
-        if known and known[-1].is_ready:
-            if known[-1].config is None:
-                known[-1].config = specs.sandbox_config(sandbox, known[-1].attempt, self._driver)
+        sandboxes = self._sandboxes.get(sandbox.uid, [])
+        if sandboxes and sandboxes[-1].is_ready:
+            if sandboxes[-1].config is None:
+                sandboxes[-1].config = specs.sandbox_config(
+                    sandbox, sandboxes[-1].attempt, self._driver
+                )
             return False
-        attempt = known[-1].attempt + 1 if known else 0
+        attempt = sandboxes[-1].attempt + 1 if sandboxes else 0
         config = specs.sandbox_config(sandbox, attempt, self._driver)
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         await asyncio.to_thread(os.makedirs, sandbox.log_directory, 0o755, exist_ok=True)
@@ -330,8 +332,8 @@ class CriRuntime(EngineImages):
         made = _Sandbox(answer.pod_sandbox_id, attempt, is_ready=True)
         made.config = config
         await self._read_address(made)
-        self._sandboxes[sandbox.uid] = [*known, made]
-        return bool(known)
+        self._sandboxes[sandbox.uid] = [*sandboxes, made]
+        return bool(sandboxes)
 
     # Containers.
 

@@ -192,7 +192,7 @@ def _security(
     sandbox: Sandbox, security: Security, target: str
 ) -> cri.LinuxContainerSecurityContext:
     hidden: Sequence[str] = () if security.is_privileged else _MASKED
-    kept: Sequence[str] = () if security.is_privileged else _READ_ONLY
+    read_only: Sequence[str] = () if security.is_privileged else _READ_ONLY
     context = cri.LinuxContainerSecurityContext(
         capabilities=cri.Capability(
             add_capabilities=list(security.added), drop_capabilities=list(security.dropped)
@@ -204,7 +204,7 @@ def _security(
         supplemental_groups_policy=cri.Strict if security.is_strict else cri.Merge,
         no_new_privs=security.no_new_privileges,
         masked_paths=list(hidden),
-        readonly_paths=list(kept),
+        readonly_paths=list(read_only),
         seccomp=_profile(security.seccomp),
     )
     if security.user is not None:

@@ -84,17 +84,17 @@ class Images:
                 found.append(self.find(name))
         return found
 
-    def _unpacked(self, name: str, place: Path) -> Path:
+    def _unpacked(self, name: str, directory: Path) -> Path:
         """Return where an image's files are; an archive or a layout is unpacked first."""
-        archive = place.with_name(f"{place.name}.tar")
+        archive = directory.with_name(f"{directory.name}.tar")
         if archive.is_file():
             source = archive
-        elif (place / "index.json").is_file():
-            source = place
+        elif (directory / "index.json").is_file():
+            source = directory
         else:
-            return place
+            return directory
         made_ns = source.stat().st_mtime_ns
-        target = self.directory / ".unpacked" / f"{place.name}.{made_ns}"
+        target = self.directory / ".unpacked" / f"{directory.name}.{made_ns}"
         with self._lock:
             if not target.is_dir():
                 try:

@@ -128,17 +128,17 @@ def clean(state: Path, cgroups: Cgroups) -> list[str]:
 @contextmanager
 def _abandoned(file: Path) -> Iterator[Record | None]:
     """Yield the record of a node that has ended; None: it is running."""
-    held = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield None
             return
-        told = file.read_text() if _is_there(file, held) else ""
+        told = file.read_text() if _is_there(file, descriptor) else ""
         yield Record(**json.loads(told)) if told else None  # it is about to write it
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:

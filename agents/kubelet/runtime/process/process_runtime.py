@@ -360,21 +360,21 @@ class ProcessRuntime:
     async def _start(self, config: ContainerConfig, image: StoredImage | None) -> Container:
         uid = config.sandbox.uid
         directory = self._files.of_container(uid, config.name, config.attempt)
-        held = self._sandboxes.get(uid)
-        if held is None:
+        sandbox = self._sandboxes.get(uid)
+        if sandbox is None:
             raise StartError("RunContainerError", "the pod has no sandbox")
         devices = nodes.mounts_of(directory, config)
         config = replace(config, mounts=[*config.mounts, *devices])
-        if image is not None and image.is_machine and not held.first_id:
+        if image is not None and image.is_machine and not sandbox.first_id:
             security = self._host_image.limited(config.security, config.sandbox)
             config = replace(config, security=security)
-        spec = await self._spec(config, image, directory, held)
+        spec = await self._spec(config, image, directory, sandbox)
         try:
             spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
         user = await asyncio.to_thread(specs.user_of, spec) if image else None
-        descriptors = list(held.namespaces.values())
+        descriptors = list(sandbox.namespaces.values())
         process, pid = await shims.launch(
             directory, spec, self._lifeline[0], descriptors, self.interpreter.path
         )
@@ -397,7 +397,11 @@ class ProcessRuntime:
         return container
 
     async def _spec(
-        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
+        self,
+        config: ContainerConfig,
+        image: StoredImage | None,
+        directory: Path,
+        sandbox: HeldSandbox,
     ) -> LaunchSpec:
         uid = config.sandbox.uid
         argv = specs.argv_of(config, image)
@@ -412,10 +416,10 @@ class ProcessRuntime:
             names,
             shm,
             sources,
-            held.user_namespace,
-            held.first_id,
+            sandbox.user_namespace,
+            sandbox.first_id,
             await asyncio.to_thread(self._host_image.secrets) if is_of_host else None,
-            held.flags(),
+            sandbox.flags(),
             filters_by_default=not self.features.seccomp,
         )
         return specs.spec_of(config, image, argv, paths, self._pid_of(config))

@@ -99,24 +99,24 @@ async def end_unrecorded(directory: Path) -> None:
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + _END_S
-    asked: asyncio.StreamWriter | None = None
+    connection: asyncio.StreamWriter | None = None
     try:
         while _is_locked(directory / LAUNCH):
             if loop.time() > end_s:
-                process = "its process" if asked is None else f"process {_peer(asked)}"
+                process = "its process" if connection is None else f"process {_peer(connection)}"
                 raise ConfigError(
                     f"{directory}: a container that an earlier kubelet began to start has not "
                     f"ended within {_END_S:.0f} s; end {process}"
                 )
-            if asked is None:
+            if connection is None:
                 # A shim that does not listen yet ends on its own when its status is not read.
                 with contextlib.suppress(OSError):
                     request = {"do": "signal", "number": signal.SIGKILL}
-                    _, asked = await ask(directory, request)
+                    _, connection = await ask(directory, request)
             await asyncio.sleep(_LOOK_S)
     finally:
-        if asked is not None:
-            asked.close()
+        if connection is not None:
+            connection.close()
 
 
 def _is_locked(path: Path) -> bool:

@@ -227,19 +227,19 @@ class Netlink:
         self._number += 1
         length = _HEAD.size + len(body)
         self._socket.send(_HEAD.pack(length, kind, _REQUEST | flags, self._number, 0) + body)
-        found: list[bytes] = []
+        replies: list[bytes] = []
         while True:
             for got, number, payload in _messages(self._socket.recv(_BUFFER)):
                 if number != self._number:
                     continue
                 if got == _DONE:
-                    return found
+                    return replies
                 if got == _ERROR:
                     code = -struct.unpack_from("=i", payload)[0]
                     if code:
                         raise OSError(code, os.strerror(code))
-                    return found
-                found.append(payload)
+                    return replies
+                replies.append(payload)
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:

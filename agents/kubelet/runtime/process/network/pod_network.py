@@ -109,18 +109,18 @@ class PodNetwork:
 
         StartError: one is not of the pods of all nodes, to which it has to belong.
         """
-        wanted: dict[int, Network] = {}
+        desired: dict[int, Network] = {}
         for each in map(ip_network, ranges):
             if each.version == 4 or has_ipv6():
-                wanted.setdefault(each.version, each)
-        if not wanted or tuple(wanted.values()) == self.networks:
+                desired.setdefault(each.version, each)
+        if not desired or tuple(desired.values()) == self.networks:
             return
-        for version, network in wanted.items():
+        for version, network in desired.items():
             whole = self._cluster_ranges.get(version)
             if whole is not None and not is_part(network, whole):
                 text = f"the range {network} of the node is not in that of the cluster, {whole}"
                 raise StartError(_FAILED, text)
-        self._addresses = {version: PodAddresses(each) for version, each in wanted.items()}
+        self._addresses = {version: PodAddresses(each) for version, each in desired.items()}
         self._is_open = False  # a bridge of other ranges goes if it can
         for network in self.networks:
             self._keep(_GATEWAY, (str(network[1]),))

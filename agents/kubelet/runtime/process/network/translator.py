@@ -40,18 +40,22 @@ def program(family: int = 4) -> str:
     return IPTABLES if iptables.is_installed(family) else ""
 
 
-def apply(given: Translation) -> None:
+def apply(translation: Translation) -> None:
     """Put rules in place; raises TranslationError."""
-    if program(given.family) == NFT:
-        run_nft(nft_rules.rules(given))
+    if program(translation.family) == NFT:
+        run_nft(nft_rules.rules(translation))
         return
-    if not iptables.is_installed(given.family):
+    if not iptables.is_installed(translation.family):
         raise TranslationError(NEITHER)
     try:
-        iptables.restore(given.family, iptables_rules.rules(given))
-        missing = [each for each in iptables_rules.jumps(given.name) if not _is_there(given, each)]
+        iptables.restore(translation.family, iptables_rules.rules(translation))
+        missing = [
+            each
+            for each in iptables_rules.jumps(translation.name)
+            if not _is_there(translation, each)
+        ]
         if missing:
-            iptables.restore(given.family, iptables_rules.joined(tuple(missing)))
+            iptables.restore(translation.family, iptables_rules.joined(tuple(missing)))
     except IptablesError as error:
         raise TranslationError(str(error)) from error
 

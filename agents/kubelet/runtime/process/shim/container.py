@@ -401,43 +401,43 @@ def _kernel_file(root: int, path: str) -> int | None:
 
 
 def _bind(
-    root: int, stage: Stage, given: MountSpec, user_namespace: int, *, is_privileged: bool
+    root: int, stage: Stage, spec: MountSpec, user_namespace: int, *, is_privileged: bool
 ) -> None:
     """Mount a file or directory of the node in the container; StartError, OSError.
 
     user_namespace: a descriptor of that which its owners are mapped into; -1: they are not.
     """
-    path = given.source
-    source = _opened(path) if given.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
+    path = spec.source
+    source = _opened(path) if spec.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
     found = os.fstat(source)
-    target = rooted.make(root, given.target, is_file=not stat.S_ISDIR(found.st_mode))
+    target = rooted.make(root, spec.target, is_file=not stat.S_ISDIR(found.st_mode))
     if not is_privileged:
-        _check_target(target, given.target)
+        _check_target(target, spec.target)
     bound = stage.bind(source, user_namespace)
     os.close(source)
-    mount("none", bound, "", MS_REC | _PROPAGATION.get(given.propagation, MS_PRIVATE))
-    if not is_privileged and given.device != (stat.S_IFMT(found.st_mode), found.st_rdev):
+    mount("none", bound, "", MS_REC | _PROPAGATION.get(spec.propagation, MS_PRIVATE))
+    if not is_privileged and spec.device != (stat.S_IFMT(found.st_mode), found.st_rdev):
         mounts.set_flags(bound, MS_NODEV, is_recursive=True)
-    if given.read_only:
-        more = MS_NOEXEC if given.no_programs else 0
-        mounts.set_flags(bound, MS_RDONLY | more, is_recursive=given.recursive)
+    if spec.read_only:
+        more = MS_NOEXEC if spec.no_programs else 0
+        mounts.set_flags(bound, MS_RDONLY | more, is_recursive=spec.recursive)
     stage.move(bound, target)
     os.close(target)
 
 
-def _join(root: int, stage: Stage, given: MountSpec, copy: int) -> None:
+def _join(root: int, stage: Stage, spec: MountSpec, copy: int) -> None:
     """Mount a directory with shared propagation; StartError, OSError.
 
     Only privileged containers may have that.
     """
     is_directory = stat.S_ISDIR(os.fstat(copy).st_mode)
-    target = rooted.make(root, given.target, is_file=not is_directory)
+    target = rooted.make(root, spec.target, is_file=not is_directory)
     joined = stage.attach(copy, is_directory=is_directory)
     if not mounts.is_shared(os.path.realpath(joined)):
         text = "is on a mount that is not shared, as mountPropagation: Bidirectional needs it"
-        raise StartError(f"{given.source} {text} (mount --make-rshared)")
-    if given.read_only:
-        mounts.set_flags(joined, MS_RDONLY, is_recursive=given.recursive)
+        raise StartError(f"{spec.source} {text} (mount --make-rshared)")
+    if spec.read_only:
+        mounts.set_flags(joined, MS_RDONLY, is_recursive=spec.recursive)
     stage.move(joined, target)
     os.close(target)
 
@@ -451,19 +451,19 @@ def _check_target(target: int, path: str) -> None:
 
 def _opened(path: str) -> int:
     """Return a descriptor of a path without links, safe against concurrent changes."""
-    held = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    descriptor = os.open("/", os.O_PATH | os.O_CLOEXEC)
     for part in path.split("/"):
         if not part:
             continue
         try:
-            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
         finally:
-            os.close(held)
-        held = found
-        if stat.S_ISLNK(os.fstat(held).st_mode):
-            os.close(held)
+            os.close(descriptor)
+        descriptor = found
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
             raise StartError(f"subPath: {path} leads over a link")
-    return held
+    return descriptor
 
 
 def _change_root(root: str) -> None:

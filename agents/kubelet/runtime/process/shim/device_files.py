@@ -68,18 +68,18 @@ def copy(source: str, target: str) -> None:
     for count, (name, status) in enumerate(_devices(source)):
         if count == COPIED_MAX:
             raise OSError(f"{source} has more than {COPIED_MAX} device files")
-        made = f"{target}/{name}"
-        os.makedirs(os.path.dirname(made), exist_ok=True)
+        path = f"{target}/{name}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         if stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(f"{source}/{name}"), made)
+            os.symlink(os.readlink(f"{source}/{name}"), path)
             continue
         try:
-            os.mknod(made, status.st_mode, status.st_rdev)
+            os.mknod(path, status.st_mode, status.st_rdev)
         except PermissionError:  # in a container that may make none
-            _bind_file(f"{source}/{name}", made)
+            _bind_file(f"{source}/{name}", path)
             continue
-        os.chmod(made, stat.S_IMODE(status.st_mode))
-        os.chown(made, status.st_uid, status.st_gid)
+        os.chmod(path, stat.S_IMODE(status.st_mode))
+        os.chown(path, status.st_uid, status.st_gid)
 
 
 def _devices(source: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -83,17 +83,19 @@ def copy_of_mount(path: str, flags: int) -> int:
 
     flags: as of `set_mount_flags`; they are of that mount alone. From Linux 5.12.
     """
-    found = _libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
-    if found < 0:
+    descriptor = _libc.syscall(
+        _OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC
+    )
+    if descriptor < 0:
         _failed(f"open_tree {path}")
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
     given = ctypes.create_string_buffer(attributes, len(attributes))
     size = len(attributes)
-    if _libc.syscall(_MOUNT_SETATTR, found, b"", _AT_EMPTY_PATH, given, size) != 0:
+    if _libc.syscall(_MOUNT_SETATTR, descriptor, b"", _AT_EMPTY_PATH, given, size) != 0:
         number = ctypes.get_errno()
-        os.close(found)
+        os.close(descriptor)
         raise OSError(number, f"mount_setattr {path}: {os.strerror(number)}")
-    return int(found)
+    return int(descriptor)
 
 
 def copied_tree(path: str) -> int:

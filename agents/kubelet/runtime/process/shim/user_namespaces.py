@@ -150,17 +150,17 @@ def idmapped_memory(namespace: int) -> int:
     return held
 
 
-def _map(held: int, namespace: int, flags: int, what: str) -> None:
+def _map(descriptor: int, namespace: int, flags: int, what: str) -> None:
     """Map the owners of a mount that belongs to no directory; closed where that fails; OSError."""
     attributes = struct.pack("=QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, namespace)
     given = ctypes.create_string_buffer(attributes, len(attributes))
     result = _libc.syscall(
-        _MOUNT_SETATTR, held, b"", _AT_EMPTY_PATH | flags, given, len(attributes)
+        _MOUNT_SETATTR, descriptor, b"", _AT_EMPTY_PATH | flags, given, len(attributes)
     )
     try:
         _checked(result, what)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         raise
 
 
