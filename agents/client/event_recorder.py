@@ -160,10 +160,10 @@ class EventRecorder:
                 if is_patch and error.is_not_found:
                     is_patch = False
                     continue
-                self._logger.debug("an event was refused", error=error.message)
+                self._logger.debug("the API server refused an event", error=error.message)
                 return
             except UnreachableError as error:
-                self._logger.debug("an event was not written", error=str(error))
+                self._logger.debug("failed to write an event", error=str(error))
                 await asyncio.sleep(_AGAIN_S * (self._random() if attempt == 0 else 1.0))
             else:
                 return

@@ -88,13 +88,15 @@ def _credentials(command: str, answer: bytes) -> Credentials:
     try:
         found = orjson.loads(answer)
     except ValueError as error:
-        raise PluginError(f"exec: {command} printed no JSON: {error}") from error
+        raise PluginError(f"exec: {command} did not print JSON: {error}") from error
     status = found.get("status") if isinstance(found, dict) else None
     if not isinstance(status, dict) or found.get("kind") != "ExecCredential":
-        raise PluginError(f"exec: {command} printed no ExecCredential with a status")
+        raise PluginError(f"exec: {command} did not print an ExecCredential with a status")
     token, certificate, key = (
         str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
     )
     if not token and not (certificate and key):
-        raise PluginError(f"exec: {command} gave neither a token nor a certificate with its key")
+        raise PluginError(
+            f"exec: {command} returned neither a token nor a certificate with its key"
+        )
     return Credentials(token, "", certificate.encode(), key.encode())

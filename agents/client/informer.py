@@ -142,14 +142,14 @@ class Informer:
                 share(obj, last)
             self._last = obj
         self.store.set(obj)
-        self._tell(old, obj)
+        self._notify(old, obj)
 
     def _remove(self, key: str, last: Object | None) -> None:
         known = self.store.remove(key)
         if known is not None:
-            self._tell(last or known, None)
+            self._notify(last or known, None)
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
+    def _notify(self, old: Object | None, new: Object | None) -> None:
         for handler in self._handlers:
             self._call(handler, old, new)
 
@@ -159,7 +159,7 @@ class Informer:
             handler(old, new)
         except Exception as error:  # noqa: BLE001 - others must still hear of it
             self._logger.error(
-                "a handler of changes failed", resource=str(self.resource), error=repr(error)
+                "an informer handler failed", resource=str(self.resource), error=repr(error)
             )
 
 

@@ -54,7 +54,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeconfigError(f"{path}: {error}") from error
     if not isinstance(content, dict):
-        raise KubeconfigError(f"{path}: it holds no kubeconfig")
+        raise KubeconfigError(f"{path}: not a kubeconfig")
     return content
 
 
@@ -115,9 +115,9 @@ class Kubeconfigs:
 
         runs_plugins: whether a program that gives credentials is run.
         """
-        _, chosen = self._named("contexts", "context", context or self.current)
+        _, chosen = self._entry("contexts", "context", context or self.current)
         cluster_name = chosen.get("cluster", "")
-        at, cluster = self._named("clusters", "cluster", cluster_name)
+        at, cluster = self._entry("clusters", "cluster", cluster_name)
         server = cluster.get("server")
         if not server:
             raise _error(at, f"cluster {cluster_name!r} names no server")
@@ -138,7 +138,7 @@ class Kubeconfigs:
     ) -> Credentials:
         if not name:
             return Credentials()
-        path, user = self._named("users", "user", name)
+        path, user = self._entry("users", "user", name)
         for unsupported in _UNSUPPORTED:
             if user.get(unsupported):
                 raise _error(path, f"user {name!r}: {unsupported} is not supported")
@@ -156,7 +156,7 @@ class Kubeconfigs:
             _data(path, user, "client-key"),
         )
 
-    def _named(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
+    def _entry(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
         for path, content in self._files:
             for each in content.get(members) or ():
                 if isinstance(each, dict) and each.get("name") == name:

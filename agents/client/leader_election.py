@@ -108,7 +108,7 @@ class LeaderElection:
         """
         await self._acquire()
         self.is_leader = True
-        self._tell("became leader")
+        self._report("became leader")
         leading = asyncio.ensure_future(lead())
         renewing = asyncio.ensure_future(self._renew())
         try:
@@ -122,7 +122,7 @@ class LeaderElection:
             for task in (leading, renewing):
                 task.cancel()
             ended = await asyncio.gather(leading, renewing, return_exceptions=True)
-            self._tell("stopped leading")
+            self._report("stopped leading")
             if not is_lost:
                 await self._release()
         for error in ended:
@@ -141,7 +141,7 @@ class LeaderElection:
             is_held = await self._try_once(left_s)
             now = self._clock.monotonic_s()
             if not is_held and now >= self._renewed_at + self.terms.renew_deadline_s:
-                self._logger.error("the lease was lost", lease=self._name.name)
+                self._logger.error("lost the lease", lease=self._name.name)
                 return
             if not is_held and self.holder not in ("", self.identity):
                 self._logger.error("another holds the lease", lease=self._name.name, by=self.holder)
@@ -153,7 +153,7 @@ class LeaderElection:
             async with asyncio.timeout(min(self.terms.try_s, max(left_s, 0.0))):
                 return await self._try()
         except (ApiError, UnreachableError, TimeoutError) as error:
-            self._logger.debug("no lease", lease=self._name.name, error=str(error))
+            self._logger.debug("failed to take the lease", lease=self._name.name, error=str(error))
             return False
 
     async def _try(self) -> bool:
@@ -229,7 +229,7 @@ class LeaderElection:
         except (ApiError, UnreachableError) as error:
             self._logger.warning("failed to release the lease", error=str(error))
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self._logger.info(what, lease=self._name.name, identity=self.identity)
         if self._on_change is not None and self._observed is not None:
             self._on_change(f"{self.identity} {what}", self._observed)

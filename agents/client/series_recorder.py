@@ -32,7 +32,7 @@ Object: TypeAlias = dict[str, Any]
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096
 _SERIES_S: Final = 360.0
-_TOLD_S: Final = 1800.0
+_WRITE_EVERY_S: Final = 1800.0
 _WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
 
@@ -40,7 +40,15 @@ _NOTE_BYTES_MAX: Final = 1024
 class _Series:
     """An event, how often it happened, and the count that the server has."""
 
-    __slots__ = ("_content", "count", "is_due", "is_written", "last_s", "told", "told_s")
+    __slots__ = (
+        "_content",
+        "count",
+        "is_due",
+        "is_written",
+        "last_s",
+        "written_count",
+        "written_s",
+    )
 
     def __init__(self, event: Object, last_s: float, packing: Packing) -> None:
         # Most are never needed again; parsed, each would take fifteen times as much.
@@ -48,8 +56,8 @@ class _Series:
         self._content: Final = packing.of(content) or exact(content)
         self.count = 1
         self.last_s = last_s
-        self.told = 0
-        self.told_s = last_s
+        self.written_count = 0
+        self.written_s = last_s
         self.is_written = False  # just now
         self.is_due = False  # once more, after that
 
@@ -93,7 +101,7 @@ class SeriesRecorder:
         key = "\n".join((type_, reason, action, *map(str, regarding.values())))
         series = self._series.get(key)
         if series is not None and now_s - series.last_s >= _SERIES_S:
-            if series.count > series.told:
+            if series.count > series.written_count:
                 self._write_soon(series)
             series = None
         if series is None:
@@ -126,8 +134,8 @@ class SeriesRecorder:
         now_s = self._clock.now_s()
         for key, series in list(self._series.items()):
             is_over = now_s - series.last_s >= _SERIES_S
-            is_behind = series.count > series.told
-            if is_behind and (is_over or now_s - series.told_s >= _TOLD_S):
+            is_behind = series.count > series.written_count
+            if is_behind and (is_over or now_s - series.written_s >= _WRITE_EVERY_S):
                 self._write_soon(series)
             if is_over:
                 del self._series[key]
@@ -189,7 +197,9 @@ class SeriesRecorder:
                 await self._write(series)
             except (ApiError, UnreachableError) as error:
                 reason = series.event()["reason"]
-                self._logger.warning("an event was refused", reason=reason, error=str(error))
+                self._logger.warning(
+                    "the API server refused an event", reason=reason, error=str(error)
+                )
             series.is_written = False
             if series.is_due:
                 series.is_due = False
@@ -198,10 +208,10 @@ class SeriesRecorder:
     async def _write(self, series: _Series) -> None:
         event = series.event()
         meta = event["metadata"]
-        is_first = not series.told
-        series.told, series.told_s = series.count, self._clock.now_s()
+        is_first = not series.written_count
+        series.written_count, series.written_s = series.count, self._clock.now_s()
         if is_first:
-            series.told = 1
+            series.written_count = 1
             await self._api.create(NEW_EVENTS, meta["namespace"], event)
             return
         counted = {"count": series.count, "lastObservedTime": micro_time_text(series.last_s)}

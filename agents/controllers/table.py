@@ -33,12 +33,12 @@ class Entry(NamedTuple):
         """Return the controller; None where the options leave nothing to do."""
         if self.needs and not getattr(options, self.needs):
             return None
-        given = [_found(each) if ":" in each else getattr(options, each) for each in self.takes]
-        controller: Controller = _found(f".{self.factory}")(*given)
+        given = [_load(each) if ":" in each else getattr(options, each) for each in self.takes]
+        controller: Controller = _load(f".{self.factory}")(*given)
         return controller
 
 
-def _found(location: str) -> Any:  # noqa: ANN401  # rows differ in what they name
+def _load(location: str) -> Any:  # noqa: ANN401  # rows differ in what they name
     """Return what `module:name` names; a module that begins with a dot is one of this package."""
     module, _, name = location.partition(":")
     return getattr(import_module(module, __package__), name)

@@ -50,7 +50,7 @@ async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
         await server.start()
         for address in settings.addresses:
             port = await server.listen(address, settings.port)
-            log.info("DNS answers", address=address, port=port)
+            log.info("DNS is serving", address=address, port=port)
         pages = DnsPages(server, f"dns://:{settings.port}", settings.pages)
         stack.push_async_callback(pages.stop)
         await pages.start()

@@ -308,7 +308,7 @@ class Responder:
         return self.is_recursing and query.is_recursive
 
     def _known_of_others(self, question: Question) -> AgedAnswer | None:
-        return None if self._forwarder is None else self._forwarder.known(question)
+        return None if self._forwarder is None else self._forwarder.cached(question)
 
 
 def _question(query: Query, name: str = "") -> Question:

@@ -135,7 +135,7 @@ class DnsServer:
         for informer, _ in self._handlers:
             await informer.synced()
         self.responder.is_synced = True
-        self._logger.info("names of the cluster are answered", domain=self._settings.zone.domain)
+        self._logger.info("DNS of the cluster is synced", domain=self._settings.zone.domain)
 
     # Changes.
 

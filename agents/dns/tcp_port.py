@@ -57,7 +57,7 @@ class TcpPort:
 
     def start(self) -> None:
         """Accept connections from now on."""
-        work = accept_connections(self._listening, self._begin, self._counted, self._logger)
+        work = accept_connections(self._listening, self._begin, self._count, self._logger)
         self._accepting = asyncio.get_running_loop().create_task(work, name="DNS over TCP")
 
     async def stop(self) -> None:
@@ -68,7 +68,7 @@ class TcpPort:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listening.close()
 
-    def _counted(self) -> tuple[int, int]:
+    def _count(self) -> tuple[int, int]:
         return len(self._tasks), CONNECTIONS_MAX
 
     def _begin(self, connection: socket.socket) -> None:

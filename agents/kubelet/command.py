@@ -269,7 +269,7 @@ def read(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]
         except (OSError, yaml.YAMLError) as error:
             raise ConfigurationFileError(f"{file}: {error}") from error
         if not isinstance(found, dict):
-            raise ConfigurationFileError(f"{file}: it holds no object")
+            raise ConfigurationFileError(f"{file}: not an object")
         given = merged(given, found)
     return with_flags(read_configuration(given), flags), without_effect(given)
 

@@ -95,7 +95,7 @@ class Housekeeping:
                 number += 1
                 await self.tick(number)
             except (ApiError, UnreachableError, OSError) as error:
-                self._logger.warning("the node was not cleaned up", error=str(error))
+                self._logger.warning("failed to clean up the node", error=str(error))
 
     async def tick(self, number: int) -> None:
         """Do the work of a tick; raises ApiError, UnreachableError, OSError."""

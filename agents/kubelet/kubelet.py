@@ -72,7 +72,7 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
 """The part of a lease's duration after which it is renewed."""
-_PLACE_S: Final = 0.5
+_REPLACED_POD_S: Final = 0.5
 _MIRROR_S: Final = 5.0
 _CGROUP_V1: Final = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
 
@@ -410,10 +410,10 @@ class Kubelet:
                 self._queue.add_rate_limited(uid)
                 is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
                 say = self._logger.debug if is_usual else self._logger.warning
-                say("a pod was not synced", pod=uid, error=str(error))
+                say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on
                 self._queue.add_rate_limited(uid)
-                self._logger.error("a pod was not synced", pod=uid, error=repr(error))
+                self._logger.error("failed to sync a pod", pod=uid, error=repr(error))
             finally:
                 self._queue.done(uid)
 
@@ -425,7 +425,7 @@ class Kubelet:
                 await self._clear(uid, record)
             return
         if record is None and self._replaces_static_pod(pod):
-            self._queue.add_after(uid, _PLACE_S)
+            self._queue.add_after(uid, _REPLACED_POD_S)
             return
         api_pod: Object | None = pod
         if uid in self._static.pods:
@@ -440,13 +440,13 @@ class Kubelet:
         if record.is_refused:
             await self._look_at_refused(api_pod, record)
             return
-        if record.told is None:
-            await self._tell(pod, api_pod, record)
+        if record.written_status is None:
+            await self._write_status(pod, api_pod, record)
         await self._renew_stale(pod, record)
         next_s = await self._sync.run(pod, record)
         retry_s = await self._allocations.apply(pod, record)
         next_s = min((each for each in (next_s, retry_s) if each is not None), default=None)
-        await self._tell(pod, api_pod, record)
+        await self._write_status(pod, api_pod, record)
         if record.is_over:
             if not self.csi.volumes.release(uid):
                 return  # it is looked at again when its drivers have unmounted them
@@ -485,18 +485,18 @@ class Kubelet:
             if (before := each.pod) is not None and each.uid not in self._static.pods
         )
 
-    async def _tell(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
+    async def _write_status(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
         if shown is None:
             return
         status = self._sync.status(pod, record)
-        record.told = await self._writer.write(shown, record.told, status)
+        record.written_status = await self._writer.write(shown, record.written_status, status)
 
     async def _admit(self, pod: Object) -> PodRecord:
         uid = pod["metadata"]["uid"]
         lost = lost_containers(pod, self._clock.now_s())
         runs_already = {each.id for each in self.runtime.of_pod(uid)}
-        told = [each for each in lost if each.id not in runs_already]
-        record = PodRecord(uid, told, self.options.back_off_max_s)
+        only_reported = [each for each in lost if each.id not in runs_already]
+        record = PodRecord(uid, only_reported, self.options.back_off_max_s)
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
             refused = await self._admission.refusal(pod)
@@ -515,9 +515,9 @@ class Kubelet:
         memory = record.memory
         if pod is None:
             return
-        if record.told is None:
+        if record.written_status is None:
             status = refused_status(pod, memory.reason, memory.message, self._clock.now_s())
-            record.told = await self._writer.write(pod, None, status)
+            record.written_status = await self._writer.write(pod, None, status)
         if pod["metadata"].get("deletionTimestamp"):
             await self._writer.finish(pod)
 

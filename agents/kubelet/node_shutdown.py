@@ -114,7 +114,7 @@ class NodeShutdown:
         pods = [each for each in self._kubelet.admitted() if not is_ended(each)]
         for period, group in in_order(pods, self._periods):
             self._logger.info(
-                "pods end with the node",
+                "ending the node's pods",
                 priority=period.priority,
                 pods=len(group),
                 period_s=period.period_s,
@@ -126,7 +126,7 @@ class NodeShutdown:
             uids = [each["metadata"]["uid"] for each in group]
             left = await self._wait(uids, period.period_s, self._has_ended)
             if left:
-                self._logger.warning("pods have not ended in their time", count=left)
+                self._logger.warning("pods have exceeded their grace period", count=left)
         await self._wait([each["metadata"]["uid"] for each in pods], _REPORT_S, self._is_reported)
 
     async def _wait(
@@ -146,4 +146,4 @@ class NodeShutdown:
 
     def _is_reported(self, uid: str) -> bool:
         record = self._kubelet.record_of(uid)
-        return record is None or (record.told or {}).get("phase") in ENDED_PHASES
+        return record is None or (record.written_status or {}).get("phase") in ENDED_PHASES

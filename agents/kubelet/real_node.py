@@ -231,7 +231,7 @@ class RealNode:
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
         for problem in await asyncio.to_thread(node_lock.clean, STATE, Cgroups()):
-            self._logger.warning("what another node left cannot be taken away", problem=problem)
+            self._logger.warning("failed to clean up after another node", problem=problem)
         await self.runtime.open()
         self._tell_enforced()
         await self._isolation.start(self.runtime, is_asked_for=options.enforces_policies)
@@ -258,9 +258,9 @@ class RealNode:
         if not isinstance(self.runtime, ProcessRuntime):
             return
         summary, lacking = self.runtime.enforced()
-        self._logger.info("what this node enforces", features=summary)
+        self._logger.info("enforced on pods", features=summary)
         for each in lacking:
-            self._logger.warning("what this node does not enforce", consequence=each)
+            self._logger.warning("not enforced on pods", consequence=each)
 
     async def _serve_signed(self, url: str) -> None:
         """Serve with a certificate that the cluster signs; nothing is served until it does.
@@ -299,7 +299,7 @@ class RealNode:
         try:
             await self._serve(url, pair)
         except ConfigError as error:
-            self._logger.error("the node cannot be asked", reason=str(error))
+            self._logger.error("failed to serve the kubelet API", reason=str(error))
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))

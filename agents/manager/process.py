@@ -119,7 +119,7 @@ async def serve(
                     for runner in manager.runners:
                         checks[runner.controller.identity.name] = _is_there
                     settle()
-                    log.info("controllers work", count=len(manager.runners))
+                    log.info("controllers are running", count=len(manager.runners))
                     await asyncio.Event().wait()
                 finally:
                     running.manager = None

@@ -191,11 +191,11 @@ def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> K
     if not ca and not settings.is_insecure:
         if not cluster.ca:
             raise ConfigError("--kubelet-certificate-authority or --kubelet-insecure-tls is needed")
-        ca = _written(directory / "kubelet-ca.crt", cluster.ca)
+        ca = _write(directory / "kubelet-ca.crt", cluster.ca)
     credentials = cluster.credentials
     if not cert and credentials.certificate:
-        cert = _written(directory / "kubelet-client.crt", credentials.certificate)
-        key = _written(directory / "kubelet-client.key", credentials.key)
+        cert = _write(directory / "kubelet-client.crt", credentials.certificate)
+        key = _write(directory / "kubelet-client.key", credentials.key)
 
     def token() -> str:
         if credentials.token_file:
@@ -213,7 +213,7 @@ def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> K
     )
 
 
-def _written(path: Path, data: bytes) -> str:
+def _write(path: Path, data: bytes) -> str:
     """Write a file, readable for this user alone; return its path."""
     new = path.with_name(f"{path.name}.new")
     new.touch(mode=0o600)
@@ -259,7 +259,7 @@ class _ClientAuthorities:
             data = (await self._api.get(CONFIG_MAPS, namespace, name)).get("data") or {}
             self._access.front_proxy = FrontProxy.of_config_map(data)
         except (ApiError, UnreachableError, ConfigError) as error:
-            self._log.warning("who may vouch for clients is not known", error=str(error))
+            self._log.warning("failed to read the authorities of clients", error=str(error))
             return False
         for key, at, is_needed in (
             (CA_KEY, AUTHORITY, True),
@@ -270,7 +270,7 @@ class _ClientAuthorities:
                 continue
             path = self._directory / key
             if not path.exists() or path.read_text() != pem:
-                await asyncio.to_thread(_written, path, pem.encode())
+                await asyncio.to_thread(_write, path, pem.encode())
             if at:
                 self.authorities[at] = str(path)
             else:

@@ -43,9 +43,9 @@ class Sample(NamedTuple):
     """Since 1970; None: it was measured when it was read."""
 
 
-def read(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
-    """Give the samples of a page; wanted: the names that count, None: all. Raises ReadingError."""
-    reader = PageReader(wanted)
+def read(text: str, names: frozenset[str] | None = None) -> Iterator[Sample]:
+    """Give the samples of a page; names: the names that count, None: all. Raises ReadingError."""
+    reader = PageReader(names)
     for piece in pieces(text):
         yield from reader.read(piece)
 
@@ -62,15 +62,15 @@ def pieces(text: str) -> Iterator[str]:
 class PageReader:
     """Reads one page, a piece after the other."""
 
-    def __init__(self, wanted: frozenset[str] | None = None) -> None:
-        """wanted: the names that count; None: all."""
-        self._wanted = wanted
+    def __init__(self, names: frozenset[str] | None = None) -> None:
+        """names: the names that count; None: all."""
+        self._names = names
         self._lines = 0
         self._samples = 0
 
     def read(self, piece: str) -> Iterator[Sample]:
         """Give the samples of some lines; raises ReadingError."""
-        names = self._wanted
+        names = self._names
         for line in piece.removesuffix("\n").split("\n"):
             self._lines += 1
             if self._lines > LINES_MAX:

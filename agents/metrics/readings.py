@@ -22,7 +22,7 @@ _NODE_MEMORY: Final = "node_memory_working_set_bytes"
 _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
-_WANTED: Final = frozenset((_NODE_CPU, _NODE_MEMORY, _CPU, _MEMORY, _STARTED))
+_SAMPLE_NAMES: Final = frozenset((_NODE_CPU, _NODE_MEMORY, _CPU, _MEMORY, _STARTED))
 _LARGEST: Final = 1e18
 
 
@@ -90,7 +90,7 @@ class _Page:
     """The state of parsing a page."""
 
     def __init__(self) -> None:
-        self._reader = PageReader(_WANTED)
+        self._reader = PageReader(_SAMPLE_NAMES)
         self._node = _Samples()
         self._containers: dict[tuple[str, str, str], _Samples] = {}
 

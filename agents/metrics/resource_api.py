@@ -90,22 +90,22 @@ class ResourceApi:
             raise status.method_not_supported(resource, "watch")
         match rest:
             case ["nodes"]:
-                found = self._listed(self._nodes, self._node, query)
+                found = self._list(self._nodes, self._node, query)
                 return _many(group, NODES, found, accepted_type)
             case ["nodes", name]:
                 return _one(group, NODES, self._get_node(name), accepted_type)
             case ["pods"]:
-                return _many(group, PODS, self._listed(self._pods, self._pod, query), accepted_type)
+                return _many(group, PODS, self._list(self._pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods"]:
                 pods = self._pods.in_namespace(namespace)
-                return _many(group, PODS, self._listed(pods, self._pod, query), accepted_type)
+                return _many(group, PODS, self._list(pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods", name]:
                 return _one(group, PODS, self._get_pod(namespace, name), accepted_type)
         raise status.generic(404)
 
     # Objects, without apiVersion and kind.
 
-    def _listed(
+    def _list(
         self, objects: Iterable[Object], measured: Callable[[Object], Object | None], query: Query
     ) -> list[Object]:
         """Return what is measured of those that are selected, in the order of their names."""
@@ -216,18 +216,21 @@ def _selectors(query: Query) -> tuple[labels.Selector, fields.FieldSelector]:
 
 
 def _one(
-    group: MetricsGroup, served: ServedResource, found: Object, wanted: AcceptedType
+    group: MetricsGroup, served: ServedResource, found: Object, accepted_type: AcceptedType
 ) -> WholeAnswer:
     obj = {"kind": served.kind, "apiVersion": group.api_version, **found}
-    return answer(_table(served, [obj], wanted) if wanted.table_version else obj)
+    return answer(_table(served, [obj], accepted_type) if accepted_type.table_version else obj)
 
 
 def _many(
-    group: MetricsGroup, served: ServedResource, found: Sequence[Object], wanted: AcceptedType
+    group: MetricsGroup,
+    served: ServedResource,
+    found: Sequence[Object],
+    accepted_type: AcceptedType,
 ) -> WholeAnswer:
-    if wanted.table_version:
+    if accepted_type.table_version:
         kinds = {"kind": served.kind, "apiVersion": group.api_version}
-        return answer(_table(served, [{**kinds, **each} for each in found], wanted))
+        return answer(_table(served, [{**kinds, **each} for each in found], accepted_type))
     kind = f"{served.kind}List"
     return answer(
         {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(found)}

@@ -145,7 +145,7 @@ class Access:
         return _User(found.get("username", ""), groups, found.get("uid", ""))
 
     async def _may(self, user: _User, verb: str, info: RequestInfo) -> bool:
-        asked = _asked(verb, info)
+        asked = _attributes(verb, info)
         key = (user, tuple(asked.values()))
         now = self._clock.monotonic_s()
         known = self._allowed.get(key)
@@ -169,7 +169,7 @@ class Access:
         return is_allowed
 
 
-def _asked(verb: str, info: RequestInfo) -> dict[str, str]:
+def _attributes(verb: str, info: RequestInfo) -> dict[str, str]:
     """Return what a review is asked about; always with the same members."""
     if not info.is_resource:
         return {"path": info.path, "verb": verb}

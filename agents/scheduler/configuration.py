@@ -60,10 +60,10 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
             "podMaxBackoffSeconds: must be greater than or equal to PodInitialBackoffSeconds"
         )
     extenders, ignored = _read_extenders(obj.get("extenders") or ())
-    wanted = obj.get("profiles") or [{}]
+    profile_documents = obj.get("profiles") or [{}]
     profiles: dict[str, Profile] = {}
-    for number, each in enumerate(wanted):
-        name = each.get("schedulerName") or (DEFAULT_NAME if len(wanted) == 1 else "")
+    for number, each in enumerate(profile_documents):
+        name = each.get("schedulerName") or (DEFAULT_NAME if len(profile_documents) == 1 else "")
         if not name:
             raise ConfigurationError(f"profiles[{number}].schedulerName: Required value")
         if name in profiles:
@@ -79,12 +79,12 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
     )
 
 
-def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
+def _read_extenders(documents: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
     """Return extenders, and the resources that the scheduler leaves to them."""
     resources_seen: set[str] = set()
     extenders: list[Extender] = []
     ignored: list[str] = []
-    for index, each in enumerate(wanted):
+    for index, each in enumerate(documents):
         path = f"extenders[{index}]"
         if not each.get("urlPrefix"):
             raise ConfigurationError(f"{path}.urlPrefix: Required value")

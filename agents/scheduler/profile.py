@@ -134,10 +134,10 @@ def plugins_of(point: Object) -> dict[str, int]:
     return found
 
 
-def _points(wanted: Object, names: Sequence[str]) -> Object:
+def _points(plugin_set: Object, names: Sequence[str]) -> Object:
     """Return what is said about any of some points that one plugin serves together."""
     return {
-        what: [each for name in names for each in (wanted.get(name) or {}).get(what) or ()]
+        what: [each for name in names for each in (plugin_set.get(name) or {}).get(what) or ()]
         for what in ("enabled", "disabled")
     }
 

@@ -16,7 +16,7 @@ from kvstack.agents.standalone.parts import (
     NETWORK_POLICY,
     NODE,
 )
-from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, taken
+from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, reserve_ranges
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
     kubernetes_dir,
@@ -197,6 +197,8 @@ def pod_ranges(
     """Hold the ranges of the cluster's pods; none: they have none, or others give it to nodes."""
     if own.without.isdisjoint((NODE, CONTROLLERS)):
         families = [each.version for each in services]
-        return taken(own.cluster_range, families, kubernetes_dir(own.data_dir) / "node", log)
+        return reserve_ranges(
+            own.cluster_range, families, kubernetes_dir(own.data_dir) / "node", log
+        )
     # Pods run elsewhere, or others give this node its part: nothing is looked for on this machine.
     return contextlib.nullcontext(parse(own.cluster_range) if own.cluster_range else ())

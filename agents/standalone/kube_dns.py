@@ -207,7 +207,7 @@ class KubeDns:
             try:
                 await work()
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("the Service of DNS is not as it should", reason=str(error))
+                self._logger.warning("failed to update the Service of DNS", reason=str(error))
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S_MAX)
             else:

@@ -220,7 +220,7 @@ class LocalAgents:
         await manager.start()
         self._active.append(manager.add_activity)
         self._tell_health(stack, CONTROLLER_MANAGER, lambda: manager.is_working)
-        self._logger.info("controllers work", count=len(manager.runners))
+        self._logger.info("controllers are running", count=len(manager.runners))
 
     async def _start_local_path(self, stack: AsyncExitStack, informers: Informers) -> None:
         options = self._options.node
@@ -253,7 +253,7 @@ class LocalAgents:
         self._active.append(scheduler.add_activity)
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
         add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
-        self._logger.info("the scheduler works")
+        self._logger.info("the scheduler is running")
 
     def _tell_health(
         self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]

@@ -120,9 +120,9 @@ class LocalDns:
             try:
                 bound = await self._server.listen(address, port)
             except ConfigError as error:
-                self._logger.warning("DNS cannot answer there", reason=str(error))
+                self._logger.warning("DNS cannot listen", reason=str(error))
             else:
-                self._logger.info("DNS answers", address=address, port=bound)
+                self._logger.info("DNS is serving", address=address, port=bound)
                 return bound
         return 0
 

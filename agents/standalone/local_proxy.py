@@ -123,7 +123,7 @@ class LocalProxy:
         backends: dict[Family, Backend] = {}
         for family, ips in families.items():
             if backends and (problem := modes.problem_of(mode, family)):
-                self._logger.warning("a family is not served", family=family, reason=problem)
+                self._logger.warning("an IP family is not served", family=family, reason=problem)
                 continue
             settings = RuleSettings(
                 family,

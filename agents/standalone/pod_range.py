@@ -34,23 +34,23 @@ def parse(text: str) -> tuple[Network, ...]:
     for each in found:
         prefix = PREFIXES[each.version]
         if each.prefixlen > prefix:
-            raise ValueError(f"{each}: a node is given a /{prefix} of it")
+            raise ValueError(f"{each}: each node gets a /{prefix} of it")
         if prefix - each.prefixlen > _BLOCK_BITS_MAX:
             raise ValueError(f"{each}: /{prefix - _BLOCK_BITS_MAX} is the largest")
     return found
 
 
 @contextlib.contextmanager
-def taken(
-    wanted: str, families: Sequence[int], directory: Path, logger: Logger
+def reserve_ranges(
+    text: str, families: Sequence[int], directory: Path, logger: Logger
 ) -> Iterator[tuple[Network, ...]]:
     """Hold ranges; none: pods share the node's address.
 
-    wanted: as a flag says it; empty: those that are free, one of each of the families. directory:
+    text: as a flag says it; empty: those that are free, one of each of the families. directory:
     where that of IPv4 is remembered.
     """
-    if wanted == NONE or os.geteuid() != 0:
-        yield parse(wanted) if wanted else ()  # of nodes elsewhere: none is made here
+    if text == NONE or os.geteuid() != 0:
+        yield parse(text) if text else ()  # of nodes elsewhere: none is made here
         return
     from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network
 
@@ -58,8 +58,8 @@ def taken(
     if problem:
         logger.warning("pods share the node's address: no networks can be made", reason=problem)
         yield ()
-    elif wanted:
-        yield _possible(parse(wanted), logger)
+    elif text:
+        yield _possible(parse(text), logger)
     else:
         with _free(families, directory, logger) as found:
             yield _possible(found, logger)

@@ -90,7 +90,7 @@ def _prepare(arguments: Sequence[str]) -> Work | None:
             if entered.problem:
                 log.warning("no node runs pods here", reason=entered.problem)
             for each in entered.limits:
-                log.warning("what a node without root lacks", consequence=each)
+                log.warning("limitations of a node without root", consequence=each)
             async with _passed_on(entered.outside, own, options, log):
                 await _serve_pods_too(own, options, log, entered.outside)
 
@@ -273,11 +273,11 @@ def _start_member(
 
 
 def _on_ready(own: StackOptions, variables: Mapping[str, str], log: LineLogger) -> None:
-    _tell(own, variables)
+    _print(own, variables)
     machine.log_in_short(pki_dir(own.data_dir), log)
 
 
-def _tell(own: StackOptions, variables: Mapping[str, str]) -> None:
+def _print(own: StackOptions, variables: Mapping[str, str]) -> None:
     given = {"KUBECONFIG": str(own.kubeconfig.absolute()), **variables}
     sys.stdout.write(f"{exports(given)}kubectl get namespaces\n")
     sys.stdout.flush()

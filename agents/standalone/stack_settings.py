@@ -252,7 +252,7 @@ def _stack_options(
             raise UsageError(f"--cluster-cidr {error}") from error
         if without.issuperset((CONTROLLERS, NODE)):
             raise UsageError(
-                f"--cluster-cidr {flags['cluster-cidr']}: nothing uses it with --without "
+                f"--cluster-cidr {flags['cluster-cidr']}: it has no effect with --without "
                 f"{CONTROLLERS},{NODE}"
             )
     try:

@@ -106,7 +106,7 @@ class StoreAccess:
         for name, profile in ((_SERVER, server), (CLIENT, client)):
             why = self._files.pair(name, _AUTHORITY, profile, now_s)
             if why:
-                self._logger.info("made a certificate", name=f"etcd/{name}", why=why)
+                self._logger.info("created a certificate", name=f"etcd/{name}", why=why)
 
     def prepare(self) -> None:
         """Make what has to be there before the store listens; raises ConfigError."""

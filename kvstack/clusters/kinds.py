@@ -149,7 +149,7 @@ class Kinds:
         """Return the object of a row, with its resourceVersion; raises UnreadableError."""
         key_of = self.find(kv.key)
         if key_of is None:
-            raise UnreadableError(f"{shown(kv.key)}: the kind of this key is not known")
+            raise UnreadableError(f"{shown(kv.key)}: unknown kind")
         record = self._codec(key_of.prefix).read(key_of.path, kv.value, kv.mod_revision)
         if record.error:
             raise UnreadableError(f"{shown(kv.key)}: {record.error}")

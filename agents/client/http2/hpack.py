@@ -162,15 +162,15 @@ class Decoder:
                 headers.append(field)
         return headers
 
-    def _literal(self, block: bytes, place: int, mask: int) -> tuple[Field, int]:
-        index, place = _number(block, place, mask)
+    def _literal(self, block: bytes, position: int, mask: int) -> tuple[Field, int]:
+        index, position = _number(block, position, mask)
         if index:
             like = self._at(index)
         else:
-            name, is_coded, place = _string(block, place)
+            name, is_coded, position = _string(block, position)
             like = Field(name, b"", name_coded=is_coded)
-        value, is_coded, place = _string(block, place)
-        return like.with_value(value, value_coded=is_coded), place
+        value, is_coded, position = _string(block, position)
+        return like.with_value(value, value_coded=is_coded), position
 
     def _at(self, index: int) -> Field:
         if not index:

@@ -188,7 +188,7 @@ class NamespaceController(BaseController):
                 if resource != PODS:
                     left = yield from self._delete_all(resource, namespace, discovery, now_s)
                     progress.add(resource, left)
-        yield from self._tell(namespace, discovery, progress, now_s)
+        yield from self._write_conditions(namespace, discovery, progress, now_s)
         errors = [*([failure] if failure else ()), *progress.errors]
         if errors:
             if progress.is_only_pods and progress.errors:
@@ -258,7 +258,7 @@ class NamespaceController(BaseController):
 
     # Conditions.
 
-    def _tell(
+    def _write_conditions(
         self, namespace: Object, found: Discovery, progress: _Progress, now_s: float
     ) -> Generator[Step, list[Outcome], None]:
         status = namespace["status"]

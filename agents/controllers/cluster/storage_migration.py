@@ -93,8 +93,8 @@ def _begin(migration: Object, now_s: float) -> Generator[Step, list[Outcome], No
     name = migration["metadata"]["name"]
     definition = yield from _definition(migration)
     if definition is not None:
-        told = ("True", "MigrationRunning", f"Migration {name} is running")
-        yield from _tell_definition(definition, told, now_s)
+        new_condition = ("True", "MigrationRunning", f"Migration {name} is running")
+        yield from _tell_definition(definition, new_condition, now_s)
     message = _running_message()
     yield from _write(migration, [(_RUNNING, "True", "MigrationRunning", message)], now_s)
 
@@ -102,8 +102,8 @@ def _begin(migration: Object, now_s: float) -> Generator[Step, list[Outcome], No
 def _finish(migration: Object, now_s: float) -> Generator[Step, list[Outcome], None]:
     definition = yield from _definition(migration)
     if definition is not None:
-        told, stored = _end_of(definition, is_success=_is(migration, _SUCCEEDED))
-        yield from _tell_definition(definition, told, now_s, stored)
+        new_condition, stored = _end_of(definition, is_success=_is(migration, _SUCCEEDED))
+        yield from _tell_definition(definition, new_condition, now_s, stored)
     row = (_RUNNING, "False", "MigrationCompleted", "Migration completed")
     yield from _write(migration, [row], now_s)
 
@@ -243,9 +243,12 @@ def _definition(migration: Object) -> Generator[Step, list[Outcome], Object | No
 
 
 def _tell_definition(
-    definition: Object, told: tuple[str, str, str], now_s: float, stored: Sequence[str] = ()
+    definition: Object,
+    new_condition: tuple[str, str, str],
+    now_s: float,
+    stored: Sequence[str] = (),
 ) -> Generator[Step, list[Outcome], None]:
-    value, reason, message = told
+    value, reason, message = new_condition
     meta = definition["metadata"]
     condition = {
         "type": "StorageMigrating",

@@ -17,14 +17,14 @@ def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Objec
     """Return the condition to be set; None: the pod has it."""
     known = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
     generation = pod["metadata"].get("generation", 0)
-    wanted: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
+    desired: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
     if generation:
-        wanted["observedGeneration"] = generation
-    if known is not None and wanted.items() <= known.items():
+        desired["observedGeneration"] = generation
+    if known is not None and desired.items() <= known.items():
         return None
     now = time_text(now_s)
-    wanted["lastTransitionTime"] = conditions.transition_time(known, "True", now)
-    return wanted
+    desired["lastTransitionTime"] = conditions.transition_time(known, "True", now)
+    return desired
 
 
 def status_patch(pod: Object, status: Object) -> Patch:

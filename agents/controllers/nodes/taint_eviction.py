@@ -42,7 +42,7 @@ class _Eviction(NamedTuple):
     """A pod that is to be deleted."""
 
     at_s: float
-    is_told: bool = False
+    is_recorded: bool = False
     is_done: bool = False
 
 
@@ -89,7 +89,7 @@ class TaintEviction(BaseController):
             yield from self._cancel(key)
             return None
         if tolerated_s <= 0:
-            if scheduled is None or not scheduled.is_told:
+            if scheduled is None or not scheduled.is_recorded:
                 yield from self._cancel(key)
                 self._evictions[key] = scheduled = _Eviction(now_s)
             return (yield from self._when_due(key, scheduled, now_s))
@@ -104,16 +104,16 @@ class TaintEviction(BaseController):
             return None
         if eviction.at_s > now_s:
             return Again(eviction.at_s - now_s)
-        if not eviction.is_told:
-            self._evictions[key] = eviction._replace(is_told=True)
+        if not eviction.is_recorded:
+            self._evictions[key] = eviction._replace(is_recorded=True)
             yield [_pod_event(key, f"Marking for deletion Pod {key}")]
         yield from _evict(*split_key(key), now_s)
-        self._evictions[key] = eviction._replace(is_told=True, is_done=True)
+        self._evictions[key] = eviction._replace(is_recorded=True, is_done=True)
         return None
 
     def _cancel(self, key: str) -> Generator[Step, list[Outcome], None]:
         eviction = self._evictions.pop(key, None)
-        if eviction is not None and not eviction.is_told:
+        if eviction is not None and not eviction.is_recorded:
             yield [_pod_event(key, f"Cancelling deletion of Pod {key}")]
 
 

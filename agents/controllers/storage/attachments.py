@@ -120,7 +120,7 @@ class AttachDetach(BaseController):
         unwanted = [each for name, each in attachments.items() if name not in desired]
         going, again_s = self._detachable(node, unwanted, view, now_s)
         if node is not None:
-            yield from _tell(node, desired, attachments, going, view)
+            yield from _report_attached(node, desired, attachments, going, view)
         yield from _detach(going)
         return None if again_s is None else Again(again_s)
 
@@ -171,7 +171,7 @@ def _attach(
                 made.result()
 
 
-def _tell(
+def _report_attached(
     node: Object,
     desired: Mapping[str, _Use],
     attachments: Mapping[str, Object],

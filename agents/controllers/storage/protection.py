@@ -76,12 +76,12 @@ class ClaimProtection(BaseController):
             return None
         if (claim.get("status") or {}).get("phase") == "Bound":
             is_used = yield from _is_used(claim, known, _refers)
-            claim = yield from self._tell(claim, now_s, is_used=is_used)
+            claim = yield from self._set_condition(claim, now_s, is_used=is_used)
         if _CLAIM_FINALIZER not in finalizers_of(claim):
             yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
         return None
 
-    def _tell(
+    def _set_condition(
         self, claim: Object, now_s: float, *, is_used: bool
     ) -> Generator[Step, list[Outcome], Object]:
         """Keep the condition; return the claim as it is then."""

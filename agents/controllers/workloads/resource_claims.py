@@ -105,15 +105,15 @@ class ResourceClaimController(BaseController):
 def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool]:
     """Create missing claims, and record them in the pod's status; return whether there were any."""
     new: dict[str, str] = {}
-    for wanted in pod["spec"].get("resourceClaims") or ():
+    for reference in pod["spec"].get("resourceClaims") or ():
         try:
-            name = yield from _made_for(pod, wanted, view)
+            name = yield from _made_for(pod, reference, view)
         except Exception as error:
-            message = f"PodResourceClaim {wanted['name']}: {error}"
+            message = f"PodResourceClaim {reference['name']}: {error}"
             yield [Record(pod, "Warning", "FailedResourceClaimCreation", message)]
             raise
         if name:
-            new[wanted["name"]] = name
+            new[reference["name"]] = name
     if not new:
         return False
     known = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -164,12 +164,12 @@ def _made_for(pod: Object, reference: Object, view: View) -> Generator[Step, lis
     return str(made["metadata"]["name"])
 
 
-def _new_claim(pod: Object, wanted: Object, template: Object) -> Object:
+def _new_claim(pod: Object, reference: Object, template: Object) -> Object:
     meta = pod["metadata"]
     wished = template["spec"].get("metadata") or {}
     metadata: Object = {
-        "generateName": _generate_name(meta["name"], wanted["name"]),
-        "annotations": {**(wished.get("annotations") or {}), _POD_CLAIM: wanted["name"]},
+        "generateName": _generate_name(meta["name"], reference["name"]),
+        "annotations": {**(wished.get("annotations") or {}), _POD_CLAIM: reference["name"]},
         "ownerReferences": [
             {
                 "apiVersion": PODS.api_version,
@@ -202,8 +202,8 @@ def _generate_name(pod: str, claim: str) -> str:
 def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
     """Reserve allocated claims for a pod that was bound without a reservation."""
     meta = pod["metadata"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        named = _named(pod, wanted)
+    for reference in pod["spec"].get("resourceClaims") or ():
+        named = _named(pod, reference)
         if not named.name:
             continue
         claim = view.get(RESOURCE_CLAIMS, f"{meta['namespace']}/{named.name}")
@@ -299,11 +299,11 @@ def _delete_generated(claim: Object, view: View) -> Generator[Step, list[Outcome
 # What pods say.
 
 
-def _named(pod: Object, wanted: Object) -> ClaimReference:
-    if wanted.get("resourceClaimName"):
-        return ClaimReference(wanted["resourceClaimName"], is_generated=False)
+def _named(pod: Object, reference: Object) -> ClaimReference:
+    if reference.get("resourceClaimName"):
+        return ClaimReference(reference["resourceClaimName"], is_generated=False)
     for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
-        if each["name"] == wanted["name"]:
+        if each["name"] == reference["name"]:
             return ClaimReference(each.get("resourceClaimName") or "", is_generated=True)
     return ClaimReference("", is_generated=True, is_known=False)
 
@@ -327,8 +327,8 @@ def _needs_work(pod: Object, view: View) -> bool:
     if is_deleting(pod):
         return False
     namespace = pod["metadata"]["namespace"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        named = _named(pod, wanted)
+    for reference in pod["spec"].get("resourceClaims") or ():
+        named = _named(pod, reference)
         if not named.is_known:
             return True
         claim = view.get(RESOURCE_CLAIMS, f"{namespace}/{named.name}") if named.name else None
@@ -349,8 +349,8 @@ def _needs_work(pod: Object, view: View) -> bool:
 
 def _claims_of(pod: Object) -> Iterable[str]:
     namespace = pod["metadata"]["namespace"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        if name := _named(pod, wanted).name:
+    for reference in pod["spec"].get("resourceClaims") or ():
+        if name := _named(pod, reference).name:
             yield f"{namespace}/{name}"
     extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     if extended:
@@ -358,8 +358,8 @@ def _claims_of(pod: Object) -> Iterable[str]:
 
 
 def _templates_of(pod: Object) -> Iterable[str]:
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        if name := wanted.get("resourceClaimTemplateName"):
+    for reference in pod["spec"].get("resourceClaims") or ():
+        if name := reference.get("resourceClaimTemplateName"):
             yield f"{pod['metadata']['namespace']}/{name}"
 
 

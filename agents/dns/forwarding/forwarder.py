@@ -83,7 +83,7 @@ class Forwarder:
         """Questions that were too many."""
         self.failed = 0
 
-    def known(self, question: Question) -> tuple[PreparedAnswer, int] | None:
+    def cached(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         """Return an answer that was given before, and its age in seconds."""
         now_s = self._clock.monotonic_s()
         kept = self.cache.get(question, now_s)
@@ -91,7 +91,7 @@ class Forwarder:
 
     async def resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         """Return an answer and its age in seconds; raises NotResolvedError."""
-        found = self.known(question)
+        found = self.cached(question)
         if found is not None:
             return found
         if self._waiting[client] >= self._settings.of_client_max:
@@ -106,7 +106,7 @@ class Forwarder:
                 raise NotResolvedError(REFUSED, text)
             task = asyncio.get_running_loop().create_task(self._ask(question))
             self._asking[question] = task
-            task.add_done_callback(lambda done: self._asked(question, done))
+            task.add_done_callback(lambda done: self._on_answer(question, done))
         self._waiting[client] += 1
         try:
             kept = await asyncio.shield(task)
@@ -116,11 +116,11 @@ class Forwarder:
                 del self._waiting[client]
         return kept.prepared, 0
 
-    def _asked(self, question: Question, task: asyncio.Task[CachedAnswer]) -> None:
+    def _on_answer(self, question: Question, task: asyncio.Task[CachedAnswer]) -> None:
         del self._asking[question]
         if not task.cancelled() and (error := task.exception()) is not None:
             name = b".".join(labels_of(question.name)).decode("latin-1")
-            self._logger.debug("a name is not resolved", name=name, reason=str(error))
+            self._logger.debug("failed to resolve a name", name=name, reason=str(error))
 
     async def close(self) -> None:
         """Stop asking."""
@@ -213,7 +213,7 @@ class Forwarder:
         if resolver not in self._looping:
             self._looping.add(resolver)
             self._logger.error(
-                "names are not forwarded to a resolver that asks this server",
+                "a resolver forwards to this server: it is no longer used",
                 resolver=f"{resolver.host}:{resolver.port}",
             )
         return True

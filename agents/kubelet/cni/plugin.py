@@ -162,7 +162,7 @@ def _add(
     if network.ports and not translator.program():
         raise CniError(_IO, f"portMappings: {translator.NEITHER}")
     pods = _pod_network(network, attachments, state)
-    namespace, own = _opened(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    namespace, own = _open_namespace(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with Netlink() as outside, _inside(namespace, own) as inside:
             inside.set_up("lo")
@@ -223,7 +223,7 @@ def _check(
     if container not in known.all():
         raise CniError(_UNKNOWN_CONTAINER, f"the container {container} is not connected")
     own = os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
-    namespace = _opened(environment.get("CNI_NETNS", ""))
+    namespace = _open_namespace(environment.get("CNI_NETNS", ""))
     try:
         with Netlink() as outside, _inside(namespace, own) as inside:
             for links, name in ((outside, pair_name(container)), (inside, INTERFACE)):
@@ -234,7 +234,7 @@ def _check(
         os.close(own)
 
 
-def _opened(path: str) -> int:
+def _open_namespace(path: str) -> int:
     """Return the descriptor of a namespace; CniError."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -84,7 +84,7 @@ class Growing:
         if volume.is_read_only:
             text = "MountVolume.NodeExpandVolume failed"
             text = f'{text} for volume "{volume.name}" requested read-only file system'
-            self._tell(pod, claim, "Warning", FAILED, text)
+            self._report(pod, claim, "Warning", FAILED, text)
             growth.is_refused = True
             return
         is_written = expansion.is_written(claim, volume)
@@ -99,7 +99,7 @@ class Growing:
             raise GrowthError(str(error)) from error
         growth.size_bytes, growth.has_failed = expansion.size_of(volume), False
         text = f'MountVolume.NodeExpandVolume succeeded for volume "{volume.name}" {self._node}'
-        self._tell(pod, claim, "Normal", SUCCEEDED, text)
+        self._report(pod, claim, "Normal", SUCCEEDED, text)
         if not is_written:
             try:
                 await self._write(claim, expansion.done(claim, volume))
@@ -164,6 +164,6 @@ class Growing:
         )
         return written
 
-    def _tell(self, pod: Object, claim: Object, type_: str, reason: str, text: str) -> None:
+    def _report(self, pod: Object, claim: Object, type_: str, reason: str, text: str) -> None:
         for about in (pod, claim):
             self._recorder.record(about, type_, reason, text)

@@ -386,7 +386,7 @@ class MountedVolumes:
             if use.is_waiting:
                 task.cancel()
             await asyncio.wait((task,))
-        while not await self._left(use):
+        while not await self._unmount(use):
             if self._is_ending:
                 return
             await self._pause(use.published.driver, self._back_off.next_s(use.key))
@@ -395,7 +395,7 @@ class MountedVolumes:
         self._again(use.published.uid)
         self._clear(use.staged)
 
-    async def _left(self, use: Use) -> bool:
+    async def _unmount(self, use: Use) -> bool:
         """Unmount a volume of its pod; return whether that is done."""
         published = use.published
         try:
@@ -416,7 +416,7 @@ class MountedVolumes:
         published = use.published
         step = "UnmapVolume.UnmapPodDevice" if published.is_block else "UnmountVolume.TearDown"
         text = f'{step} failed for volume "{published.volume}" : {problem}'
-        self._logger.warning("a volume was not unmounted", pod=published.uid, error=text)
+        self._logger.warning("failed to unmount a volume", pod=published.uid, error=text)
         if use.pod is not None:
             self._tell(use.pod, FAILED_UNMOUNT, text)
 
@@ -453,7 +453,7 @@ class MountedVolumes:
                     del self._staged[staged]
         except Exception as error:  # noqa: BLE001 - reported and tried again: it stays attached
             text = f"UnmountDevice failed for volume {staged.driver}^{staged.handle}: {error!r}"
-            self._logger.warning("a volume was not unstaged", error=text)
+            self._logger.warning("failed to unstage a volume", error=text)
             return False
         if staged in self._attached and not self._has_users(staged):
             self._attached.discard(staged)

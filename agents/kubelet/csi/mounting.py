@@ -36,7 +36,7 @@ FAILED_MOUNT: Final = "FailedMount"
 FAILED_MAP: Final = "FailedMapVolume"
 _LOOK_S: Final = 0.1
 _LOOK_MAX_S: Final = 2.0
-_TOLD_AFTER_S: Final = 123.0
+_REPORT_AFTER_S: Final = 123.0
 _THREADS: Final = 4
 _TOKENS: Final = "csi.storage.k8s.io/serviceAccount.tokens"
 
@@ -101,7 +101,7 @@ class Mounting:
         wait_s, is_told = _LOOK_S, False
         while not await self._is_attached(volume):
             self._report()
-            if not is_told and asyncio.get_running_loop().time() - begun_s > _TOLD_AFTER_S:
+            if not is_told and asyncio.get_running_loop().time() - begun_s > _REPORT_AFTER_S:
                 is_told = True
                 text = "a volume is not attached to this node"
                 self._logger.warning(text, volume=volume.name, driver=volume.driver)
@@ -122,7 +122,7 @@ class Mounting:
         try:
             node = await self._api.get(NODES, "", self._node)
         except (ApiError, UnreachableError) as error:
-            self._logger.debug("the node was not read", error=str(error))
+            self._logger.debug("failed to read the node", error=str(error))
             return False
         status = node.get("status") or {}
         attached = {each["name"] for each in status.get("volumesAttached") or ()}

@@ -73,7 +73,7 @@ class PluginSockets:
                 try:
                     await self.look()
                 except OSError as error:
-                    self._tell(f"{self._directory}: {error}")
+                    self._notify(f"{self._directory}: {error}")
                 await asyncio.sleep(_EVERY_S)
         finally:
             tasks = [*(task for _, task in self._tasks.values()), *self._ending]
@@ -89,12 +89,12 @@ class PluginSockets:
         sockets = sockets_below(self._directory)
         known = {*self._tasks, *sorted(sockets)[: max(_SOCKETS_MAX - len(self._tasks), 0)]}
         too_many = len(sockets) > len(known)
-        self._tell(f"there are more than {_SOCKETS_MAX} sockets" if too_many else "")
+        self._notify(f"there are more than {_SOCKETS_MAX} sockets" if too_many else "")
         for path in sorted(known & sockets.keys()):
             if path not in self._tasks or self._tasks[path][0] != sockets[path]:
                 self._begin(path, sockets[path])
 
-    def _tell(self, problem: str) -> None:
+    def _notify(self, problem: str) -> None:
         if problem and problem != self._problem:
             text = "not all plugins can register"
             self._logger.warning(text, directory=str(self._directory), reason=problem)

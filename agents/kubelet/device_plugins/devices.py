@@ -60,7 +60,7 @@ class Devices:
     async def give(self, pod: Object) -> tuple[str, str] | None:
         """Give a pod the devices that its containers ask for; None: it has them."""
         uid = pod["metadata"]["uid"]
-        asked = [each for each in _asked(pod) if self._plugins.has(each[1])]
+        asked = [each for each in _requests(pod) if self._plugins.has(each[1])]
         if not asked or uid in self._given:
             return None
         allocated = self._given[uid] = {}
@@ -138,14 +138,14 @@ class Devices:
             (self._directory(uid) / FILE).unlink(missing_ok=True)
 
 
-def _too_few(resource: str, wanted: int, free: int) -> str:
+def _too_few(resource: str, count: int, free: int) -> str:
     return (
         f"requested number of devices unavailable for {resource}. "
-        f"Requested: {wanted}, Available: {free}"
+        f"Requested: {count}, Available: {free}"
     )
 
 
-def _asked(pod: Object) -> list[tuple[str, str, int, bool]]:
+def _requests(pod: Object) -> list[tuple[str, str, int, bool]]:
     """Return container, resource, count, and whether it is over when regular containers begin."""
     spec = pod["spec"]
     inits = [(each, not is_sidecar(each)) for each in spec.get("initContainers") or ()]

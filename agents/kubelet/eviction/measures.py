@@ -42,13 +42,13 @@ def measures(pods: Path, images: Path) -> dict[str, Measure]:
     }
 
 
-def disk_available(place: Path) -> Measure:
+def disk_available(path: Path) -> Measure:
     """Return what is left of the disk that a directory is on."""
-    return _of_disk("nodefs", place)["nodefs.available"]
+    return _of_disk("nodefs", path)["nodefs.available"]
 
 
-def _of_disk(name: str, place: Path) -> dict[str, Measure]:
-    disk = os.statvfs(place)
+def _of_disk(name: str, path: Path) -> dict[str, Measure]:
+    disk = os.statvfs(path)
     return {
         f"{name}.available": Measure(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
         f"{name}.inodesFree": Measure(disk.f_favail, disk.f_files),

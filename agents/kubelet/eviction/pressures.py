@@ -50,7 +50,7 @@ class Pressures:
         self._options = options
         self._since_s: dict[_Key, float] = {}
         self._counted: set[_Key] = set()
-        self._told_until_s: dict[str, float] = {}
+        self._reported_until_s: dict[str, float] = {}
 
     def observe(self, measures: Mapping[str, Measure], now_s: float) -> list[Shortage]:
         """Return what is short and counts now: memory first, and hard thresholds first."""
@@ -61,14 +61,14 @@ class Pressures:
         }
         self._since_s = {key: self._since_s.get(key, now_s) for key in met}
         for signal, _ in met:
-            self._told_until_s[CONDITIONS[signal]] = now_s + self._options.pressure_s
+            self._reported_until_s[CONDITIONS[signal]] = now_s + self._options.pressure_s
         self._counted = {key for key in met if now_s - self._since_s[key] >= self._grace_s(key)}
         order = sorted(self._counted, key=lambda key: (key[0] != _FIRST, key[1], key[0]))
         return [met[key] for key in order]
 
     def conditions(self, now_s: float) -> list[str]:
         """Return the types of conditions that hold."""
-        return [type_ for type_, until_s in self._told_until_s.items() if until_s > now_s]
+        return [type_ for type_, until_s in self._reported_until_s.items() if until_s > now_s]
 
     def _thresholds(self) -> list[_Key]:
         hard = [(signal, False) for signal in self._options.hard]

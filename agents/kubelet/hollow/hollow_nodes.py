@@ -66,7 +66,7 @@ class HollowOptions:
 class _Node:
     """A node that is run here."""
 
-    __slots__ = ("ip", "is_found", "is_told", "keeps_status", "number", "runtime", "uid")
+    __slots__ = ("ip", "is_found", "is_written", "keeps_status", "number", "runtime", "uid")
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Node:
         """Whether it is a node of a copied cluster."""
         self.keeps_status = keeps_status
         """Whether its object already has the node's status."""
-        self.is_told = keeps_status
+        self.is_written = keeps_status
         """Whether its status was written."""
 
 
@@ -132,7 +132,7 @@ class HollowNodes:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_running = False
         self._untold = len(self._own)
-        self._all_told = asyncio.Event()
+        self._all_written = asyncio.Event()
 
     @property
     def names(self) -> Sequence[str]:
@@ -182,7 +182,7 @@ class HollowNodes:
             if self._node_store.get(name) is None:
                 self._queue.add((_NODE, name))
         if self._own:
-            await self._all_told.wait()
+            await self._all_written.wait()
 
     async def stop(self) -> None:
         """Stop all nodes; work under way is cancelled."""
@@ -213,8 +213,8 @@ class HollowNodes:
             return
         # The cluster may give a node its range only now.
         node.runtime.use_network(_range(node.number, new))
-        if node.is_told and nodes.is_given_up(new):
-            node.is_told = False
+        if node.is_written and nodes.is_given_up(new):
+            node.is_written = False
             self._queue.add((_NODE, name))
 
     def _is_run(self, node: Object, name: str) -> bool:
@@ -346,7 +346,7 @@ class HollowNodes:
             if name in self._own and self._node_store.get(name) is None and self._untold:
                 await self._register(name)
             return
-        if node.is_told:
+        if node.is_written:
             return
         now_s = self._clock.now_s()
         if node.keeps_status:
@@ -354,11 +354,11 @@ class HollowNodes:
         else:
             status = nodes.status(node.ip, now_s)
         await self._patch_status(NODES.path("", name, "status"), node.uid, status)
-        node.is_told = True
+        node.is_written = True
         if name in self._own and self._untold:
             self._untold -= 1
             if not self._untold:
-                self._all_told.set()
+                self._all_written.set()
 
     async def _register(self, name: str) -> None:
         """Make a node; the informer then brings it here."""

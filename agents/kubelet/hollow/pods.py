@@ -68,12 +68,12 @@ def next_step(
     pod: Object,
     running_s: float | None,
     *,
-    told_ready: bool | None,
+    written_ready: bool | None,
     ready_after_s: float = 0.0,
 ) -> Step:
     """Return what to do with a bound pod now; None: nothing.
 
-    running_s: for how long it runs, None: since before this process. told_ready: the readiness
+    running_s: for how long it runs, None: since before this process. written_ready: the readiness
     that was last written for it, None: before this process. ready_after_s: how long pods run
     before they are ready.
     """
@@ -90,7 +90,7 @@ def next_step(
         rest_s = 0.0 if running_s is None else RUNS_S - running_s
         return Finish() if rest_s <= 0 else Wait(rest_s)
     wanted = wants_ready(pod)
-    told = says_ready(status) if told_ready is None else told_ready
+    told = says_ready(status) if written_ready is None else written_ready
     if wanted and not told and running_s is not None and running_s < ready_after_s:
         return Wait(ready_after_s - running_s)
     return None if wanted == told else SetReady(wanted)

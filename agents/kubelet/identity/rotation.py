@@ -93,7 +93,7 @@ class Rotation:
                 await self.renew()
             except (ApiError, ConfigError, UnreachableError, OSError) as error:
                 what = self._kind.name
-                self._logger.warning("a certificate was not renewed", what=what, error=str(error))
+                self._logger.warning("failed to renew a certificate", what=what, error=str(error))
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, _RETRY_MAX_S)
                 continue

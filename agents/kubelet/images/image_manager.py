@@ -198,8 +198,8 @@ def _registry_path(key: str) -> str:
     return found.removesuffix("/v1").removesuffix("/v2")
 
 
-def _matches(place: str, registry: str, image: str) -> bool:
-    host, _, path = place.partition("/")
+def _matches(location: str, registry: str, image: str) -> bool:
+    host, _, path = location.partition("/")
     parts, wanted = host.split("."), registry.split(".")
     is_there = host == f"index.{registry}" or (
         len(parts) == len(wanted)

@@ -126,7 +126,7 @@ class Prober:
             took_s = self._clock.monotonic_s() - began
             if not _runs(running) or (kind != READINESS and is_ending()):
                 return
-            self._tell(pod, container, kind, outcome)
+            self._record(pod, container, kind, outcome)
             self._note_duration(pod, container, kind, took_s)
             result = None if outcome.is_good is None else tally.add(is_good=outcome.is_good)
             if result is not None and results.get(key, kind == LIVENESS) is not result:
@@ -141,7 +141,7 @@ class Prober:
         if kind == READINESS:
             results.pop(key, None)
 
-    def _tell(self, pod: Object, container: Object, kind: str, outcome: Outcome) -> None:
+    def _record(self, pod: Object, container: Object, kind: str, outcome: Outcome) -> None:
         name, meta = container["name"], pod["metadata"]
         shown = {True: "successful", False: "failed", None: "unknown"}[outcome.is_good]
         count = (kind.capitalize(), shown, name, meta["name"], meta["namespace"], meta["uid"])

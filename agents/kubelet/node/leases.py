@@ -101,7 +101,7 @@ class Leases:
         try:
             await self._write(name, node)
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("a lease was not renewed", node=name, error=str(error))
+            self._logger.warning("failed to renew a lease", node=name, error=str(error))
             wait_s = min(_RETRY_S, self._every_s)
         else:
             # The first renewals are spread, so that all later ones are.

@@ -97,7 +97,7 @@ class NodeStatus:
             except (ApiError, UnreachableError) as error:
                 wait_s = next(waits, _WAITS_S[-1])
                 self._logger.warning(
-                    "the node was not registered", error=str(error), again_in_s=wait_s
+                    "failed to register the node", error=str(error), again_in_s=wait_s
                 )
                 await asyncio.sleep(wait_s)
         self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
@@ -161,7 +161,7 @@ class NodeStatus:
                 ):
                     await self._changed.wait()
             except TimeoutError:
-                self._logger.debug("the node's status is looked at")
+                self._logger.debug("updating the node's status")
             self._changed.clear()
             try:
                 before = self.object
@@ -169,7 +169,7 @@ class NodeStatus:
                 self._tell_schedulable(before)
                 await self._use_ranges()
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("the node's status was not read", error=str(error))
+                self._logger.warning("failed to read the node's status", error=str(error))
                 continue
             await self._write_or_tell()
 
@@ -193,7 +193,7 @@ class NodeStatus:
         try:
             await self._write()
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("the node's status was not written", error=str(error))
+            self._logger.warning("failed to write the node's status", error=str(error))
 
     async def _write(self) -> None:
         """Write the status if it has changed, or was written long ago."""
@@ -232,13 +232,13 @@ class NodeStatus:
         now = _is_cordoned(self.object)
         if now != _is_cordoned(before):
             reason = "NodeNotSchedulable" if now else "NodeSchedulable"
-            self._tell(reason)
+            self._record(reason)
 
     def _tell_changes(self, old: Sequence[Object], new: Sequence[Object]) -> None:
         for reason in changed(old, new):
-            self._tell(reason)
+            self._record(reason)
 
-    def _tell(self, reason: str) -> None:
+    def _record(self, reason: str) -> None:
         text = f"Node {self.object['metadata']['name']} status is now: {reason}"
         self._recorder.record(self.object, "Normal", reason, text)
 

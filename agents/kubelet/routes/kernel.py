@@ -103,8 +103,8 @@ class Kernel(Netlink):
             if ways := plan.tunneled(family):
                 numbers[family] = self._keep_tunnel(family, plan, changes)
                 self._keep_neighbours(ways, numbers[family], changes)
-        wanted = {each.network: _route(each, numbers) for each in plan.ways.values()}
-        self._keep_routes(wanted, changes)
+        desired = {each.network: _route(each, numbers) for each in plan.ways.values()}
+        self._keep_routes(desired, changes)
         for family in FAMILIES:
             if family not in numbers:
                 self._remove_tunnel(family, changes)
@@ -123,16 +123,16 @@ class Kernel(Netlink):
     def _all_routes(self) -> list[AnyRoute]:
         return [*self.routes(), *self.routes_of_ipv6()]
 
-    def _keep_routes(self, wanted: Mapping[Network, AnyRoute], changes: list[str]) -> None:
+    def _keep_routes(self, desired: Mapping[Network, AnyRoute], changes: list[str]) -> None:
         ours = [each for each in self._all_routes() if each.protocol == NODE_ROUTE]
         there: set[Network] = set()
         for each in ours:
-            if wanted.get(each.network) == each and each.network not in there:
+            if desired.get(each.network) == each and each.network not in there:
                 there.add(each.network)
             else:
                 self._change_route(_DELETE_ROUTE, each, 0)
                 changes.append(f"-{each.network}")
-        for network, route in wanted.items():
+        for network, route in desired.items():
             if network not in there:
                 self._change_route(_NEW_ROUTE, route, _CREATE | _EXCLUSIVE)
                 changes.append(f"+{network}")
@@ -217,16 +217,16 @@ class Kernel(Netlink):
     # Neighbours: who is at the other ends.
 
     def _keep_neighbours(self, ways: list[Way], tunnel: int, changes: list[str]) -> None:
-        wanted: set[_Neighbour] = set()
+        desired: set[_Neighbour] = set()
         for each in ways:
             end, hardware = each.network.network_address, tunnel_hardware(each.via)
-            wanted.add(_Neighbour(_KINDS[end.version], end, hardware))
-            wanted.add(_Neighbour(_BRIDGE, each.via, hardware))
+            desired.add(_Neighbour(_KINDS[end.version], end, hardware))
+            desired.add(_Neighbour(_BRIDGE, each.via, hardware))
         there = self._neighbours(tunnel)
-        for gone in there - wanted:
+        for gone in there - desired:
             self._change_neighbour(_DELETE_NEIGHBOUR, gone, tunnel, 0)
             changes.append(f"-{gone.address}")
-        for new in wanted - there:
+        for new in desired - there:
             flags = _CREATE | (_REPLACE if new.family != _BRIDGE else 0)
             self._change_neighbour(_NEW_NEIGHBOUR, new, tunnel, flags)
             changes.append(f"+{new.address}")

@@ -75,7 +75,7 @@ class NodeRoutes:
         self._options = options
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._told: set[Refusal] = set()
+        self._reported: set[Refusal] = set()
         self._guarded: str | None = None  # what is in place; None: whatever was before
         self._own: Collection[Network] = ()
         self._problem = ""
@@ -97,13 +97,13 @@ class NodeRoutes:
         try:
             await asyncio.to_thread(self._leave)
         except (OSError, TranslationError) as error:
-            self._logger.warning("routes to other nodes are left behind", reason=str(error))
+            self._logger.warning("failed to remove routes to other nodes", reason=str(error))
         finally:
             os.close(self._lock)
             self._lock = -1
 
     def _on_change(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or _shown(old) != _shown(new):
+        if old is None or new is None or _watched_fields(old) != _watched_fields(new):
             self._changed.set()
 
     async def _run(self) -> None:
@@ -123,7 +123,7 @@ class NodeRoutes:
             done = await until_done(asyncio.to_thread(self._bring, nodes))
         except (OSError, TranslationError, UnsuitableError) as error:
             if str(error) != self._problem:
-                self._logger.warning("routes to other nodes are not written", reason=str(error))
+                self._logger.warning("failed to write routes to other nodes", reason=str(error))
             self._problem = str(error)
             return False
         if self._problem:
@@ -133,7 +133,7 @@ class NodeRoutes:
             found, changes = done
             if changes:
                 self._logger.info("routes to other nodes", changes=changes)
-            self._tell(found, nodes)
+            self._report(found, nodes)
         return True
 
     def _bring(self, nodes: list[Object]) -> tuple[Plan, list[str]] | None:
@@ -197,11 +197,11 @@ class NodeRoutes:
         self._lock = descriptor
         return True
 
-    def _tell(self, applied: Plan, nodes: list[Object]) -> None:
+    def _report(self, applied: Plan, nodes: list[Object]) -> None:
         """Report refused nodes, once."""
         by_name = {each["metadata"]["name"]: each for each in nodes}
         for each in applied.refusals:
-            if each in self._told:
+            if each in self._reported:
                 continue
             self._logger.warning(
                 "no route to the pods of a node", node=each.node, reason=each.reason
@@ -209,10 +209,10 @@ class NodeRoutes:
             if self._recorder is not None:
                 text = f"no route from {self._options.node}: {each.reason}"
                 self._recorder.record(by_name[each.node], "Warning", _REASON, text)
-        self._told = set(applied.refusals)
+        self._reported = set(applied.refusals)
 
 
-def _shown(node: Object) -> Object:
+def _watched_fields(node: Object) -> Object:
     """Return what routes come of."""
     return {
         "spec": [(node.get("spec") or {}).get(each) for each in ("podCIDR", "podCIDRs")],

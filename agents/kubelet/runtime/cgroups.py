@@ -16,7 +16,7 @@ from kvstack.agents.kubelet.runtime.runtime import Limits
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "cpu", "pids")
-_WANTED: Final = ("memory", "cpu", "cpuacct", "pids")
+_CONTROLLERS: Final = ("memory", "cpu", "cpuacct", "pids")
 _PERIOD_US: Final = 100_000
 _BURSTABLE, _BEST_EFFORT = "burstable", "besteffort"
 _SHARES_MIN: Final = 2
@@ -168,7 +168,7 @@ class Cgroups:
     def _directories(self, path: str) -> list[Path]:
         if self.version == 2:
             return [self.root / path]
-        return [self.root / each / path for each in _WANTED if (self.root / each).is_dir()]
+        return [self.root / each / path for each in _CONTROLLERS if (self.root / each).is_dir()]
 
     def _file(self, path: str, controller: str, name: str) -> Path:
         return self.root / ("" if self.version == 2 else controller) / path / name

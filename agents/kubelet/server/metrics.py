@@ -209,13 +209,13 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
 
 def _add_claims(page: _Page, kubelet: "Kubelet") -> None:
     """Add the usage of the volumes of claims, each once."""
-    told: set[tuple[str, str]] = set()
+    sums: set[tuple[str, str]] = set()
     for pod in kubelet.pods():
         namespace = pod["metadata"]["namespace"]
         for stats in kubelet.volume_stats(pod["metadata"]["uid"]):
-            if not stats.claim or (namespace, stats.claim) in told:
+            if not stats.claim or (namespace, stats.claim) in sums:
                 continue
-            told.add((namespace, stats.claim))
+            sums.add((namespace, stats.claim))
             labels = {"namespace": namespace, "persistentvolumeclaim": stats.claim}
             for suffix, value in _fill(stats.fill):
                 page.add(f"kubelet_volume_stats_{suffix}", "gauge", value, labels)
@@ -239,8 +239,8 @@ def probe_metrics(kubelet: "Kubelet") -> str:
     for key, count in kubelet.prober.counts.items():
         page.add("prober_probe_total", "counter", count, dict(zip(names, key, strict=True)))
     # Without the uid: of two pods of a name the later one is reported.
-    told = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
-    for (kind, container, pod, namespace), seconds in told.items():
+    sums = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
+    for (kind, container, pod, namespace), seconds in sums.items():
         labels = {"probe_type": kind, "container": container, "pod": pod, "namespace": namespace}
         page.add_histogram("prober_probe_duration_seconds", seconds, labels)
     return page.text()

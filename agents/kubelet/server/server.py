@@ -42,7 +42,7 @@ from kvstack.component.streams.channels import Wants, WebSocketWire, failed_stat
 
 Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = dict[str, list[str]]
-Place: TypeAlias = tuple[str, str, str]
+Target: TypeAlias = tuple[str, str, str]
 """Namespace, pod, container."""
 
 _TEXT: Final = [
@@ -218,8 +218,8 @@ class KubeletServer:
             raise _RefusedError(404, f'pod "{name}" does not exist\n')
         return found
 
-    def _containers(self, place: Place) -> Sequence[Container]:
-        namespace, name, container = place
+    def _containers(self, target: Target) -> Sequence[Container]:
+        namespace, name, container = target
         found = self._pod(namespace, name)
         if all(each["name"] != container for each in containers_of(found)):
             raise _RefusedError(404, f'container "{container}" not found in pod "{name}"\n')
@@ -277,21 +277,21 @@ class KubeletServer:
             case _:
                 raise _RefusedError(404, "404 page not found\n")
 
-    def _running(self, place: Place) -> Container:
-        if self._kubelet.pod(place[0], place[1]) is None:
+    def _running(self, target: Target) -> Container:
+        if self._kubelet.pod(target[0], target[1]) is None:
             raise _RefusedError(404, "pod does not exist\n")
         try:
-            running = [each for each in self._containers(place) if each.is_running]
+            running = [each for each in self._containers(target) if each.is_running]
         except _RefusedError:
             running = []
         if not running:
-            raise _RefusedError(500, f'container not found ("{place[2]}")')
+            raise _RefusedError(500, f'container not found ("{target[2]}")')
         return running[-1]
 
     async def _talk(
-        self, request: Request, answer: Answer, what: str, place: Place, query: Query
+        self, request: Request, answer: Answer, what: str, target: Target, query: Query
     ) -> None:
-        container = self._running(place)
+        container = self._running(target)
         tty = container.has_tty if what == "attach" else log_stream.is_true(query, "tty")
         wants = Wants(
             log_stream.is_true(query, "input"),
@@ -323,9 +323,9 @@ class KubeletServer:
             return await runtime.attach(container.id)
         return await runtime.exec(container.id, query.get("command", []), tty=tty)
 
-    async def _run(self, answer: Answer, place: Place, query: Query) -> None:
+    async def _run(self, answer: Answer, target: Target, query: Query) -> None:
         """Run a command, and answer with its output."""
-        container = self._running(place)
+        container = self._running(target)
         command = query.get("cmd", [""])[0].split()
         try:
             session = await self._kubelet.runtime.exec(container.id, command, tty=False)

@@ -43,10 +43,10 @@ class UpgradeError(Exception):
 
 
 def web_socket(
-    request: Request, answer: Answer, spoken: Sequence[str]
+    request: Request, answer: Answer, protocols: Sequence[str]
 ) -> tuple[websocket.WebSocket, str]:
     """Accept a WebSocket; return it and its protocol; raises UpgradeError."""
-    protocol = websocket.chosen(request, spoken)
+    protocol = websocket.chosen(request, protocols)
     if protocol is None:
         raise UpgradeError(403, "")
     return websocket.accept(request, answer, protocol), protocol

@@ -47,13 +47,13 @@ class Mirrors:
         record: of the pod; a status that an earlier mirror has is to be written again.
         """
         try:
-            return await self._made(pod, node, record)
+            return await self._create(pod, node, record)
         except (ApiError, UnreachableError) as error:
             name = pod["metadata"]["name"]
             self._logger.warning("a static pod is not shown", pod=name, error=str(error))
             return None
 
-    async def _made(self, pod: Object, node: Object, record: PodRecord | None) -> Object:
+    async def _create(self, pod: Object, node: Object, record: PodRecord | None) -> Object:
         meta = pod["metadata"]
         found = self._of_same_name(pod)
         if found is not None and is_mirror_of(found, pod):
@@ -61,7 +61,7 @@ class Mirrors:
         if found is not None:
             await self._writer.finish(found)
         if record is not None:
-            record.told = None
+            record.written_status = None
         try:
             return await self._api.create(PODS, meta["namespace"], mirror_of(pod, node))
         except ApiError as error:

@@ -122,10 +122,10 @@ class Allocations:
         try:
             await self._update(pod, resize, running)
         except UpdateError as error:
-            told = Note(ERROR, str(error))
-            if resize.progress != told:
+            note = Note(ERROR, str(error))
+            if resize.progress != note:
                 self._event(pod, "Warning", "ResizeError", "Pod resize error", str(error))
-            resize.progress = told
+            resize.progress = note
             return _RETRY_S
         if not resize.applied:
             resize.progress = None

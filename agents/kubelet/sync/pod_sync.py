@@ -95,7 +95,7 @@ class PodRecord:
         self.memory = Memory(BackOff(back_off_max_s))
         self.lost = lost
         self.stopping: dict[str, Stopping] = {}
-        self.told: Object | None = None
+        self.written_status: Object | None = None
         self.pod: Object | None = None
         """The last seen object."""
         self.is_refused = False
@@ -208,12 +208,12 @@ class PodSync:
         by_name = {each["name"]: each for each in containers_of(pod)}
         record.memory.has_sandbox = self._tools.runtime.has_sandbox(record.uid)
         for found in running:
-            container, told = by_name.get(found.name), before.get(found.name) or {}
+            container, previous = by_name.get(found.name), before.get(found.name) or {}
             if container is None:
                 continue
-            results[found.id, STARTUP] = bool(told.get("started"))
-            results[found.id, READINESS] = bool(told.get("ready"))
-            if not told.get("started"):
+            results[found.id, STARTUP] = bool(previous.get("started"))
+            results[found.id, READINESS] = bool(previous.get("ready"))
+            if not previous.get("started"):
                 del results[found.id, STARTUP]
             results.setdefault((found.id, LIVENESS), True)
             self._probe(pod, record, container, found, is_found=True)

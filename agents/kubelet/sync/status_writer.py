@@ -35,15 +35,15 @@ class StatusWriter:
         """Forget a pod."""
         self._versions.pop(uid, None)
 
-    async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
+    async def write(self, pod: Object, previous: Object | None, status: Object) -> Object:
         """Write a status unless it is unchanged; return it, with its times."""
-        if told is not None:
-            status["startTime"] = told["startTime"]
-            _keep_times(status, told)
+        if previous is not None:
+            status["startTime"] = previous["startTime"]
+            _keep_times(status, previous)
         meta = pod["metadata"]
-        if status != told or self._was_changed(pod, status):
+        if status != previous or self._was_changed(pod, status):
             path = PODS.path(meta["namespace"], meta["name"], "status")
-            patch = _patch(status, _passed(status, told or {}, pod.get("status") or {}))
+            patch = _patch(status, _obsolete(status, previous or {}, pod.get("status") or {}))
             body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
             try:
                 written = await self._api.call(
@@ -63,7 +63,7 @@ class StatusWriter:
         shown = pod.get("status") or {}
         values = {each["type"]: each["status"] for each in shown.get("conditions") or ()}
         conditions = status.get("conditions") or ()
-        has_passed = bool(_passed(status, shown))
+        has_passed = bool(_obsolete(status, shown))
         return (
             has_passed
             or shown.get("phase") != status["phase"]
@@ -86,7 +86,7 @@ def _version(pod: Object) -> int:
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _passed(status: Object, *before: Object) -> list[str]:
+def _obsolete(status: Object, *before: Object) -> list[str]:
     """Return earlier conditions that no longer hold: they are removed, not kept as False."""
     now = {each["type"] for each in status.get("conditions") or ()}
     known = {each["type"] for one in before for each in one.get("conditions") or ()}
@@ -104,9 +104,9 @@ def _patch(status: Object, passed: Sequence[str]) -> Object:
     return {**status, **whole}
 
 
-def _keep_times(status: Object, told: Object) -> None:
+def _keep_times(status: Object, previous: Object) -> None:
     """Keep the times of unchanged conditions."""
-    before = {each["type"]: each for each in told.get("conditions") or ()}
+    before = {each["type"]: each for each in previous.get("conditions") or ()}
     for condition in status.get("conditions") or ():
         now, last = condition["lastTransitionTime"], before.get(condition["type"])
         condition["lastTransitionTime"] = transition_time(last, condition["status"], now)

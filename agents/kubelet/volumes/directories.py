@@ -97,15 +97,15 @@ def written(directory: Path, volume: Object, files: Files, group: int | None) ->
     return made
 
 
-def _mount_memory(place: Path, options: str) -> None:
+def _mount_memory(location: Path, options: str) -> None:
     """Mount a file system in memory that never reaches a disk, if the kernel can; OSError."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     try:
-        syscalls.mount("tmpfs", str(place), "tmpfs", flags, f"{options},noswap")
+        syscalls.mount("tmpfs", str(location), "tmpfs", flags, f"{options},noswap")
     except OSError as error:
         if error.errno != errno.EINVAL:  # the option does not exist before Linux 6.4
             raise
-        syscalls.mount("tmpfs", str(place), "tmpfs", flags, options)
+        syscalls.mount("tmpfs", str(location), "tmpfs", flags, options)
 
 
 def give_to_group(directory: Path, group: int, policy: str) -> None:
@@ -192,11 +192,11 @@ def _write(directory: Path, files: Files, group: int | None) -> None:
     for name in wanted:
         if not (directory / name).is_symlink():
             (directory / name).symlink_to(f"{_DATA}/{name}")
-    for place in directory.iterdir():
-        if not place.name.startswith("..") and place.name not in wanted:
-            place.unlink()
-        elif place.is_dir() and not place.is_symlink() and place != fresh:
-            shutil.rmtree(place)  # what was shown before, or of a write that broke off
+    for location in directory.iterdir():
+        if not location.name.startswith("..") and location.name not in wanted:
+            location.unlink()
+        elif location.is_dir() and not location.is_symlink() and location != fresh:
+            shutil.rmtree(location)  # what was shown before, or of a write that broke off
 
 
 def _write_file(fresh: Path, path: str, file: File, group: int | None) -> None:
@@ -227,11 +227,11 @@ def _read(directory: Path) -> dict[str, tuple[bytes, int, int]]:
 def mounts(
     pod: Object,
     container: Object,
-    places: Mapping[str, tuple[Path, bool]],
+    sources: Mapping[str, tuple[Path, bool]],
     environment: Mapping[str, str],
     images: Mapping[str, str],
 ) -> list[Mount]:
-    """Return what a container mounts of volumes; places: by name, with whether to read only.
+    """Return what a container mounts of volumes; sources: by name, with whether to read only.
 
     images: of volumes that are images, by name. Raises ConfigurationError.
     """
@@ -243,7 +243,7 @@ def mounts(
             _check_sub_path(sub_path)
             mounted.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
             continue
-        source, is_read_only = places[mount["name"]]
+        source, is_read_only = sources[mount["name"]]
         if sub_path:
             source = _sub_path(source, sub_path)
         propagation = mount.get("mountPropagation") or "None"
@@ -262,11 +262,11 @@ def mounts(
     return mounted
 
 
-def devices(container: Object, places: Mapping[str, tuple[Path, bool]]) -> list[DeviceFile]:
+def devices(container: Object, sources: Mapping[str, tuple[Path, bool]]) -> list[DeviceFile]:
     """Return the volumes that a container has as block devices."""
     found = []
     for each in container.get("volumeDevices") or ():
-        source, is_read_only = places[each["name"]]
+        source, is_read_only = sources[each["name"]]
         access = "rm" if is_read_only else "rwm"
         found.append(DeviceFile(str(source), each["devicePath"], access, is_volume=True))
     return found
@@ -278,7 +278,7 @@ def _is_recursive(mount: Object) -> bool:
 
 
 def env_files(
-    container: Object, places: Mapping[str, tuple[Path, bool]]
+    container: Object, sources: Mapping[str, tuple[Path, bool]]
 ) -> dict[tuple[str, str], str | None]:
     """Return what stands in the files that a container's variables come from.
 
@@ -286,11 +286,11 @@ def env_files(
     """
     found: dict[tuple[str, str], str | None] = {}
     for volume, path in env_file_references(container):
-        if volume not in places:
+        if volume not in sources:
             raise ConfigurationError(
                 f'volume "{volume}" of an environment variable file is missing'
             )
-        data = _env_file(places[volume][0], path)
+        data = _env_file(sources[volume][0], path)
         found[volume, path] = None if data is None else data.decode("utf-8", "replace")
     return found
 

@@ -103,7 +103,7 @@ class PodCertificates:
         self._logger = logger
         self._node = node
         self._on_change = on_change
-        self._wanted: dict[_SourceKey, _CertificateSource] = {}
+        self._states: dict[_SourceKey, _CertificateSource] = {}
         self._back_off = FailureBackOff(clock, _RETRY_S, _RETRY_MAX_S)
         self._informer: Informer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class PodCertificates:
         """
         self._follow()
         key = (pod["metadata"]["uid"], volume, number)
-        state = self._wanted.setdefault(key, _CertificateSource())
+        state = self._states.setdefault(key, _CertificateSource())
         try:
             await self._advance(pod, key, state, source)
         except (ApiError, UnreachableError) as error:
@@ -142,8 +142,8 @@ class PodCertificates:
 
     def forget(self, uid: str) -> None:
         """Keep the keys of a pod no longer."""
-        for key in [key for key in self._wanted if key[0] == uid]:
-            del self._wanted[key]
+        for key in [key for key in self._states if key[0] == uid]:
+            del self._states[key]
             self._back_off.forget(key)
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class PodCertificates:
         name = (new or old or {})["metadata"]["name"]
         if new is not None and _answer(new) is None:
             return
-        for (uid, _, _), wanted in list(self._wanted.items()):
+        for (uid, _, _), wanted in list(self._states.items()):
             if wanted.request == name:
                 self._on_change(uid)
 

@@ -227,7 +227,7 @@ class PodVolumes:
         context = pod["spec"].get("securityContext") or {}
         group = context.get("fsGroup")
         if _is_held(volume):
-            asked = await self._asked(pod, volume)
+            asked = await self._requested_files(pod, volume)
             contents = files.contents(pod, volume, objects, addresses, asked, self._allocatable)
             path = await asyncio.to_thread(directories.written, directory, volume, contents, group)
             return path, True
@@ -303,7 +303,7 @@ class PodVolumes:
         # Of a device what the driver has put there, which may be a link to it.
         return await asyncio.to_thread(path.resolve) if volume.is_block else path
 
-    async def _asked(self, pod: Object, volume: Object) -> dict[str, bytes]:
+    async def _requested_files(self, pod: Object, volume: Object) -> dict[str, bytes]:
         """Return what a volume shows of what others answer, by path; ConfigurationError."""
         uid, name = pod["metadata"]["uid"], volume["name"]
         found: dict[str, bytes] = {}

@@ -58,7 +58,7 @@ class TrustBundles:
             raise ConfigurationError("the cluster's trust bundles are not known yet") from error
         found = list(self._selected(source))
         if not found and not source.get("optional"):
-            raise ConfigurationError(f"no ClusterTrustBundle {_shown(source)} was found")
+            raise ConfigurationError(f"no ClusterTrustBundle {_pem_of(source)} was found")
         return anchors_of(each["spec"]["trustBundle"] for each in found)
 
     def forget(self, uid: str) -> None:
@@ -102,7 +102,7 @@ def anchors_of(bundles: Iterable[str]) -> bytes:
     return "".join(ssl.DER_cert_to_PEM_cert(each) for each in sorted(found)).encode()
 
 
-def _shown(source: Object) -> str:
+def _pem_of(source: Object) -> str:
     if name := source.get("name"):
         return f'"{name}"'
     return f'of signer "{source.get("signerName", "")}" that the labelSelector selects'

@@ -98,9 +98,9 @@ class CustomApi:
         }
 
     def _values(
-        self, version: str, resource: str, place: tuple[str, str, str], query: Query
+        self, version: str, resource: str, scope: tuple[str, str, str], query: Query
     ) -> Object:
-        namespace, name, metric = place
+        namespace, name, metric = scope
         of_pods = resource == PODS
         rules = self._rules
         rule = rules.metrics.get(metric) if of_pods else rules.objects.get((resource, metric))
@@ -113,7 +113,7 @@ class CustomApi:
             if of_pods
             else self._pages.values(rule, namespace, of_samples).get
         )
-        chosen = self._chosen(resource, namespace, name, selector_of(query, "labelSelector"))
+        chosen = self._select(resource, namespace, name, selector_of(query, "labelSelector"))
         items = [
             _item(version, resource, each, metric, found)
             for each in chosen
@@ -129,7 +129,7 @@ class CustomApi:
             "items": items,
         }
 
-    def _chosen(
+    def _select(
         self, resource: str, namespace: str, name: str, selector: Selector
     ) -> Sequence[Object]:
         """Return the requested objects."""

@@ -102,8 +102,8 @@ class Readings:
         if found is None:
             return None
         last, before = found
-        now = _chosen(last, rule, matches)
-        then = {} if before is None else _chosen(before, rule, matches)
+        now = _select(last, rule, matches)
+        then = {} if before is None else _select(before, rule, matches)
         sums = [sum(each.values()) if each else None for each in (now, then)]
         return _value(rule, last, sums[0], before, sums[1])
 
@@ -113,13 +113,13 @@ class Readings:
         if found is None:
             return {}
         last, before = found
-        then = {} if before is None else _sums(_chosen(before, rule, matches), label)
-        told: dict[str, Value] = {}
-        for name, now in _sums(_chosen(last, rule, matches), label).items():
+        then = {} if before is None else _sums(_select(before, rule, matches), label)
+        values: dict[str, Value] = {}
+        for name, now in _sums(_select(last, rule, matches), label).items():
             value = _value(rule, last, now, before, then.get(name))
             if value is not None:
-                told[name] = value
-        return told
+                values[name] = value
+        return values
 
     def series(self, key: str, rule: Rule, matches: Matches) -> list[tuple[Labels, Value]]:
         """Return a metric of each series of a source that has one."""
@@ -127,16 +127,16 @@ class Readings:
         if found is None:
             return []
         last, before = found
-        then = {} if before is None else _chosen(before, rule, matches)
-        told: list[tuple[Labels, Value]] = []
-        for series, now in sorted(_chosen(last, rule, matches).items()):
+        then = {} if before is None else _select(before, rule, matches)
+        values: list[tuple[Labels, Value]] = []
+        for series, now in sorted(_select(last, rule, matches).items()):
             value = _value(rule, last, now, before, then.get(series))
             if value is not None:
-                told.append((dict(series), value))
-        return told
+                values.append((dict(series), value))
+        return values
 
 
-def _chosen(taken: _Scrape, rule: Rule, matches: Matches) -> dict[Series, float]:
+def _select(taken: _Scrape, rule: Rule, matches: Matches) -> dict[Series, float]:
     """Return the series of a rule that match."""
     return {
         series: value

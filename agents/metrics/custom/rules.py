@@ -137,21 +137,21 @@ def parse(document: Any) -> Rules:  # noqa: ANN401 - of a file
     pods: dict[str, Rule] = {}
     objects: dict[tuple[str, str], Rule] = {}
     external: dict[str, Rule] = {}
-    for place, each in _listed(document, "metrics"):
-        rule, resource = _metric(each, place, pages)
+    for field, each in _items(document, "metrics"):
+        rule, resource = _metric(each, field, pages)
         if resource:
-            _add(objects, (resource, rule.name), rule, place)
+            _add(objects, (resource, rule.name), rule, field)
         else:
-            _add(pods, rule.name, rule, place)
-    for place, each in _listed(document, "external"):
-        rule = _external(each, place, pages)
-        _add(external, rule.name, rule, place)
+            _add(pods, rule.name, rule, field)
+    for field, each in _items(document, "external"):
+        rule = _external(each, field, pages)
+        _add(external, rule.name, rule, field)
     if not pods and not objects and not external:
         raise ValueError("metrics, external: at least one in one of the lists")
     return Rules(pods, loopback, objects, external, pages)
 
 
-def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
+def _items(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     """Return the objects of a list, with their places."""
     entries = given.get(name)
     if entries is None:
@@ -166,9 +166,9 @@ def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     return [(f"{name}[{number}]", each) for number, each in enumerate(entries)]
 
 
-def _add(rules: dict[Any, Rule], key: object, rule: Rule, place: str) -> None:
+def _add(rules: dict[Any, Rule], key: object, rule: Rule, field: str) -> None:
     if key in rules:
-        raise ValueError(f"{place}.name: {rule.name} is there twice")
+        raise ValueError(f"{field}.name: {rule.name} is there twice")
     rules[key] = rule
 
 
@@ -192,11 +192,11 @@ def _metric(item: Given, field: str, pages: Mapping[str, Page]) -> tuple[Rule, s
     return found, resource
 
 
-def _external(given: Given, place: str, pages: Mapping[str, Page]) -> Rule:
-    _check_members(given, _OF_EXTERNAL, f"{place}.")
-    label = _label(given, place, "namespaceLabel", "") if "namespaceLabel" in given else ""
-    rule = _rule(given, place)
-    return rule._replace(page=_page_of(given, place, pages), namespace_label=label)
+def _external(given: Given, field: str, pages: Mapping[str, Page]) -> Rule:
+    _check_members(given, _OF_EXTERNAL, f"{field}.")
+    label = _label(given, field, "namespaceLabel", "") if "namespaceLabel" in given else ""
+    rule = _rule(given, field)
+    return rule._replace(page=_page_of(given, field, pages), namespace_label=label)
 
 
 def _rule(given: Given, field: str) -> Rule:
@@ -216,17 +216,17 @@ def _rule(given: Given, field: str) -> Rule:
     return Rule(name, sample, type_ == "rate", labels)
 
 
-def _page_of(given: Given, place: str, pages: Mapping[str, Page]) -> str:
+def _page_of(given: Given, field: str, pages: Mapping[str, Page]) -> str:
     page = given.get("page")
     if not isinstance(page, str) or page not in pages:
-        raise ValueError(f"{place}.page: {page!r} is none of pages ({', '.join(pages)})")
+        raise ValueError(f"{field}.page: {page!r} is not one of pages ({', '.join(pages)})")
     return page
 
 
-def _label(given: Given, place: str, name: str, default: str) -> str:
+def _label(given: Given, field: str, name: str, default: str) -> str:
     label = given.get(name, default)
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ValueError(f"{place}.{name}: invalid label name {label!r}")
+        raise ValueError(f"{field}.{name}: invalid label name {label!r}")
     return label
 
 
@@ -236,8 +236,8 @@ def _pages(given: Any) -> dict[str, Page]:  # noqa: ANN401 - of a file
     return {str(name): _page(url, f"pages.{name}") for name, url in given.items()}
 
 
-def _page(url: Any, place: str) -> Page:  # noqa: ANN401 - of a file
-    wrong = ValueError(f"{place}: {url!r} is not of the form http[s]://HOST[:PORT]/PATH")
+def _page(url: Any, field: str) -> Page:  # noqa: ANN401 - of a file
+    wrong = ValueError(f"{field}: {url!r} is not of the form http[s]://HOST[:PORT]/PATH")
     if not isinstance(url, str):
         raise wrong
     try:
@@ -253,7 +253,7 @@ def _page(url: Any, place: str) -> Page:  # noqa: ANN401 - of a file
     return Page(host, port or _PORTS[parts.scheme], target, parts.scheme == "https")
 
 
-def _check_members(given: Mapping[Any, Any], known: frozenset[str], place: str) -> None:
+def _check_members(given: Mapping[Any, Any], known: frozenset[str], field: str) -> None:
     for each in given:
         if each not in known:
-            raise ValueError(f"{place}{each}: one of {', '.join(sorted(known))}")
+            raise ValueError(f"{field}{each}: one of {', '.join(sorted(known))}")

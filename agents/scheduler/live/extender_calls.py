@@ -31,9 +31,9 @@ _OK: Final = 200
 class ExtenderCalls:
     """The extenders of one scheduler."""
 
-    def __init__(self, wanted: Sequence[Extender], logger: Logger) -> None:
+    def __init__(self, extenders: Sequence[Extender], logger: Logger) -> None:
         """Connects on the first call; raises ConfigurationError for files that cannot be read."""
-        self._transports: Final = [(each, _transport(each)) for each in wanted]
+        self._transports: Final = [(each, _transport(each)) for each in extenders]
         self._logger = logger
 
     def decide_about(self, pod: PodInfo) -> bool:
@@ -122,7 +122,7 @@ class ExtenderCalls:
             answer = await self._ask(extender, transport, extender.prioritize_verb, body)
             return extenders.read_scores(extender, answer)
         except ExtenderError as error:
-            self._logger.warning("an extender's scores are left out", error=str(error))
+            self._logger.warning("an extender's scores are ignored", error=str(error))
             return {}
 
     def _skip(self, extender: Extender, error: ExtenderError) -> None:

@@ -94,5 +94,5 @@ async def unreserve(
         except Exception as error:  # noqa: BLE001 - as above
             # The pod is put back all the same; whoever made the object cleans it up.
             logger.error(
-                "a PreBind plugin did not undo", plugin=each.name, pod=pod.key, error=repr(error)
+                "failed to undo a PreBind plugin", plugin=each.name, pod=pod.key, error=repr(error)
             )

@@ -62,7 +62,7 @@ class PodStatus:
         except (ApiError, UnreachableError) as error:
             if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
-                    "a pod's status was not written", pod=pod.key, error=str(error)
+                    "failed to write a pod's status", pod=pod.key, error=str(error)
                 )
             return False
         return True

@@ -82,18 +82,18 @@ def _reasons(diagnosis: Diagnosis, names: Sequence[str]) -> list[Row]:
             slots = (each.at & (numbers == number)).nonzero()[0]
             if len(slots):
                 rows.append(
-                    _reported(each.plugin, reason, slots[:NODES_MAX].tolist(), len(slots), names)
+                    _row(each.plugin, reason, slots[:NODES_MAX].tolist(), len(slots), names)
                 )
     by_reason: dict[Reason, list[int]] = {}
     for slot, reason in diagnosis.others.items():
         by_reason.setdefault(reason, []).append(slot)
     for reason, slots in by_reason.items():
-        rows.append(_reported(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
+        rows.append(_row(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
     rows.sort(key=lambda each: -each["count"])
     return rows
 
 
-def _reported(
+def _row(
     plugin: str, reason: Reason, slots: Sequence[int], count: int, names: Sequence[str]
 ) -> Row:
     return {

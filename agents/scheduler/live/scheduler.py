@@ -214,7 +214,7 @@ class Scheduler:
         try:
             result = await self._decide(waiting, profile)
         except Exception as error:  # noqa: BLE001 - other pods must still be scheduled
-            self._logger.error("a pod could not be judged", pod=pod.key, error=repr(error))
+            self._logger.error("failed to schedule a pod", pod=pod.key, error=repr(error))
             self._failed(waiting, _ERROR, str(error), set(), clears_nomination=True)
         finally:
             self.metrics.attempted(profile.name, result, self._clock.monotonic_s() - began_s)
@@ -225,7 +225,7 @@ class Scheduler:
         pod = waiting.info
         nominated = self.cluster.nominated_node(pod.uid)
         now_s = self._clock.now_s()
-        said = await self._said(pod, profile, nominated, now_s)
+        said = await self._call_extenders(pod, profile, nominated, now_s)
         decision = schedule(
             pod,
             self.cluster,
@@ -244,7 +244,7 @@ class Scheduler:
         self._assume(waiting, decision, decision.node)
         return SCHEDULED
 
-    async def _said(
+    async def _call_extenders(
         self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
     ) -> ExtenderResults | None:
         """Call extenders about the feasible nodes; None: no interested extender, or no node."""
@@ -315,7 +315,7 @@ class Scheduler:
         newest = self._feed.waiting_pod(pod.key, pod.uid)
         if newest is not None:
             self.queue.back_failed(newest, waiting, self._clock.now_s())
-            self._tell(newest, _ERROR, text, nominated="")
+            self._report(newest, _ERROR, text, nominated="")
         self._wake()
 
     # Pods that no node will take.
@@ -361,9 +361,9 @@ class Scheduler:
         if clears_nomination:
             self.cluster.unnominate(pod.uid)
         self.queue.back_unschedulable(waiting, rejectors, self._clock.now_s())
-        self._tell(pod, reason, message, nominated or (None if not clears_nomination else ""))
+        self._report(pod, reason, message, nominated or (None if not clears_nomination else ""))
 
-    def _tell(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
+    def _report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
         """nominated: empty: no node; None: unchanged."""
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
         self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")

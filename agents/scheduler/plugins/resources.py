@@ -216,11 +216,11 @@ _NEVER: Final = 1 << 62
 """Bit of nodes that would be too small even if they were empty."""
 
 
-def _shortfalls(cluster: Cluster, slots: IntArray, wanted: Mapping[str, int]) -> IntArray:
+def _shortfalls(cluster: Cluster, slots: IntArray, requests: Mapping[str, int]) -> IntArray:
     """Return what slots lack: a bit for the number of pods, one for each resource, `_NEVER`."""
     short = cluster.used(PODS)[slots] + 1 > cluster.allocatable(PODS)[slots]
     bits = short.astype(np.int64)
-    for index, (name, amount) in enumerate(wanted.items(), 1):
+    for index, (name, amount) in enumerate(requests.items(), 1):
         allocatable = cluster.allocatable(name)[slots]
         bits += (cluster.used(name)[slots] + amount > allocatable) * (1 << index)
         bits |= (amount > allocatable) * _NEVER

@@ -69,13 +69,13 @@ class NodeVolumeLimits(Plugin):
 
 
 def _is_full(
-    cluster: Cluster, wanted: Volumes, slot: int, limits: dict[str, int], attached: Volumes
+    cluster: Cluster, volumes: Volumes, slot: int, limits: dict[str, int], attached: Volumes
 ) -> bool:
     there = dict(attached)
     for pod in cluster.pods_on[slot].values():
         there.update(_volumes_of(cluster, pod))
     for driver, limit in limits.items():
-        new = sum(each == driver and volume not in there for volume, each in wanted.items())
+        new = sum(each == driver and volume not in there for volume, each in volumes.items())
         if new and new + sum(each == driver for each in there.values()) > limit:
             return True
     return False
@@ -90,9 +90,9 @@ def _limits(node: Object | None) -> dict[str, int]:
     }
 
 
-def _missing_driver(cluster: Cluster, wanted: Volumes, node: Object | None) -> str:
+def _missing_driver(cluster: Cluster, volumes: Volumes, node: Object | None) -> str:
     present = {each["name"] for each in ((node or {}).get("spec") or {}).get("drivers") or ()}
-    for driver in dict.fromkeys(wanted.values()):
+    for driver in dict.fromkeys(volumes.values()):
         known = cluster.storage.drivers.get(driver)
         must_be_there = known is not None and known["spec"].get("preventPodSchedulingIfMissing")
         if must_be_there and driver not in present:

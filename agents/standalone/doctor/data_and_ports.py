@@ -19,7 +19,7 @@ from typing import Final
 from kvstack.agents.standalone.doctor.findings import Finding, Level
 
 _MIB: Final = 1 << 20
-_FREE_WANTED_MIB: Final = 512
+_FREE_MIN_MIB: Final = 512
 _SYNCS: Final = 32
 _SYNC_BYTES: Final = 4096
 _SYNCS_S: Final = 1.0
@@ -60,7 +60,7 @@ def _file_system(path: Path) -> Finding:
             level=Level.ERROR,
             consequence="LMDB needs a local file system: its memory map is shared",
         )
-    if free_mib < _FREE_WANTED_MIB:
+    if free_mib < _FREE_MIN_MIB:
         return finding._replace(
             level=Level.LIMITED, consequence="the store refuses writes when the disk is full"
         )

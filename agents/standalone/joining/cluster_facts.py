@@ -124,7 +124,9 @@ class FactsKeeper:
                     await self._keep(namespace, name, data)
                     del waiting[namespace, name]
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("what joining nodes read is not written", reason=str(error))
+                self._logger.warning(
+                    "failed to write the ConfigMaps for joining nodes", reason=str(error)
+                )
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S_MAX)
 

@@ -75,7 +75,7 @@ async def discover(
     content = ""
     while not content:
         try:
-            content = _signed(await _read(server, None), token)
+            content = _verify(await _read(server, None), token)
         except _NotYetError as error:
             if asyncio.get_running_loop().time() + _AGAIN_S >= deadline:
                 raise ConfigError(f"{server}: {error}") from error
@@ -111,7 +111,7 @@ async def _read(server: str, authority: bytes | None) -> dict[str, str]:
     return data if isinstance(data, dict) else {}
 
 
-def _signed(data: dict[str, str], token: Token) -> str:
+def _verify(data: dict[str, str], token: Token) -> str:
     """Return the kubeconfig that a token signed; ConfigError, _NotYetError."""
     content, given = data.get(_KUBECONFIG), data.get(f"jws-kubeconfig-{token.id}")
     if not isinstance(content, str) or not content or not isinstance(given, str):
@@ -131,7 +131,7 @@ def _cluster_in(content: str) -> DiscoveredCluster:
         server = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"], validate=True)
     except (yaml.YAMLError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ConfigError(f"{CLUSTER_INFO} holds no kubeconfig of a cluster: {error!r}") from error
+        raise ConfigError(f"{CLUSTER_INFO} has no kubeconfig of a cluster: {error!r}") from error
     if not isinstance(server, str) or not server.startswith("https://"):
         raise ConfigError(f"{CLUSTER_INFO} names no server: {server!r}")
     return DiscoveredCluster(server, authority)
@@ -144,7 +144,7 @@ def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:
     try:
         found = [key_hash(each) for each in x509.load_pem_x509_certificates(authority)]
     except ValueError as error:
-        raise ConfigError(f"{CLUSTER_INFO} holds no certificate of an authority") from error
+        raise ConfigError(f"{CLUSTER_INFO} has no CA certificate") from error
     # Of several, each is believed later on: all have to be known.
     unknown = [each for each in found if each not in hashes]
     if unknown:

@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             if command.has_proxy:
                 await proxy.start()
-            _tell(options.name)
+            _print(options.name)
             yield
         finally:
             await proxy.stop()
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
 
 
-def _tell(name: str) -> None:
+def _print(name: str) -> None:
     sys.stdout.write(f"this machine is the node {name}\n")
     sys.stdout.flush()
 
@@ -181,7 +181,7 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
     """Read the command line; JoinError."""
     own = {name: default for name, (default, _) in _OWN.items()}
     hashes: list[str] = []
-    places: list[str] = []
+    addresses: list[str] = []
     rest: list[str] = []
     waiting = list(reversed(arguments))
     while waiting:
@@ -190,7 +190,7 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
         if not argument.startswith("-"):
             # The value of a flag of the kubelet, or the place.
             is_value = bool(rest) and rest[-1].startswith("-") and "=" not in rest[-1]
-            (rest if is_value else places).append(argument)
+            (rest if is_value else addresses).append(argument)
             continue
         if name in _SET:
             raise JoinError(f"--{name} is not for {COMMAND}: use `kvstack kubelet`")
@@ -205,11 +205,11 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
         if name == "discovery-token-ca-cert-hash":
             hashes += filter(None, text.split(","))
         own[name] = text
-    if len(places) != 1:
-        raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(places)}")
+    if len(addresses) != 1:
+        raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(addresses)}")
     try:
         return JoinArguments(
-            server_of(places[0]),
+            server_of(addresses[0]),
             tokens.parse(own["token"]) if own["token"] else None,
             tuple(map(parse_hash, hashes)),
             own["discovery-token-unsafe-skip-ca-verification"] == "true",
@@ -228,11 +228,11 @@ def _root_of(arguments: Sequence[str]) -> Path:
     return Path(own[_ROOT])
 
 
-def server_of(place: str) -> str:
+def server_of(address: str) -> str:
     """Return the URL of what a user types: a host, a host and a port, or a URL; ValueError."""
-    url = urlsplit(place if "://" in place else f"https://{place}")
+    url = urlsplit(address if "://" in address else f"https://{address}")
     if url.scheme != "https" or not url.hostname or url.path.strip("/"):
-        raise ValueError(f"{place}: HOST:PORT or https://HOST:PORT")
+        raise ValueError(f"{address}: HOST:PORT or https://HOST:PORT")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return f"https://{host}:{url.port or _PORT}"
 
@@ -301,15 +301,15 @@ def _bootstrap_kubeconfig(server: str, authority: Path, token: tokens.Token) -> 
     }
 
 
-async def _check_name(wanted: JoinArguments, kubeconfig: Path) -> None:
+async def _check_name(command: JoinArguments, kubeconfig: Path) -> None:
     """Check that no other machine is the node that this one wants to be; JoinError."""
     api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
     try:
         with suppress(ApiError):  # missing or not readable: then the certificate decides
-            found = await api.get(NODES, "", wanted.node)
+            found = await api.get(NODES, "", command.node)
             if is_true((found.get("status") or {}).get("conditions"), "Ready"):
                 raise JoinError(
-                    f"there is a node {wanted.node} already, and it is Ready: choose another "
+                    f"there is a node {command.node} already, and it is Ready: choose another "
                     "name with --node-name, or delete that node"
                 )
     finally:
@@ -339,7 +339,7 @@ def _pods_in(text: str) -> str:
         networking = found.get("networking") or {}
         return str(networking.get("podSubnet") or "")
     except (yaml.YAMLError, AttributeError) as error:
-        raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} holds no configuration: {error!r}") from error
+        raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} has no configuration: {error!r}") from error
 
 
 def _kubelet_flags(command: JoinArguments, pods: str) -> list[str]:

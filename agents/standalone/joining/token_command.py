@@ -139,7 +139,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
     if most is not None and len(names) > most:
         raise UsageError(f"{COMMAND} {action} takes no {names[most]!r}")
     if action == "delete" and not names and not {"-h", "--help"} & set(flags):
-        raise UsageError(f"{COMMAND} delete: which? A token, or its first six characters")
+        raise UsageError(f"{COMMAND} delete: a token, or its first six characters, is required")
     return action, names, flags
 
 

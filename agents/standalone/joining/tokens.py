@@ -110,7 +110,7 @@ def row_of(secret: Object, now_s: float) -> Row:
     usages = [each for each in _USAGES if data.get(f"usage-bootstrap-{each}") == "true"]
     return Row(
         f"{data.get('token-id', '')}.{data.get('token-secret', '')}",
-        _left(until, now_s),
+        _time_left(until, now_s),
         until or "<never>",
         ",".join(usages) or "<none>",
         data.get("description") or "<none>",
@@ -118,7 +118,7 @@ def row_of(secret: Object, now_s: float) -> Row:
     )
 
 
-def _left(until: str, now_s: float) -> str:
+def _time_left(until: str, now_s: float) -> str:
     if not until:
         return "<forever>"
     try:

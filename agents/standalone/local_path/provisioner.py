@@ -73,7 +73,7 @@ Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
-_WANTED: Final = "volume.kubernetes.io/storage-provisioner"
+_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 """The annotation of a claim with the provisioner that the binder has chosen."""
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
@@ -126,7 +126,7 @@ class LocalPathProvisioner(BaseController):
 
     def _provision(self, claim: Object, view: View) -> _Steps:
         storage_class = view.get(STORAGE_CLASSES, class_of(claim))
-        is_ours = annotations_of(claim).get(_WANTED) == PROVISIONER
+        is_ours = annotations_of(claim).get(_PROVISIONER) == PROVISIONER
         if not is_ours or storage_class is None or storage_class["provisioner"] != PROVISIONER:
             return
         name = name_of(claim)

@@ -67,7 +67,7 @@ async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
     body = await context.request.read(BODY_BYTES_MAX)
     if own is None:
         raise status.failure(409, "Conflict", _NO_CLOCK, {})
-    name, value = _asked(body)
+    name, value = _operation(body)
     try:
         if name == RATE:
             own.set_rate(_number(value))
@@ -79,7 +79,7 @@ async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
         raise status.bad_request(str(error)) from None
 
 
-def _asked(body: bytes) -> tuple[str, object]:
+def _operation(body: bytes) -> tuple[str, object]:
     """Return the operation and its argument; raises ApiError."""
     try:
         found = orjson.loads(body)

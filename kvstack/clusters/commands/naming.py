@@ -92,7 +92,7 @@ class Names:
         if not chosen:
             raise ConfigError("the kubeconfig has no current context: set --context")
         if chosen not in files.contexts:
-            listed = _listed(files.contexts)
+            listed = _joined_names(files.contexts)
             raise ConfigError(f"context {chosen!r} does not exist; there are {listed}")
         return files, chosen
 
@@ -219,5 +219,5 @@ def _manifests(path: Path) -> Source:
     return ManifestSource([path])
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined_names(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "none"

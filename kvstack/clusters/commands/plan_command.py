@@ -161,14 +161,14 @@ def _change(
     files = list(filter(None, reader.texts("filename")))
     overlay = reader.text("kustomize")
     if sum((bool(files), bool(overlay), command is not None)) != 1:
-        raise UsageError(f"{COMMAND}: which change? One of -f FILES, -k DIR and -- COMMAND")
+        raise UsageError(f"{COMMAND}: a change is required: one of -f FILES, -k DIR and -- COMMAND")
     pruning = _pruning(reader)
     selector = reader.text("selector")
     if command is not None:
         if not command:
             raise UsageError(f"{COMMAND}: a command is required after --")
         if selector or pruning:
-            raise UsageError("--selector and --prune are of files; say them to the command")
+            raise UsageError("--selector and --prune apply to files; pass them to the command")
         limit_s = reader.seconds("command-timeout")
         if limit_s <= 0:
             raise UsageError("--command-timeout: more than 0")
@@ -193,7 +193,7 @@ def _pruning(reader: FlagReader) -> "Pruning | None":
             raise UsageError("--all and --prune-allowlist need --prune")
         return None
     if bool(selector) == has_all:
-        raise UsageError("--prune: of what? One of --selector and --all")
+        raise UsageError("--prune requires one of --selector and --all")
     return Pruning(selector, kinds_of(names))
 
 

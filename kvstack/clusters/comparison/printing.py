@@ -34,7 +34,7 @@ def as_text(comparison: Comparison) -> str:
         f"{MARKS[each.change]} {name:<{width}}  {summary(each)}".rstrip() for each, name in named
     ]
     lines += [f"! {each}" for each in comparison.unreadable]
-    return "\n".join([*lines, _counted(comparison)]) + "\n"
+    return "\n".join([*lines, _summary(comparison)]) + "\n"
 
 
 def as_json(comparison: Comparison) -> str:
@@ -67,7 +67,7 @@ def _name(difference: Difference) -> str:
     return f"{kind} {difference.path}"
 
 
-def _counted(comparison: Comparison) -> str:
+def _summary(comparison: Comparison) -> str:
     words = {
         Change.CHANGED: "changed",
         Change.REPLACED: "replaced",

@@ -159,13 +159,13 @@ def is_pack(head: bytes) -> bool:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Return the `about.json` of a file; PackError."""
-    with _opened(path) as archive:
+    with _open(path) as archive:
         return _read_about(path, archive)
 
 
 def read_pack(path: Path, objects_max: int) -> Contents:
     """Return the contents of a file; PackError names what is wrong with it."""
-    with _opened(path) as archive:
+    with _open(path) as archive:
         about = _read_about(path, archive)
         try:
             return _contents(path, archive, about, objects_max)
@@ -173,13 +173,13 @@ def read_pack(path: Path, objects_max: int) -> Contents:
             raise PackError(f"{path}: {ABOUT}: {error!r}") from error
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
+def _open(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except OSError as error:
         raise PackError(f"{path}: {error.strerror}") from error
     except zipfile.BadZipFile as error:
-        raise PackError(f"{path}: it is cut short or no packed file: {error}") from error
+        raise PackError(f"{path}: not a packed file, or truncated: {error}") from error
 
 
 def _read_about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:

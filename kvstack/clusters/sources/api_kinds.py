@@ -67,7 +67,7 @@ def chosen(
         if not own:
             left_out.append(LeftOut(str(name), AGGREGATED))
             continue
-        listed = _listed(name, own, kinds)
+        listed = _resource_of(name, own, kinds)
         if listed is None:
             continue
         before = resources.get(listed.prefix)
@@ -76,7 +76,7 @@ def chosen(
     return list(resources.values()), left_out
 
 
-def _listed(
+def _resource_of(
     name: GroupResource, versions: list[ServedResource], kinds: Kinds
 ) -> ListedResource | None:
     """Return how a resource is read; None: its objects are not stored."""

@@ -160,7 +160,7 @@ class _Reading:
         return version
 
     def _new_listing(self) -> Listing:
-        return Listing(self._api, self._encoder, root=self._root, on_rows=self._counted)
+        return Listing(self._api, self._encoder, root=self._root, on_rows=self._count_objects)
 
     async def _api_services(self) -> Sequence[dict[str, Any]]:
         try:
@@ -258,7 +258,7 @@ class _Reading:
         )
         return [kv for each in changed for kv in each]
 
-    def _counted(self, listed: ListedResource, number: int) -> None:
+    def _count_objects(self, listed: ListedResource, number: int) -> None:
         self._count += number
         if self._count > self._options.objects_max:
             raise TooManyObjectsError(self._options.objects_max, str(listed.resource))

@@ -156,10 +156,10 @@ class Signer(_RequestController):
         yield from do(Update(CERTIFICATE_SIGNING_REQUESTS, wanted, "status"))
         return None
 
-    def _duration(self, wanted_s: float | None) -> float:
-        if wanted_s is None or wanted_s > self._duration_s:
+    def _duration(self, requested_s: float | None) -> float:
+        if requested_s is None or requested_s > self._duration_s:
             return self._duration_s
-        return max(wanted_s, _SHORTEST_S)
+        return max(requested_s, _SHORTEST_S)
 
 
 class Cleaner(Sweep):

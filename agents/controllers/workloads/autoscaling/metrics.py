@@ -85,11 +85,11 @@ def propose(spec: Object, target: Target) -> Reading:
     try:
         return (yield from read(spec[key], target))
     except MetricError as error:
-        message = f"failed to get {_called(type_, spec[key])}: {error}"
+        message = f"failed to get {_external_metric_text(type_, spec[key])}: {error}"
         raise FailedMetricError(_REASONS[type_], str(error), message) from None
 
 
-def _called(type_: str, source: Object) -> str:
+def _external_metric_text(type_: str, source: Object) -> str:
     if type_ == "Resource":
         return f"{source['name']} resource metric value"
     if type_ == "ContainerResource":
@@ -149,7 +149,7 @@ def _usage(
 def _pod_samples(
     target: Target, resource: str, container: str
 ) -> Generator[Step, list[Outcome], dict[str, Sample]]:
-    items = yield from _listed(
+    items = yield from _list_values(
         ListLive(_POD_METRICS, target.namespace, target.selector),
         f"unable to get metrics for resource {resource}: ",
         "resource",
@@ -182,7 +182,7 @@ def _pods(source: Object, target: Target) -> Reading:
     name = source["metric"]["name"]
     resource = ResourceType(*_CUSTOM, "pods", "MetricValueList")
     query = (("labelSelector", target.selector), *_metric_selector(source["metric"]))
-    items = yield from _listed(
+    items = yield from _list_values(
         Get(resource, target.namespace, "*", name, query=query),
         f"unable to get metric {name}: ",
         "custom",
@@ -195,8 +195,8 @@ def _pods(source: Object, target: Target) -> Reading:
         )
         for item in items
     }
-    wanted = parse(source["target"]["averageValue"]).milli_value()
-    found = by_average(target.question, samples, wanted)
+    goal = parse(source["target"]["averageValue"]).milli_value()
+    found = by_average(target.question, samples, goal)
     status = _metric_status("Pods", source["metric"], {"averageValue": _text(found.value)})
     return MetricProposal(found.replicas, f"pods metric {name}", status)
 
@@ -213,7 +213,7 @@ def _object(source: Object, target: Target) -> Reading:
     resource = ResourceType(*_CUSTOM, path, "MetricValueList", known.is_namespaced)
     namespace = target.namespace if known.is_namespaced else ""
     query = tuple(_metric_selector(source["metric"]))
-    items = yield from _listed(
+    items = yield from _list_values(
         Get(resource, namespace, described["name"], name, query=query),
         f"unable to get metric {name} on {what}: ",
         "custom",
@@ -237,7 +237,7 @@ def _external(source: Object, target: Target) -> Reading:
     selector = source["metric"].get("selector")
     resource = ResourceType(*_EXTERNAL, name, "ExternalMetricValue")
     query = str(labels.from_object(selector)) if selector is not None else ""
-    items = yield from _listed(
+    items = yield from _list_values(
         ListLive(resource, target.namespace, query),
         f"unable to get external metric {target.namespace}/{name}/{_selector_text(selector)}: ",
         "external",
@@ -253,19 +253,19 @@ def _external(source: Object, target: Target) -> Reading:
     return MetricProposal(found.replicas, _external_name(source["metric"]), status)
 
 
-def _of_one_value(wanted: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:
+def _of_one_value(goal: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:
     """Return the proposal of one value, and its status; None: the target is not set."""
-    if wanted.get("averageValue") is not None:
-        share = parse(wanted["averageValue"]).milli_value()
+    if goal.get("averageValue") is not None:
+        share = parse(goal["averageValue"]).milli_value()
         found = by_share(total, share, target.status_replicas, target.question.tolerances)
         return found, {"averageValue": _text(found.value)}
-    if wanted.get("value") is not None:
-        found = by_total(target.question, total, parse(wanted["value"]).milli_value())
+    if goal.get("value") is not None:
+        found = by_total(target.question, total, parse(goal["value"]).milli_value())
         return found, {"value": _text(found.value)}
     return Proposal(0, 0), None
 
 
-def _listed(
+def _list_values(
     action: ListLive | Get, before: str, api: str
 ) -> Generator[Step, list[Outcome], Sequence[Object]]:
     """Return what an API of metrics lists; raises MetricError."""

@@ -155,7 +155,7 @@ def by_utilization(
 ) -> Proposal:
     """Return what a share of requests proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    usage_by_pod = _known(samples, groups)
+    usage_by_pod = _usage_by_pod(samples, groups)
     requests = requests_of(question.pods, container, resource)
 
     def ratio_of(values: Mapping[str, int]) -> float:
@@ -174,7 +174,7 @@ def by_average(
 ) -> Proposal:
     """Return what an average for each pod proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    known = _known(samples, groups)
+    known = _usage_by_pod(samples, groups)
 
     def ratio_of(values: Mapping[str, int]) -> float:
         return _divided(sum(values.values()), len(values)) / target
@@ -216,7 +216,7 @@ def _groups(question: Question, samples: Mapping[str, Sample], resource: str) ->
     return group(question, samples, resource)
 
 
-def _known(samples: Mapping[str, Sample], groups: Groups) -> dict[str, int]:
+def _usage_by_pod(samples: Mapping[str, Sample], groups: Groups) -> dict[str, int]:
     left_out = groups.ignored | groups.unready
     known = {name: each.value for name, each in samples.items() if name not in left_out}
     if not known:

@@ -181,12 +181,12 @@ def _reach(policy: Object, base: int, *, is_up: bool) -> int:
     return int(base * (1 - value / 100))
 
 
-def _limited_by_factor(wanted: int, bounds: Bounds) -> Decision:
+def _limited_by_factor(desired: int, bounds: Bounds) -> Decision:
     fastest = max(_UP_FACTOR * bounds.current, _UP_LEAST)
     why = _RATES["up"] if bounds.most > fastest else _TOO_MANY
     most = min(bounds.most, fastest)
-    if wanted < bounds.least:
+    if desired < bounds.least:
         return Decision(bounds.least, *_TOO_FEW, is_limited=True)
-    if wanted > most:
+    if desired > most:
         return Decision(most, *why, is_limited=True)
-    return Decision(wanted, *_WITHIN)
+    return Decision(desired, *_WITHIN)

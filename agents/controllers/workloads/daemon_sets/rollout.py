@@ -45,16 +45,16 @@ class Nodes(NamedTuple):
         return is_available(pod, self.min_ready_s, self.now_s)
 
 
-def limits(daemon_set: Object, wanted: int) -> Limits:
-    """Return the limits; wanted: on how many nodes pods should run."""
+def limits(daemon_set: Object, desired: int) -> Limits:
+    """Return the limits; desired: on how many nodes pods should run."""
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     rolling = strategy.get("rollingUpdate")
     if strategy.get("type") != "RollingUpdate" or rolling is None:
         surge = unavailable = 0
     else:
-        surge = scaled(rolling.get("maxSurge", 0), wanted, round_up=True)
-        unavailable = scaled(rolling.get("maxUnavailable", 1), wanted, round_up=True)
-    if wanted and not surge and not unavailable:
+        surge = scaled(rolling.get("maxSurge", 0), desired, round_up=True)
+        unavailable = scaled(rolling.get("maxUnavailable", 1), desired, round_up=True)
+    if desired and not surge and not unavailable:
         unavailable = 1
     return Limits(surge, unavailable)
 

@@ -151,7 +151,7 @@ class Rollout:
         """Follow a change of the number of replicas, or of a paused Deployment."""
         yield from self._sync_revision()
         for each, wanted in self._resized():
-            yield from self._scale(each, wanted, is_told=True)
+            yield from self._scale(each, wanted, is_annotated=True)
         if self._deployment["spec"].get("paused"):
             yield from self._clean_up()
         yield from self._write_counts()
@@ -175,10 +175,10 @@ class Rollout:
     def _is_resized(self) -> bool:
         """Whether the number of replicas has changed since the sets were last annotated."""
         replicas = counts.bounds(self._deployment).replicas
-        told = (
+        recorded_sizes = (
             counts.number_in(each, counts.DESIRED_REPLICAS) for each in counts.active(self._sets)
         )
-        return any(each is not None and each != replicas for each in told)
+        return any(each is not None and each != replicas for each in recorded_sizes)
 
     def _has_old_pods(self) -> bool:
         if any((each.get("status") or {}).get("replicas", 0) for each in self._old):
@@ -205,7 +205,7 @@ class Rollout:
             written = yield from do(Update(REPLICA_SETS, {**new, "metadata": meta, "spec": spec}))
             self._new = written
             return
-        told = (new["metadata"].get("annotations") or {}).get(revisions.REVISION, "")
+        revision_text = (new["metadata"].get("annotations") or {}).get(revisions.REVISION, "")
         status = self._status
         if (
             statuses.deadline_s(self._deployment) is not None
@@ -213,7 +213,7 @@ class Rollout:
         ):
             message = f'Found new replica set "{new["metadata"]["name"]}"'
             status = self._progressing("True", statuses.FOUND_NEW_SET, message)
-        yield from self._write(status, told)
+        yield from self._write(status, revision_text)
 
     def _create(self) -> Work:
         """Create the new set."""
@@ -261,21 +261,21 @@ class Rollout:
             yield [Record(self._deployment, "Warning", statuses.SET_CREATE_ERROR, message)]
         raise outcome.error
 
-    def _scale(self, replica_set: Object, replicas: int, *, is_told: bool = False) -> Work:
-        """Give a set a size; is_told: the annotations are to be right even if the size is."""
+    def _scale(self, replica_set: Object, replicas: int, *, is_annotated: bool = False) -> Work:
+        """Give a set a size; is_annotated: the annotations are to be right even if the size is."""
         before = counts.size(replica_set)
         meta = replica_set["metadata"]
         annotations = meta.get("annotations") or {}
-        told = revisions.scale_annotations(self._deployment)
-        is_behind = is_told and not told.items() <= annotations.items()
+        new_annotations = revisions.scale_annotations(self._deployment)
+        is_behind = is_annotated and not new_annotations.items() <= annotations.items()
         if before == replicas and not is_behind:
             return
-        [outcome] = yield [_sized(replica_set, replicas, told)]
+        [outcome] = yield [_size_update(replica_set, replicas, new_annotations)]
         if outcome.is_conflict:
             # Mostly only its status is another: a sync that is half done would scale elsewhere.
             fresh = yield from do(Get(REPLICA_SETS, meta["namespace"], meta["name"]))
             if fresh["metadata"].get("generation") == meta.get("generation"):
-                [outcome] = yield [_sized(fresh, replicas, told)]
+                [outcome] = yield [_size_update(fresh, replicas, new_annotations)]
         self._replace(outcome.result())
         if before != replicas:
             direction = "up" if before < replicas else "down"
@@ -389,25 +389,25 @@ class Rollout:
     def _write(self, status: Object, revision: str = "") -> Work:
         """Write the status, and the revision of the Deployment, if either differs."""
         annotations = self._deployment["metadata"].get("annotations") or {}
-        is_told = not revision or annotations.get(revisions.REVISION) == revision
-        if is_told and status == self._status:
+        is_annotated = not revision or annotations.get(revisions.REVISION) == revision
+        if is_annotated and status == self._status:
             return
         self._deployment = yield from do(self._status_update(status, revision))
 
     def _status_update(self, status: Object, revision: str = "") -> Update:
         meta = self._deployment["metadata"]
         if revision:
-            told = {**(meta.get("annotations") or {}), revisions.REVISION: revision}
-            meta = {**meta, "annotations": told}
+            new_annotations = {**(meta.get("annotations") or {}), revisions.REVISION: revision}
+            meta = {**meta, "annotations": new_annotations}
         return Update(
             DEPLOYMENTS, {**self._deployment, "metadata": meta, "status": status}, "status"
         )
 
 
-def _sized(replica_set: Object, replicas: int, told: dict[str, str]) -> Update:
+def _size_update(replica_set: Object, replicas: int, new_annotations: dict[str, str]) -> Update:
     """Return the update that sets the size of a set and its annotations."""
     meta = replica_set["metadata"]
-    annotations = {**(meta.get("annotations") or {}), **told}
+    annotations = {**(meta.get("annotations") or {}), **new_annotations}
     changed = {
         **replica_set,
         "metadata": {**meta, "annotations": annotations},

@@ -381,7 +381,7 @@ class CriRuntime(EngineImages):
             await self._refresh(container_id)
         except CriError as error:
             if error.code != _GONE:
-                self._logger.warning("a container was not stopped", error=error.text)
+                self._logger.warning("failed to stop a container", error=error.text)
 
     async def update(self, container_id: str, limits: Limits) -> None:
         """Change the limits of a container; raises UpdateError."""

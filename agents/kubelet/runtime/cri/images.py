@@ -71,7 +71,9 @@ class EngineImages:
                 "ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
             )
         except CriError as error:
-            self._logger.warning("the engine does not say where images are", error=error.text)
+            self._logger.warning(
+                "the engine does not report the file system of images", error=error.text
+            )
             return None
         for each in answer.image_filesystems:
             directory = Path(each.fs_id.mountpoint)

@@ -175,7 +175,7 @@ class Containers:
 
     async def _signal(self, running: RunningContainer, number: signal.Signals) -> None:
         request = {"do": "signal", "number": int(number)}
-        await sessions.tell(self.directory_of(running.container), [request])
+        await sessions.send_requests(self.directory_of(running.container), [request])
 
     async def close(self, *, kills: bool) -> None:
         """Stop following containers; kills: after all of them were killed and have ended."""
@@ -203,7 +203,7 @@ class Containers:
         """Reopen a container's log after rotation."""
         running = self._running.get(container_id)
         if running is not None:
-            await sessions.tell(self.directory_of(running.container), [{"do": "reopen"}])
+            await sessions.send_requests(self.directory_of(running.container), [{"do": "reopen"}])
 
     async def remove(self, container_id: str) -> None:
         """Forget a container that has ended, and its files."""

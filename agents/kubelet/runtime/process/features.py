@@ -55,7 +55,7 @@ class Features:
 
     def missing(self) -> dict[str, str]:
         """Return what there is not, and why."""
-        return {_shown(name): reason for name in self._names() if (reason := getattr(self, name))}
+        return {_text(name): reason for name in self._names() if (reason := getattr(self, name))}
 
     def _names(self) -> list[str]:
         """Return the relevant features: iptables only without nft."""
@@ -64,7 +64,7 @@ class Features:
 
     def summary(self) -> str:
         """Return all of it in one line."""
-        there = [_shown(name) for name in self._names() if not getattr(self, name)]
+        there = [_text(name) for name in self._names() if not getattr(self, name)]
         lacking = [f"no {name} ({reason})" for name, reason in self.missing().items()]
         return ", ".join([f"cgroups {self.cgroups}", *there, *lacking])
 
@@ -95,7 +95,7 @@ CONSEQUENCES: Final = {
 """The consequences of missing features for pods, by name."""
 
 
-def _shown(name: str) -> str:
+def _text(name: str) -> str:
     return name.replace("_", " ")
 
 

@@ -266,7 +266,7 @@ async def attach(directory: Path) -> AttachedSession:
         raise StartError("NotRunning", str(error)) from error
 
 
-async def tell(directory: Path, requests: Sequence[Mapping[str, Any]]) -> None:
+async def send_requests(directory: Path, requests: Sequence[Mapping[str, Any]]) -> None:
     """Send requests that have no answer; one that has ended gets none."""
     for each in requests:
         try:

@@ -273,7 +273,7 @@ class PodNetwork:
             if all(each.name != name for each in outside.links()):
                 continue  # it went with the other family
             is_left = name.startswith(PREFIX) and not self._lives(name)
-            if not is_left or is_used(_named(links, name), links, routes):
+            if not is_left or is_used(_find_link(links, name), links, routes):
                 text = f"the range {network} of the node's pods is in use on {name}"
                 raise StartError(_FAILED, text)
             self._remove_bridge(outside, name)
@@ -288,13 +288,13 @@ class PodNetwork:
         if all(each.name != name for each in links):
             return True
         routes = _all_routes(outside)
-        if is_used(_named(links, name), links, routes):
+        if is_used(_find_link(links, name), links, routes):
             return False
         self._remove_bridge(outside, name)
         return True
 
     def _remove_bridge(self, outside: Netlink, name: str) -> None:
-        number = _named(outside.links(), name).number
+        number = _find_link(outside.links(), name).number
         routes = _all_routes(outside)
         networks = [each.network for each in routes if each.link == number]
         outside.delete(name)
@@ -379,7 +379,7 @@ def in_the_way(
     return sorted(each for each in found if not is_pair_name(each))  # those have a bridge beside
 
 
-def _named(links: Sequence[Link], name: str) -> Link:
+def _find_link(links: Sequence[Link], name: str) -> Link:
     return next(each for each in links if each.name == name)
 
 

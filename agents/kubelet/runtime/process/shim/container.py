@@ -408,7 +408,7 @@ def _bind(
     user_namespace: a descriptor of that which its owners are mapped into; -1: they are not.
     """
     path = spec.source
-    source = _opened(path) if spec.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
+    source = _open(path) if spec.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
     found = os.fstat(source)
     target = rooted.make(root, spec.target, is_file=not stat.S_ISDIR(found.st_mode))
     if not is_privileged:
@@ -449,7 +449,7 @@ def _check_target(target: int, path: str) -> None:
         raise StartError(f"nothing can be mounted at {path}: it is inside /proc")
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     """Return a descriptor of a path without links, safe against concurrent changes."""
     descriptor = os.open("/", os.O_PATH | os.O_CLOEXEC)
     for part in path.split("/"):
