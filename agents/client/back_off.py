@@ -1,4 +1,4 @@
-"""How long to wait after failures: twice as long each time, within a bucket for all keys.
+"""Delays after failures: doubled each time, and limited by a token bucket for all keys.
 
 back_off = FailureBackOff(clock, base_s=0.005, max_s=1000.0, bucket=TokenBucket(clock, 10, 100))
 back_off.next_s(key)     0.005, 0.01, 0.02 …

@@ -1,4 +1,4 @@
-"""Which Events are written, and which are counted into one, as upstream's recorder does.
+"""Correlation of Events: which are written, and which are counted into one, as upstream's recorder.
 
     correlator.correlate(event, now_s)   → Correlated(event, is_patch) or None: too many
 

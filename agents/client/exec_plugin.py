@@ -1,4 +1,4 @@
-"""Credentials that a program gives: the `exec` of a kubeconfig's user.
+"""Credentials from an exec plugin: the `exec` of a kubeconfig's user.
 
     credentials = run_plugin(user["exec"], directory, cluster)
 

@@ -1,4 +1,4 @@
-"""Requests over HTTP/1.1, with or without TLS: connections are kept and used again."""
+"""Requests over HTTP/1.1, with or without TLS: connections are reused."""
 
 import ssl
 from collections.abc import AsyncIterator, Sequence

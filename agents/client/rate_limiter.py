@@ -1,4 +1,4 @@
-"""A token bucket that holds requests back: so many a second, and so many at once.
+"""A token bucket that limits requests: a rate per second, and a burst.
 
 limiter = TokenBucket(clock, per_second=20, burst=30)
 await limiter.acquire()

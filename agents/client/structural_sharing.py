@@ -1,4 +1,4 @@
-"""Equal parts of objects held once: what an object has in common with another becomes the same.
+"""Structural sharing: equal parts of objects are stored once.
 
     share(pod, another_of_the_same_template)
 

@@ -1,4 +1,4 @@
-"""A queue of keys that need work, as client-go's: each key once, and never twice at the same time.
+"""A queue of keys, as client-go's: each key waits once, and is never worked on twice at once.
 
     queue.add(key)                   now
     queue.add_after(key, 2.0)        later; the earlier of several times wins

@@ -1,4 +1,4 @@
-"""What the flags of the controller manager say to controllers."""
+"""Settings of the controllers, from the controller manager's flags."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo

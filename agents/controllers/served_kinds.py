@@ -1,4 +1,4 @@
-"""Which resource a kind is, as the server says; asked again after half a minute.
+"""The resource of a kind, by discovery, cached for half a minute.
 
 resource = yield from kinds.resource_of("apps/v1", "Deployment", now_s)
 """

@@ -1,4 +1,4 @@
-"""Controllers that look at all objects of their kinds from time to time, and at none in between.
+"""Controllers that check all objects of their kinds periodically, and ignore changes in between.
 
     class Cleaner(Sweep):
         period_s = 300.0

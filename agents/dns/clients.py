@@ -1,4 +1,4 @@
-"""Who may ask, and how often: the addresses of a cluster, each so many times a second.
+"""Which clients may ask, and their rate limits.
 
     clients = Clients(networks, per_second); clients.begin(now_s)
     clients.admits("10.244.0.7")

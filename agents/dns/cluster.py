@@ -1,4 +1,4 @@
-"""The names of a cluster, and what each stands for: Kubernetes' DNS schema 1.1.0.
+"""The names of a cluster, and their records: Kubernetes' DNS schema 1.1.0.
 
     cluster.put_service(service, now_s); cluster.put_slice(piece, now_s)
     cluster.find(("web", "default", "svc"), A)        of the zone, its own labels left out

@@ -1,4 +1,4 @@
-"""Answers that were given before, found by the bytes of a query alone.
+"""A cache of whole answers by the bytes of the query.
 
     header 12 │ name │ type class │ (OPT)      by name in lower case, type and class
 

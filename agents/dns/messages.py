@@ -1,4 +1,4 @@
-"""Answers as messages of dnspython: what a name of the cluster stands for, as it goes out."""
+"""Answers as messages of dnspython, from the records of a name."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the DNS server counts, under the names that dashboards of CoreDNS read."""
+"""The metrics of the DNS server, under the names that dashboards of CoreDNS read."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The pages of the DNS server, as CoreDNS has them: each at a port of its own.
+"""The pages of the DNS server, as CoreDNS': each at a port of its own.
 
 /health    200 OK while the process runs
 /ready     200 OK, or 503 and what is not ready

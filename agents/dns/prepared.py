@@ -1,4 +1,4 @@
-"""Answers that are bytes already, of which only what a query decides is added.
+"""Encoded answers, to which only parts that depend on the query are added.
 
     id │ flags │ counts │ the question as received │ body │ OPT, if the query has one
 

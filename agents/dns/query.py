@@ -1,4 +1,4 @@
-"""Queries as they come: read without an object for each name, and never trusted.
+"""Parses untrusted queries, without an object for each name.
 
     id flags 1 0 0 n │ name type class │ n other records, of which OPT counts
 

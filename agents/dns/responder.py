@@ -1,4 +1,4 @@
-"""From a query to its answer: names of the cluster at once, names of others once they are known.
+"""Answers queries: names of the cluster at once, others when a resolver has answered.
 
     found = responder.at_once(data, client)    bytes; None: nothing is answered; a Query: not yet
     found = await responder.later(query, client)

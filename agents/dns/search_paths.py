@@ -1,4 +1,4 @@
-"""Search paths of pods: what a client would ask for next if the first name of its path is none.
+"""Search paths of pods: the names that a client would try next.
 
     web.other.default.svc.cluster.local     a pod of the namespace default asks for it first
     web.other                               is what it means

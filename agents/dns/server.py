@@ -1,4 +1,4 @@
-"""The server: what it knows of a cluster by informers, and the addresses where it answers.
+"""The server: the cluster by informers, and the addresses that it listens on.
 
 server = DnsServer(informers, settings, clock, log)
 await server.start()                    follows the cluster

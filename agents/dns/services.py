@@ -1,4 +1,4 @@
-"""What DNS knows of Services and EndpointSlices: a few plain values of each object."""
+"""The DNS data of Services and EndpointSlices: a few plain values of each object."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address

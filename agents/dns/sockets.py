@@ -1,4 +1,4 @@
-"""Sockets of inside addresses, which may not be there yet.
+"""Sockets of addresses that the machine may not have yet.
 
 The bridge of a node is there once the node has its range, and its address with it. A socket may be
 bound to an address that the machine will have (IP_FREEBIND); it then receives what arrives for it.

@@ -1,4 +1,4 @@
-"""What was asked and answered, counted for the metrics page."""
+"""Counters of queries and answers for the metrics page."""
 
 from collections import Counter
 from typing import Final

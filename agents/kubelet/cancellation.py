@@ -1,4 +1,4 @@
-"""Work that is not broken off when the task that waits for it is cancelled.
+"""Work that goes on when the task that waits for it is cancelled.
 
     container = await until_done(runtime.start(wanted))
 

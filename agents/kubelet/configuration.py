@@ -1,4 +1,4 @@
-"""How a kubelet is set up: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration.
+"""The kubelet's configuration: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration.
 
     found = read_configuration(obj)                 defaults, and what the object says
     found = with_flags(found, {"max-pods": "50"})   flags are stronger

@@ -1,4 +1,4 @@
-"""What a node does besides its pods: it renews volumes, rotates logs, cleans up, and evicts.
+"""Periodic work of a node: renews volumes, rotates logs, collects garbage, and evicts.
 
 every 1 s     the disk of pods (evictions)
 every 10 s    logs that are too long, what is short (evictions), disks of pods

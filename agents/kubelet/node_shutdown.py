@@ -1,4 +1,4 @@
-"""Ends the pods of a node in order before its machine goes: those of least priority first.
+"""Ends the pods of a node in order before a shutdown: lowest priority first.
 
     periods = (ShutdownPeriod(0, 20.0), ShutdownPeriod(CRITICAL_PRIORITY, 10.0))
     await NodeShutdown(kubelet, recorder, clock, logger, periods).run()

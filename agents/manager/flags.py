@@ -1,4 +1,4 @@
-"""Every flag of kube-controller-manager 1.37: name, kind, default, what it does here, help.
+"""Every flag of kube-controller-manager 1.37: name, kind, default, effect, help.
 
 No checking across flags here; see `manager.settings`.
 """

@@ -1,4 +1,4 @@
-"""What nodes and pods use: read from kubelets, kept for a while, served as metrics.k8s.io.
+"""The usage of nodes and pods: read from kubelets, kept for a while, served as metrics.k8s.io.
 
 readings       one kubelet's metrics, read from its /metrics/resource
 points         rates of two readings, for the API

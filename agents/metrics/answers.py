@@ -1,4 +1,4 @@
-"""Answers of the APIs of metrics: JSON, and Tables for clients that ask for them."""
+"""Answers of the metrics APIs: JSON, and Tables on request."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

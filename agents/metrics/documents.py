@@ -1,4 +1,4 @@
-"""What a served group of metrics says of itself: discovery and OpenAPI.
+"""Discovery and OpenAPI of the metrics groups.
 
 group = MetricsGroup("metrics.k8s.io", "v1beta1", (NODES, PODS))
 group.resource_list(), group.aggregated(), group.openapi_v3(), group.openapi_v2()

@@ -1,4 +1,4 @@
-"""What nodes and pods used in the last quarter of an hour, at equal steps, for graphs.
+"""The usage of nodes and pods in the last quarter of an hour, at equal steps, for graphs.
 
     history = History(steps=60, series_max=20_000)
     history.begin(now_s)                             a new step for all

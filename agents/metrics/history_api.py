@@ -1,4 +1,4 @@
-"""metrics.kvstack.io: what a node or pod used in the last quarter of an hour, for graphs.
+"""metrics.kvstack.io: the usage of a node or pod in the last quarter of an hour, for graphs.
 
     GET /apis/metrics.kvstack.io/v1/nodes/NAME
     GET /apis/metrics.kvstack.io/v1/namespaces/NAMESPACE/pods/NAME

@@ -1,4 +1,4 @@
-"""How fast nodes and containers use what they use: the last two readings of each.
+"""The current usage of nodes and containers, from the last two readings of each.
 
     points = Points(resolution_s=15)
     points.take("n1", reading)

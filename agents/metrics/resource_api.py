@@ -1,4 +1,4 @@
-"""metrics.k8s.io: what nodes and pods use now.
+"""metrics.k8s.io: the current usage of nodes and pods.
 
     api = ResourceApi(points, nodes, pods, clock)
     api.answer("GET", "/apis/metrics.k8s.io/v1/namespaces/default/pods", {}, "application/json")

@@ -1,4 +1,4 @@
-"""Answers API servers that pass requests on: the APIs of metrics, and the pages of a process.
+"""Serves requests that API servers forward: the metrics APIs, and the pages of a process.
 
 server = MetricsServer(access, pages, apis, groups)
 async with serving(server, settings, authorities): …

@@ -1,4 +1,4 @@
-"""The time zone of this process, as Go's programs find it: in it schedules without a zone are read.
+"""The local time zone, determined as Go does, for schedules without a zone.
 
     TZ unset            /etc/localtime
     TZ= or UTC          UTC

@@ -1,4 +1,4 @@
-"""Runs one controller: changes become keys, keys become plans, plans are carried out.
+"""Runs one controller: changes become keys, keys become plans, plans are executed.
 
     informers ─► keys ─► queue ─► worker ─► reconcile ─► executor
                            ▲                               │

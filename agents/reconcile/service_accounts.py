@@ -1,4 +1,4 @@
-"""Users of controllers that reach the API server over HTTP: each acts as its service account.
+"""Users of controllers that reach the API server over HTTP: each uses its service account.
 
 The account is created if missing; its tokens are requested, and requested again before they
 end.

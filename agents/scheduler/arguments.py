@@ -1,4 +1,4 @@
-"""What arguments of plugins may be: fields by type, and checks of values.
+"""Arguments of plugins: fields by type, and checks of values.
 
     check_shape(args, {"weight": int}, "args")    ConfigurationError: unknown field "args.colour"
     raise invalid("args.weight", 0, "must be positive")

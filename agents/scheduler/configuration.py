@@ -1,4 +1,4 @@
-"""How a scheduler is set up: kubescheduler.config.k8s.io/v1, kind KubeSchedulerConfiguration."""
+"""The configuration: kubescheduler.config.k8s.io/v1, kind KubeSchedulerConfiguration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One pod against all nodes: what plugins are asked about, and what they answer.
+"""The scheduling cycle of one pod: the input and output of plugins.
 
     cycle = Cycle(pod, cluster)
 

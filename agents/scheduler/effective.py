@@ -1,4 +1,4 @@
-"""The configuration as it has effect: what was given, and upstream's defaults for the rest.
+"""The effective configuration: the file, with upstream's defaults.
 
     effective({"podMaxBackoffSeconds": 20}, "/etc/scheduler.conf")
         → {"apiVersion": …, "parallelism": 16, "podMaxBackoffSeconds": 20, "profiles": [{…}], …}

@@ -1,4 +1,4 @@
-"""Extenders: programs that have a say about some pods, over HTTP. What is asked and answered; pure.
+"""Extenders: HTTP services that take part in decisions. Their requests and answers; pure.
 
     filter       which of the nodes that will do the extender takes, and why not the others
     prioritize   how good these are, 0 to 10; times its weight and 10 in the sum of scores

@@ -1,4 +1,4 @@
-"""What the running scheduler offers to plugins at extension points that write: a port.
+"""The interface of the running scheduler for plugins at extension points that write.
 
     await handle.update(RESOURCE_CLAIMS, claim)      through the API, as the scheduler's user
     await handle.sleep(1)                            time is the scheduler's

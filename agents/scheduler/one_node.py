@@ -1,4 +1,4 @@
-"""Whether one node would take a pod, with other pods on it than there are. Pure.
+"""Whether one node would accept a pod, with a given set of pods on it. Pure.
 
     passes_with_nominated(pod, overlay, profile.filters, slot, now_s)     None: it would
 

@@ -1,4 +1,4 @@
-"""The extension points of a plugin: what it is asked, in the order in which it is asked.
+"""The extension points of a plugin, in the order of their calls.
 
     pre_enqueue(pod, cluster)     whether the pod may be tried
     pre_filter(cycle)             None, SKIP, Only(names) or Refusal: before any node is looked at

@@ -1,4 +1,4 @@
-"""Which pods have to go so that a pod can run. Pure.
+"""Preemption: chooses victims so that a pod can run. Pure.
 
     found = preempt(unplaced, limits, now_s, offset)
     found.node, found.victims     where it could run, and without whom

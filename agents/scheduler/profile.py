@@ -1,4 +1,4 @@
-"""Profiles: which plugins decide about a pod, in which order, with which weight.
+"""Profiles: the plugins of a scheduler name, with their order and weights.
 
     profile_of({"schedulerName": "packed", "plugins": {…}, "pluginConfig": […]})
 

@@ -1,4 +1,4 @@
-"""The decision: which node is best for a pod, or why none will do. Pure.
+"""The decision: the best node for a pod, or why none is feasible. Pure.
 
     decision = schedule(pod, cluster, profile, turn)
     decision.node          "n3", or None

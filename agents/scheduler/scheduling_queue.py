@@ -1,4 +1,4 @@
-"""The pods that wait: to be tried now, after a back-off, or until something changes.
+"""The pending pods: to be tried now, after a back-off, or after an event.
 
     queue.add(info, now_s)
     waiting = queue.pop(now_s)                        None: nobody is due

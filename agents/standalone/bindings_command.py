@@ -1,4 +1,4 @@
-"""The command `kvstack bindings`: the rights of the users that `kvstack certs` makes.
+"""The command `kvstack bindings`: binds roles to the users of `kvstack certs`.
 
     kvstack bindings --kubeconfig certs/kubernetes/super-admin.conf
 

@@ -1,4 +1,4 @@
-"""metrics.k8s.io of an API server's own process.
+"""metrics.k8s.io in the process of an API server.
 
     metrics = LocalMetrics(server, informers, clock, logger, options, own_nodes)
     await metrics.start();  …;  await metrics.stop()

@@ -1,4 +1,4 @@
-"""The proxy of `kvstack up`, on the informers that the process has anyway.
+"""The proxy of `kvstack up`, on the informers of the process.
 
 By nftables or iptables where this process may write them and no other proxy of the machine does;
 else by listeners of this process, which serve node ports alone. Its rules go when the cluster

@@ -1,4 +1,4 @@
-"""Namespace deletion: removes all that is in a namespace, then lets it go.
+"""Namespace deletion: deletes the contents of a namespace, then removes its finalizer.
 
     phase Terminating ─► pods ─► (none left) all other resources ─► conditions ─► finalize
 

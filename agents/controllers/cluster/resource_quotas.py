@@ -1,4 +1,4 @@
-"""ResourceQuota: counts anew what the objects of a namespace use.
+"""ResourceQuota: recounts the usage of a namespace.
 
     quota.status = {hard: spec.hard, used: what the measures of all resources it names add up to}
 

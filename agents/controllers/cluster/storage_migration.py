@@ -1,4 +1,4 @@
-"""Storage version migration: all objects of a resource are written once more, as they are.
+"""Storage version migration: all objects of a resource are written once more, unchanged.
 
     StorageVersionMigration ─► Running ─► status.resourceVersion: from where on nothing is old
         ─► every object up to there is patched with nothing ─► Succeeded, or Failed

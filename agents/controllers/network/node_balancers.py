@@ -1,4 +1,4 @@
-"""Services of type LoadBalancer get the addresses of nodes, where no cloud gives them others.
+"""Services of type LoadBalancer get the addresses of nodes, without a cloud provider.
 
     service ─► ready nodes ─► status.loadBalancer.ingress     unless another Service has the port
 

@@ -1,4 +1,4 @@
-"""The condition DisruptionTarget, which says why the control plane ends a pod."""
+"""The pod condition DisruptionTarget: why the control plane ends a pod."""
 
 from typing import Any, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Whether nodes report: their Ready condition's heartbeat, or their Lease, moves.
+"""Whether nodes report: changes of their Ready condition's heartbeat, or of their Lease.
 
 Times in objects are the node's; only that they change is of interest. When they last did is told by
 the clock here.

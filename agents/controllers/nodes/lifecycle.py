@@ -1,4 +1,4 @@
-"""Node lifecycle: nodes that fall silent become Unknown, are tainted, and their pods unready.
+"""Node lifecycle: silent nodes become Unknown and are tainted, and their pods unready.
 
     every few seconds: heartbeats and Leases ─► conditions Unknown ─► NoExecute taints, at a rate
     at each change:    conditions ─► NoSchedule taints; labels of older names

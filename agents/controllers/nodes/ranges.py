@@ -1,4 +1,4 @@
-"""Node IPAM: every node has a range of addresses for its pods, of each family of the cluster's.
+"""Node IPAM: allocates a range of pod addresses of each family to every node.
 
     cluster 10.244.0.0/16, nodes /24  ─►  10.244.0.0/24, 10.244.1.0/24, …
 

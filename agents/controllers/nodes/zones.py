@@ -1,4 +1,4 @@
-"""Zones of nodes: how many of a zone are lost, and how fast its nodes may then be emptied.
+"""Zones of nodes: their state by the share of unready nodes, and their eviction rates.
 
 normal                0.1 nodes a second
 partly disrupted      0.01 in a large zone, none in a small one

@@ -1,4 +1,4 @@
-"""Ephemeral volumes: the claims that pods bring templates of, owned by their pods."""
+"""Generic ephemeral volumes: claims from templates in pods, owned by their pods."""
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, TypeAlias

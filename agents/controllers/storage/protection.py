@@ -1,4 +1,4 @@
-"""Protection: claims that pods use, and volumes that are bound, are not removed before their time.
+"""Protection of claims that pods use, and of bound volumes, from deletion.
 
     claim:  finalizer kubernetes.io/pvc-protection, until no scheduled pod uses it
     volume: finalizer kubernetes.io/pv-protection, until it is not bound

@@ -1,4 +1,4 @@
-"""Which volume fits a claim, and whom a volume belongs to.
+"""Which volume fits a claim, and which claim a volume is bound to.
 
 Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain objects.
 """

@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that an owner had, in order.
+"""ControllerRevisions: the templates of an owner, in order.
 
     data = data_of(template)
     ordered(revisions)[-1]                        the newest

@@ -1,4 +1,4 @@
-"""Answers of others, kept as long as they hold: those with records, and those without."""
+"""A cache of other resolvers' answers: those with records, and those without."""
 
 from typing import Final, Generic, NamedTuple, TypeVar
 

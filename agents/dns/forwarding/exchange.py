@@ -1,4 +1,4 @@
-"""One question to one resolver of others: over UDP, over TCP if the answer is longer.
+"""One question to one resolver: over UDP, over TCP if the answer is longer.
 
 Each question has a socket of its own, and with it a random port; what comes from elsewhere, or does
 not repeat id and question, is not the answer.

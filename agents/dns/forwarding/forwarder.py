@@ -1,4 +1,4 @@
-"""Questions about names of others: whom to ask, what was answered lately, and how many at once.
+"""Forwarding of questions: which resolver, the cache, and the limit of pending ones.
 
     forwarder = Forwarder(Forwarding(resolvers), clock, log)
     prepared, age_s = await forwarder.resolve(question, client)

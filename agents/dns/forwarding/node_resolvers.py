@@ -1,4 +1,4 @@
-"""What the resolv.conf of the node says, read again when the file changes."""
+"""The node's resolv.conf, read again when the file changes."""
 
 from collections.abc import Callable
 from ipaddress import ip_address

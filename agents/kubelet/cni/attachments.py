@@ -1,4 +1,4 @@
-"""Which containers are connected, in files: each call of the plugin is a process of its own.
+"""Connected containers, recorded in files: each call of the plugin is a process of its own.
 
 with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     locked against other processes
     known.all()["3f…"].addresses

@@ -1,4 +1,4 @@
-"""CSI on one node, put together: registration, CSINode, volumes, and what is due every minute.
+"""CSI on one node: registration, CSINode, volumes, and periodic work.
 
     csi = CsiNode(api, …)
     await csi.open()          what an earlier kubelet left is known

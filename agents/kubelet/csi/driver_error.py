@@ -1,4 +1,4 @@
-"""What goes wrong with a driver; apart from its client, which needs gRPC."""
+"""Errors of drivers, apart from the client, which needs gRPC."""
 
 
 class DriverError(Exception):

@@ -1,4 +1,4 @@
-"""The CSI drivers that have registered on a node, and what their CSIDriver objects say of them.
+"""The registered CSI drivers of a node, and their CSIDriver objects.
 
     drivers.add(driver);  drivers.remove("d.example.com")
     client = drivers.client("d.example.com")          DriverError: it has not registered

@@ -1,4 +1,4 @@
-"""The node's part of growing a volume: which claims wait for it, and what is written to them.
+"""Expansion of volumes on the node: which claims wait for it, and their status. Pure.
 
 external-resizer ─► claim.status.allocatedResourceStatuses.storage: NodeResizePending
 kubelet          ─► NodeResizeInProgress ─► the driver ─► capacity; the entry and conditions go

@@ -1,4 +1,4 @@
-"""Lets volumes grow on the node, and writes to their claims how that went (rules: `expansion`).
+"""Expands volumes on the node, and writes the result to their claims (rules: `expansion`).
 
     if growing.is_due(growth, volume, claim):
         await growing.grow(growth, volume, published, pod, claim)

@@ -1,4 +1,4 @@
-"""The volumes of CSI drivers on one node: which pods have them, and what is being done.
+"""The CSI volumes of one node: the pods that use them, and operations under way.
 
     path = await mounted.have(pod, volume, group)    PendingError: not yet; StepError: it failed
     mounted.release(uid)                             whether the pod has none any more

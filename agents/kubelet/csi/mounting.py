@@ -1,4 +1,4 @@
-"""The steps of having a volume and giving it back: what is written, and what a driver is asked.
+"""The steps of mounting and unmounting a volume: records on disk, and calls of the driver.
 
     await mounting.wait_attached(volume)     ─► what attaching returned, for the driver
     await mounting.stage(volume, …);  await mounting.publish(pod, volume, …)

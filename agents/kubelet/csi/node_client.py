@@ -1,4 +1,4 @@
-"""The node service of one CSI driver, asked over its socket.
+"""A client of a CSI driver's node service.
 
     client = NodeClient("d.example.com", "/…/plugins/d/csi.sock")
     facts = await client.info()

@@ -1,4 +1,4 @@
-"""What the API says of the CSI drivers of one node: its CSINode, and labels of its Node.
+"""The CSI drivers of a node in the API: its CSINode, and labels of its Node.
 
     await info.open()                    the node's CSINode, made if it is missing
     await info.add(name, facts)          id, limit of volumes, topology

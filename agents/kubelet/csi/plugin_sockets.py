@@ -1,4 +1,4 @@
-"""The sockets by which plugins register: a directory of the node that is looked at every second.
+"""The directory of plugins' registration sockets, checked every second.
 
     sockets = PluginSockets(root / "plugins_registry", handle, logger)
     await sockets.run()

@@ -1,4 +1,4 @@
-"""Registers the plugins of one node: who they are is asked at their sockets.
+"""Registers the plugins of one node by calls to their sockets.
 
     kubelet ── GetInfo ─► socket                    type, name, endpoint, versions
     kubelet ── NodeGetInfo ─► endpoint              id of the node, limit, topology

@@ -1,4 +1,4 @@
-"""The secrets that PersistentVolumes and pods name for drivers, as text."""
+"""The Secrets that PersistentVolumes and pods name for drivers, as text."""
 
 from base64 import b64decode
 from collections.abc import Mapping

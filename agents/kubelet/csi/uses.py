@@ -1,4 +1,4 @@
-"""What is known of the volumes of pods: one `Use` a volume and pod."""
+"""The state of pods' volumes: one `Use` for each volume and pod."""
 
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -1,4 +1,4 @@
-"""What a pod or a PersistentVolume asks of a CSI driver, as values; and how nodes name volumes.
+"""The CSI volume of a pod or a PersistentVolume, as a value; and volume names of nodes.
 
 volume = of_claim(pod_volume_name, pv, is_read_only)      bound to a claim
 volume = of_pod(pod, pod_volume)                          inline, made for the pod alone

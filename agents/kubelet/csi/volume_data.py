@@ -1,4 +1,4 @@
-"""Where the volumes of CSI drivers are on a node, and what the disk knows of them.
+"""Directories and records of CSI volumes on the node's disk.
 
     ROOT/plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/{globalmount, vol_data.json}
     ROOT/pods/<uid>/volumes/kubernetes.io~csi/<volume>/{mount, vol_data.json}

@@ -1,4 +1,4 @@
-"""Which containers have which devices of plugins, and what they need to use them.
+"""The allocation of plugins' devices to containers.
 
     refused = await devices.give(pod)        reason and message; None: all containers have theirs
     needs = await devices.needs(uid, name)   variables, mounts and device files of a container

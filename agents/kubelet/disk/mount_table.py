@@ -1,4 +1,4 @@
-"""What is mounted on this machine: where, under a directory; and how it is taken away.
+"""The mount table of this machine: mounts under a directory, and unmounting.
 
 points_below("/var/lib/x/pods/u")     the deepest first
 """

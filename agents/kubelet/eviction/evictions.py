@@ -1,4 +1,4 @@
-"""When a node runs short (`pressures`): which pod goes first, and what is said of it.
+"""Which pod is evicted first under pressure (`pressures`), and the messages.
 
     victim = first_to_go(pods, usage, signal)
 

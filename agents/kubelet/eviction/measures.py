@@ -1,4 +1,4 @@
-"""How much of memory, disks and processes a machine has left."""
+"""Available memory, disk and processes of a machine."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Of what a node runs short, and for how long: hard and soft thresholds, and what is told of them.
+"""The pressures of a node: hard and soft thresholds, and their conditions.
 
     pressures = Pressures(EvictionOptions(soft={"memory.available": "1Gi"}, …))
     shortages = pressures.observe(measures, now_s)      what is to be done something about

@@ -1,4 +1,4 @@
-"""Nodes and pods that only pretend: a cluster of thousands of nodes in one process.
+"""Simulated nodes and pods: a cluster of thousands of nodes in one process.
 
     hollow_nodes ─► nodes   what a node says of itself
                  └► pods    what its pods say, by annotations

@@ -1,4 +1,4 @@
-"""Runs hollow nodes: registers them, keeps their leases, and acts for the pods bound to them.
+"""Runs hollow nodes: registers them, renews their leases, and simulates their pods.
 
     nodes = HollowNodes(api, informers, clock, random, logger, HollowOptions(nodes.named(100)))
     await nodes.start(); …; await nodes.stop()

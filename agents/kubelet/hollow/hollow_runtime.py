@@ -1,4 +1,4 @@
-"""Containers that only pretend, behind the protocol of all runtimes.
+"""Simulated containers, behind the protocol of all runtimes.
 
     runtime = HollowRuntime(network, clock, node)
     await runtime.make_sandbox(sandbox); found = await runtime.start(wanted)

@@ -1,4 +1,4 @@
-"""What a hollow node says of itself: its object and its status.
+"""The object and the status of a hollow node.
 
 Nodes have numbers from 1 on, in the order in which they were seen. Addresses follow from numbers:
 127.0.0.11 for the first node of the process, 127.0.0.20 + number for a node that others made.

@@ -1,4 +1,4 @@
-"""What hollow pods do: nothing, but as their annotations and images say.
+"""The simulation of a hollow pod, by its annotations and images.
 
     bound ─► running, ready ─► (0.5 s later, unless it restarts always) succeeded or failed
         └─► an image is missing: pending          └─► hollow/exit-code, restarted: crash loop

@@ -1,4 +1,4 @@
-"""Certificates of a node: requests that a signer of the cluster signs, and the files they are in.
+"""Certificates of a node: signing requests to the cluster's signers, and files.
 
     request = signing_request(key, node, addresses)
     certificate = await signed(api, name, request, CLIENT_SIGNER, CLIENT_USAGES)

@@ -1,4 +1,4 @@
-"""Sees to it that the image of a container is on the node: pull policies, secrets, back-off.
+"""Ensures that the image of a container is on the node: pull policies, secrets, back-off.
 
 image = await manager.ensure(pod, container)     StartError: as `state.waiting` shows it
 """

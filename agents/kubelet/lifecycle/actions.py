@@ -1,4 +1,4 @@
-"""What probes and hooks do: a command in a container, a request, a connection.
+"""The actions of probes and hooks: a command in a container, a request, a connection.
 
 Each returns an Outcome: `is_good`, None where it could not be found out; and what is said of it.
 """

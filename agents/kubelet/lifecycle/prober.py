@@ -1,4 +1,4 @@
-"""Carries out probes: a task for each probe of each container that runs.
+"""Runs probes: a task for each probe of each running container.
 
     prober.begin(pod, container, found, results, on_change)
 

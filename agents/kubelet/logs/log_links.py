@@ -1,4 +1,4 @@
-"""Links by which collectors of logs find them: all containers of a node in one directory.
+"""Links for log collectors to all containers' logs of a node, in one directory.
 
     /var/log/containers/<pod>_<namespace>_<container>-<id>.log  ->  /var/log/pods/…/<attempt>.log
 

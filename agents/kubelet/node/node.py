@@ -1,4 +1,4 @@
-"""What a real node says of itself: its object and its status, from what the machine says.
+"""The object and the status of a real node, from the facts of its machine.
 
 machine = look(root)                    reads files of the system, once
 new_node(…), conditions(…), status(machine, Self(…), …)

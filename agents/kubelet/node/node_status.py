@@ -1,4 +1,4 @@
-"""Registers a node, and keeps what the API says of it true.
+"""Registers a node, and keeps its status up to date.
 
 A status is computed every few seconds, and written when it differs from what was written, or five
 minutes after it was written last. Changes of conditions are recorded as events.

@@ -1,4 +1,4 @@
-"""What a kubelet decides for a pod: pure functions of the pod, its containers and the time.
+"""Decisions of a kubelet about a pod: pure functions of the pod, its containers and the time.
 
     admission    what this node cannot do is refused, never ignored
     worker       which containers start and stop now

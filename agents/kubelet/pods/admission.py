@@ -1,4 +1,4 @@
-"""What a node refuses when a pod comes: what does not fit, and what its runtime cannot do.
+"""Admission of pods by a node: resources, ports, and fields that its runtime does not support.
 
     refusal(pod, node, others, unsupported)     reason and message, or None
 

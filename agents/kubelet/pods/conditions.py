@@ -1,4 +1,4 @@
-"""What a pod's status says in conditions; times of transitions stay while their conditions do."""
+"""The conditions of a pod; their transition times stay while their status does."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias

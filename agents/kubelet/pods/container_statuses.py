@@ -1,4 +1,4 @@
-"""What a pod's status says of its containers.
+"""The container statuses of a pod.
 
     seen = Seen(pod, history, memory, runtime)
     init_statuses(seen); regular_statuses(seen, is_over=False); ephemeral_statuses(seen)

@@ -1,4 +1,4 @@
-"""The contents of volumes that the API holds: config maps, secrets, the downward API, and so on.
+"""The contents of volumes from the API: config maps, secrets, the downward API, and so on.
 
 contents(pod, volume, objects, addresses, asked, …)  →  {"path/in/volume": File(bytes, mode)}
 

@@ -1,4 +1,4 @@
-"""What a reader selects of a container log, whose lines are as CRI has them.
+"""The lines of a container log, in CRI's format, that a reader selects.
 
     2026-11-22T12:00:00.123456789Z stdout F text
 

@@ -1,4 +1,4 @@
-"""Containers that an earlier kubelet ran: what the API says of them is all that is left."""
+"""Containers of an earlier kubelet of which only the API's status is left."""
 
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Resize of a pod that runs: what it was given, and how far what it asks for now has come.
+"""In-place resize of a pod: its allocation, and the progress of a change.
 
     spec (asked for) ─► allocated (the node has room) ─► applied (the containers have it)
          └ PodResizePending: Deferred, Infeasible  └ PodResizeInProgress

@@ -1,4 +1,4 @@
-"""Whether and when a container starts again: restart policies, and the back-off with its texts."""
+"""When a container is restarted: restart policies, and the back-off with its texts."""
 
 from typing import Any, Final, TypeAlias
 

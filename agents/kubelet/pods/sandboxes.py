@@ -1,4 +1,4 @@
-"""What a pod's specification asks of the runtime: its sandbox, rights and limits.
+"""A pod's specification for the runtime: its sandbox, privileges and limits.
 
 sandbox_of(pod, node)              what its containers share
 security_of(pod, container)        a container's value over its pod's

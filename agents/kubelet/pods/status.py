@@ -1,4 +1,4 @@
-"""What a pod's status says: its phase, addresses, and the last message about it.
+"""The status of a pod: its phase, addresses and message.
 
 A status is made anew each time from the pod and its containers (`container_statuses`,
 `conditions`); what others own of it is kept by who writes it.

@@ -1,4 +1,4 @@
-"""Which containers of a pod start and stop now.
+"""Which containers of a pod to start and stop now.
 
     init containers, one after the other ─► regular containers, all at once
          └ sidecars (restartPolicy Always) stay, and end after the regular ones

@@ -1,4 +1,4 @@
-"""Keeps the routes to the pods of other nodes, as the API's Nodes say.
+"""Keeps the routes to the pods of other nodes up to date with the API's Nodes.
 
     routes = NodeRoutes(informers.of(NODES), recorder, logger, RouteOptions(…))
     await routes.start(); …; await routes.stop()

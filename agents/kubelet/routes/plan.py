@@ -1,4 +1,4 @@
-"""From Nodes to routes: where packets for the pods of other nodes go.
+"""From Nodes to routes to the pods of other nodes. Pure.
 
     node b, podCIDR 10.244.1.0/24, InternalIP 192.168.0.2, which is on link of eth0:
         10.244.1.0/24 via 192.168.0.2 dev eth0

@@ -1,4 +1,4 @@
-"""Control groups of containers: their limits, and what they use. Both versions of the kernel.
+"""Control groups of containers: limits and usage, in both versions.
 
     version 1   /sys/fs/cgroup/memory/kubepods/burstable/pod<uid>/<container>, and one a controller
     version 2   /sys/fs/cgroup/kubepods/burstable/pod<uid>/<container>

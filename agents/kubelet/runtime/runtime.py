@@ -1,4 +1,4 @@
-"""What a kubelet needs of whatever runs containers.
+"""The interface of container runtimes.
 
     make_sandbox ─► find_image ─► start ─► running ─► exited     a record each
                                              │  ▲

@@ -1,4 +1,4 @@
-"""Whether this machine labels processes and files by SELinux.
+"""Whether SELinux labels processes and files on this machine.
 
 Where it does not, labels that a pod asks for mean nothing and are ignored, as kubelet ignores them.
 """

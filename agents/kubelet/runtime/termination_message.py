@@ -1,4 +1,4 @@
-"""What a container said last: the file at its terminationMessagePath, or the end of its log."""
+"""The termination message of a container: the file of its spec, or the end of its log."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Who asks a kubelet, and whether they may: certificates, TokenReviews, SubjectAccessReviews."""
+"""Authentication and authorization of a kubelet's clients, by certificates and reviews of the API."""
 
 from typing import Final, NamedTuple
 

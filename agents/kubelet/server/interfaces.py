@@ -1,4 +1,4 @@
-"""What went through the interfaces of a machine and of its pods that are processes.
+"""The traffic of a machine's interfaces, and of its pods that are processes.
 
 They are read from /proc/net/dev. A pod's interface is one side of a pair: what the node's side has
 received the pod has sent.

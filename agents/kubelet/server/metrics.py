@@ -1,4 +1,4 @@
-"""Metrics of a node as Prometheus reads them.
+"""Metrics of a node in Prometheus' text format.
 
 /metrics            the kubelet's own
 /metrics/resource   what metrics-server reads: each sample with its time

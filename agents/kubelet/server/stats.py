@@ -1,4 +1,4 @@
-"""What a node, its pods and their containers use: /stats/summary, and the samples of metrics.
+"""The resource usage of a node, its pods and containers: /stats/summary, and samples of metrics.
 
     sampler = Sampler(kubelet, clock)
     sample = await sampler.take()          at most once a second is looked anew

@@ -1,4 +1,4 @@
-"""Agrees on how a client and this server speak: over a WebSocket, or SPDY/3.1.
+"""Upgrades of connections: to a WebSocket, or to SPDY/3.1.
 
 wire = await command_wire(request, answer, wants)       exec and attach
 forwarder = await forwarding(request, answer)           port-forward

@@ -1,4 +1,4 @@
-"""How the streams of a command go over a connection: channels of a WebSocket, streams of SPDY.
+"""The streams of a command over a connection: channels of a WebSocket, streams of SPDY.
 
 async for kind, data in wire.events(): …      what the client sends
 await wire.send(1, b"…")                      output; 2: errors

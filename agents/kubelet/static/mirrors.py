@@ -1,4 +1,4 @@
-"""Shows the static pods of a node in the API: each has a mirror there.
+"""The mirror pods of a node's static pods in the API.
 
     await mirrors.show(pod, node, record)      its mirror; made, or made anew, if need be
     mirrors.with_status(pod)                   a static pod with what the API knows of it

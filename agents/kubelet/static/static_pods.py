@@ -1,4 +1,4 @@
-"""Pods of the node's own: files, or pages of a server; and their mirrors in the API.
+"""Static pods, from files or a URL.
 
     static = StaticPods(settings, node, fetch)
     await static.read()         look what there is now: `pods`, by uid

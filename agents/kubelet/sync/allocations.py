@@ -1,4 +1,4 @@
-"""What each pod of the node is given of cpu and memory, and how it changes while the pod runs.
+"""The cpu and memory that are allocated to each pod of the node, and their in-place resize.
 
     pod = await allocations.look(pod, record)       the pod as the node counts and runs it
     after_s = await allocations.apply(pod, record)  its containers get what is allocated

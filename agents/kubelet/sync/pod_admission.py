@@ -1,4 +1,4 @@
-"""Which pods a node takes: `pods/admission` decides, this asks and acts.
+"""Admission of pods by a node: `pods/admission` decides, this does the requests.
 
     reason, message = await admission.refusal(pod)      None: the node takes it
 

@@ -1,4 +1,4 @@
-"""Brings one pod forward: what its worker plans is carried out.
+"""One sync of a pod: executes what its worker plans.
 
     next_s = await sync.run(pod, record)        when to look again; None: when something changes
 

@@ -1,4 +1,4 @@
-"""What a container needs before it starts: its variables, mounts, rights and limits."""
+"""The configuration of a container before it starts: variables, mounts, privileges and limits."""
 
 import posixpath
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The RuntimeClass of a pod: which handler of the runtime runs it."""
+"""The RuntimeClass of a pod: its handler in the runtime."""
 
 from typing import Any, TypeAlias
 

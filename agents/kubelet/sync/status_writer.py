@@ -1,4 +1,4 @@
-"""Writes the status of pods, and lets deleted ones go.
+"""Writes the status of pods, and deletes terminated ones.
 
 A status is written when it differs from the one written last, or when another client has changed
 what it says: while a node is not heard of, its pods are called not ready. That of a static pod goes

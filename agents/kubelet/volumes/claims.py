@@ -1,4 +1,4 @@
-"""The claims that pods name, and the volumes they are bound to, as a node reads them.
+"""The claims of pods, and the volumes that they are bound to.
 
 bound = await claims.bound(pod, pod_volume)       ConfigurationError: it is not bound
 claims.take(bound, uid);  claims.forget(uid)      of volumes that one pod alone may have

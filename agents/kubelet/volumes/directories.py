@@ -1,4 +1,4 @@
-"""The volumes of a pod as directories of the node, and what containers mount of them.
+"""The volumes of a pod as directories of the node, and the mounts of containers.
 
     ROOT/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>/
     ROOT/pods/<uid>/volumes/kubernetes.io~configmap/<name>/     …secret, projected, downward-api

@@ -1,4 +1,4 @@
-"""Certificates that volumes show, signed for their pod by a signer that they name.
+"""Projected pod certificates, signed for their pod by a signer.
 
     key ─► PodCertificateRequest ─► a signer answers ─► key and chain, until `beginRefreshAt`
                                                         └► then once more, with another key

@@ -1,4 +1,4 @@
-"""Sets up the volumes of pods, and renews what the API holds of them.
+"""Sets up the volumes of pods, and updates those with contents from the API.
 
     places = await volumes.set_up(pod, directory, addresses, objects)    name → (path, read only)
     await volumes.renew(pod, directory, addresses)              config maps, secrets, tokens

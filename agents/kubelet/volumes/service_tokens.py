@@ -1,4 +1,4 @@
-"""Tokens of service accounts that volumes show, each for one pod.
+"""Projected tokens of service accounts, each for one pod.
 
 A token is renewed after 80 % of its life, or a day.
 """

@@ -1,4 +1,4 @@
-"""ClusterTrustBundles that volumes show: the certificates of one, or of all of a signer.
+"""Projected ClusterTrustBundles: the certificates of one, or of all of a signer.
 
     {"name": "example.com:roots:v1", "path": "ca.pem"}
     {"signerName": "example.com/roots", "labelSelector": {}, "path": "ca.pem"}

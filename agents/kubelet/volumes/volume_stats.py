@@ -1,4 +1,4 @@
-"""How full a volume of a pod is, as its driver or its file system says."""
+"""The usage of a pod's volume, from its driver or its file system."""
 
 import os
 from pathlib import Path

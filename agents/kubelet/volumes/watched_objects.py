@@ -1,4 +1,4 @@
-"""The config maps and secrets that volumes of a node's pods show, each by a watch of its own.
+"""The config maps and secrets of a node's volumes, each by a watch of its own.
 
     watched.follow(uid, {("ConfigMap", "default", "settings")})     from now on
     watched.get(("ConfigMap", "default", "settings"))               its last state of the watch

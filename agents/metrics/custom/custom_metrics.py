@@ -1,4 +1,4 @@
-"""All that one file of rules asks for: its readers, and the APIs that serve what they read.
+"""The readers and APIs of one file of rules.
 
 custom = CustomMetrics(rules, informers, clock, logger, every_s)
 custom.apis                                    by the path of their group

@@ -1,4 +1,4 @@
-"""external.metrics.k8s.io: what is measured outside of the cluster.
+"""external.metrics.k8s.io: metrics from outside of the cluster.
 
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NAMESPACE/METRIC?labelSelector=queue=mail
 

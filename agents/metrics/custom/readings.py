@@ -1,4 +1,4 @@
-"""The last two readings of each source of Prometheus' text, and what metrics are by them.
+"""The last two readings of each source, and the metrics computed from them.
 
     await readings.take("default/web", uid, text)
     readings.value("default/web", rule, matches)      the sum of the series that match

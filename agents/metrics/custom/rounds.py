@@ -1,4 +1,4 @@
-"""Something that is done again and again, whatever becomes of one round."""
+"""Periodic work that goes on after failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Which metrics there are besides those of resources: the file of `kvstack metrics --custom`.
+"""The rules of custom metrics: the file of `kvstack metrics --custom`.
 
     pages:                              pages in Prometheus' text format, other than pods'
       ingress: http://10.0.0.7:10254/metrics

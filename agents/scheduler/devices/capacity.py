@@ -1,4 +1,4 @@
-"""Parts of devices: how much of a device that is shared a request takes, and what is left.
+"""Consumable capacity: how much of a shared device a request consumes, and what is left.
 
 consumed_of(request, device)     → {"memory": Quantity}; None: it cannot be had
 fits(consumed, device, used)     whether that much is left

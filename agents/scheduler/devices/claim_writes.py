@@ -1,4 +1,4 @@
-"""Gives claims the devices that were decided on, and reserves them for their pod.
+"""Writes the allocations of claims, and reserves them for their pod.
 
 finalizer ─► status: allocation, reservedFor ─► conditions of devices are met, where there are some
 """

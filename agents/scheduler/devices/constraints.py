@@ -1,4 +1,4 @@
-"""Constraints of a claim: devices that must have one value of an attribute, or each another.
+"""Constraints of a claim: devices with the same value of an attribute, or distinct ones.
 
 They are monotonic: once a device is refused, more devices do not make it fit.
 """

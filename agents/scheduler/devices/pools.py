@@ -1,4 +1,4 @@
-"""The pools of devices that a node sees: the newest generation of each, whole or not at all.
+"""The device pools that a node can access: the newest generation of each, all or nothing.
 
     pools = pools_of(cluster, slot)         by driver and name; those that wait for conditions last
 

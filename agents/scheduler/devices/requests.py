@@ -1,4 +1,4 @@
-"""What a claim asks for: requests, each for devices of a class, with alternatives in their order.
+"""The requests of a claim, each for devices of a class, with alternatives in order.
 
     requests_of(claim, devices)     → [[Request], [Request "gpu/big", Request "gpu/small"]]
 

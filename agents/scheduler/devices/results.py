@@ -1,4 +1,4 @@
-"""The allocation of a claim as its status has it: devices, configurations, who sees them."""
+"""The allocation in a claim's status: devices, configurations, node selector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Expressions of classes and requests that select devices."""
+"""CEL selectors of device classes and requests."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Changes that may let a waiting pod be placed, by upstream's names: NodeAdd, AssignedPodDelete.
+"""Changes that may make a waiting pod schedulable, by upstream's names: NodeAdd, AssignedPodDelete.
 
     node_events(old, new)         → ["NodeUpdateNodeTaint"]: what of a node changed that matters
     own_events(old, new)          → what of a waiting pod changed that matters to itself

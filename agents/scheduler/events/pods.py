@@ -1,4 +1,4 @@
-"""Which placed pods matter to a waiting pod.
+"""Which changes of bound pods matter to a waiting pod.
 
     may_attract(pod, change)    a pod came, or has other labels: it may be whom the pod looks for
     may_clear(pod, change)      a pod is gone, or has other labels: it may be whom the pod avoids

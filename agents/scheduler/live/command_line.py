@@ -1,4 +1,4 @@
-"""What the flags of `kvstack scheduler` say; they stand in `flags`."""
+"""The flags of `kvstack scheduler`, as values; their rows are in `flags`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Asks extenders, over HTTP.
+"""Calls extenders, over HTTP.
 
     said = await calls.about(pod, cluster, names)     which nodes they take, and how good these are
 

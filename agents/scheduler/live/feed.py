@@ -1,4 +1,4 @@
-"""Keeps cluster and queue as the API's objects are."""
+"""Keeps cluster and queue up to date with the API's objects."""
 
 from collections.abc import Callable, Container
 from typing import Any, Final, NamedTuple, TypeAlias

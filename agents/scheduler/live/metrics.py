@@ -1,4 +1,4 @@
-"""What the scheduler counts, under upstream's names.
+"""The scheduler's metrics, under upstream's names.
 
 metrics.attempted("default-scheduler", "scheduled", 0.0004)
 render(metrics.readings(queue.sizes(), …))

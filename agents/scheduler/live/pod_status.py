@@ -1,4 +1,4 @@
-"""What the scheduler writes into the status of pods."""
+"""Writes the status of pods for the scheduler."""
 
 from typing import Any, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Why the pods that wait have no node, a line a reason, with the nodes that have it.
+"""Why pending pods have no node: one row per reason, with its nodes.
 
     refusals = Refusals(is_waiting)
     refusals.note(pod, diagnosis, cluster.names, now_s)      after each decision that found no node

@@ -1,4 +1,4 @@
-"""Claims of devices: nodes must see the devices that are allocated, or have some to allocate.
+"""Claims of devices: nodes must access the allocated devices, or have some to allocate.
 
 A claim that has devices already limits the nodes to those that see them. For the others devices are
 looked for on each node that is left; what was found there is part of the decision (`plan_for`).

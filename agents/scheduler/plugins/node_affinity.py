@@ -1,4 +1,4 @@
-"""Node selectors and node affinity of pods, and those the configuration adds."""
+"""Node selectors and node affinity of pods, and affinity added by the configuration."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Topology spread: pods that a selector selects are spread over the domains of a label.
+"""Topology spread: spreads the pods that a selector matches over the domains of a label.
 
 Constraints that must hold refuse nodes; others score them. A pod without constraints has those of
 the configuration, for the pods of its services and its owner. Terminating pods do not count.

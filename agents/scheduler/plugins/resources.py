@@ -1,4 +1,4 @@
-"""Resources: whether a pod fits, how full its node would be, and how evenly.
+"""Resources: whether a pod fits, and scores by utilization and balance.
 
     NodeResourcesFit                 refuses where something is short; scores by a strategy
     NodeResourcesBalancedAllocation  scores by how alike the shares of resources in use are

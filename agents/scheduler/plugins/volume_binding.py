@@ -1,4 +1,4 @@
-"""Claims of pods: nodes must reach the volumes bound, or there must be volumes to bind there.
+"""Claims of pods: nodes must reach the bound volumes, or have volumes to bind.
 
 A claim is bound; or waits for its first pod (its class says so), which then decides about the node
 and with it the volume; or is unbound otherwise, and the pod has to wait. What is to be bound on a

@@ -1,4 +1,4 @@
-"""How many volumes of a CSI driver a node can have attached."""
+"""The maximum number of attached volumes of a CSI driver on a node."""
 
 from typing import Any, ClassVar, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Volumes that cannot be used by two pods at once: some disks, and claims of one pod only."""
+"""Volumes that two pods cannot use at once: some disks, and ReadWriteOncePod claims."""
 
 from typing import Any, ClassVar, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""The cluster as the scheduler sees it: nodes as slots of columns, and the pods on them.
+"""The scheduler's snapshot of the cluster: nodes as slots of columns, and their pods.
 
     cluster = Cluster()
     cluster.set_node(node)

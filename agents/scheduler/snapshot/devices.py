@@ -1,4 +1,4 @@
-"""Devices, classes of them and claims, as pods and nodes are judged by them.
+"""Devices, their classes and claims, in the scheduler's snapshot.
 
 devices.set_claim("default/gpu", claim)     what the API shows
 devices.assume(claim, allocation)           decided here, and not shown by the API yet

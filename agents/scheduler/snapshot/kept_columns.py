@@ -1,4 +1,4 @@
-"""Columns that follow from other columns; only slots that changed are computed anew.
+"""Cached derived columns; only slots that changed are computed again.
 
     kept = KeptColumns()
     kept.touch(slot)                          amounts of this slot have changed

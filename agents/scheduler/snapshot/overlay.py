@@ -1,4 +1,4 @@
-"""A cluster with other pods on its nodes: for questions such as whether a pod fits without another.
+"""A snapshot with other pods on its nodes, for questions such as whether a pod fits.
 
     overlay = Overlay(cluster)
     overlay.add_pod(pod, "n1"); overlay.remove_pod(uid)     the cluster stays as it is

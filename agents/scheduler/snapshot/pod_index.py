@@ -1,4 +1,4 @@
-"""Counts of pods over nodes: those a selector means, and those that carry a term.
+"""Counts of pods over nodes: those that a selector matches, and those with a term.
 
     index.count(matches, counts_terminating=False)   an element a slot
     index.carried_for(pod)                           terms of placed pods that mean this pod

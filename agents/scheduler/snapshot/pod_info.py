@@ -1,4 +1,4 @@
-"""A pod as the scheduler sees it: what of it decides, read once.
+"""A pod as the scheduler uses it: the relevant fields, parsed once.
 
     info = PodInfo(pod)
     info.requests          {"cpu": 500}

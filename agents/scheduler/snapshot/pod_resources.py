@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as whole numbers: cpu in thousandths, all else in units.
+"""The resource requests of a pod, as whole numbers: cpu in thousandths, all else in units.
 
     requests_of(pod)   → {"cpu": 500, "memory": 209715200, "example.com/gpu": 1}
 

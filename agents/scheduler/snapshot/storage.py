@@ -1,4 +1,4 @@
-"""Volumes, claims and classes, as pods and nodes are judged by them."""
+"""Volumes, claims and classes in the scheduler's snapshot."""
 
 from typing import Any, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod's tolerations keep it away from."""
+"""Which nodes a pod's tolerations do not allow."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias

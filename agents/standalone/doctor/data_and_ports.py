@@ -1,4 +1,4 @@
-"""The data directory and the ports of `kvstack up`: whether they can be used, and how fast.
+"""The data directory and the ports of `kvstack up`: whether they can be used, and the disk's speed.
 
 Nothing is left behind: the disk is measured with a file without a name, and a port is bound and
 given back.

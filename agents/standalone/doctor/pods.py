@@ -1,4 +1,4 @@
-"""What this machine lets a node of processes enforce on its pods, as findings.
+"""Findings about what a node of processes can enforce on this machine.
 
 The facts and what follows from each that is missing are those of `features`, which a node writes
 into its log at start.

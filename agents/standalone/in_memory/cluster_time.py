@@ -1,4 +1,4 @@
-"""The time of a cluster on a virtual loop: it goes at a rate, and as far ahead as it is asked to.
+"""The virtual clock of a cluster: it runs at a rate, or is advanced.
 
     time = ClusterTime(loop)
     time.set_rate(100.0)          from now on; 0 pauses

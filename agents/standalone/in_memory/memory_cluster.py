@@ -1,4 +1,4 @@
-"""A cluster whose store is in memory, on the running loop: what tests and forks are made of.
+"""A cluster with a store in memory, on the running loop: the base of tests and forks.
 
     own = memory_stack(directory, nodes=("n1",))
     async with MemoryCluster(own, stack_options(own, CommandLine(TABLE)), logger) as cluster:

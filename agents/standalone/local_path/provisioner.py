@@ -1,4 +1,4 @@
-"""Makes, grows and removes the volumes of local-path.
+"""Creates, expands and removes local-path volumes.
 
     claim, its node chosen      directory ─► volume (`claimRef` names the claim; the binder binds)
     claim that asks for more    the volume's capacity ─► the claim's

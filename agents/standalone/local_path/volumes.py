@@ -1,4 +1,4 @@
-"""The objects of local-path: its StorageClass, its volumes, and what a claim may ask for."""
+"""The objects of local-path: its StorageClass, its volumes, and supported claims."""
 
 from pathlib import Path
 from typing import Any, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Waits until a cluster is settled, for any number of clients that share one look at it.
+"""Waits until a cluster is settled, for any number of clients that share one look.
 
     waiters = Waiters(cluster, others)
     outcome = await waiters.wait(timeout_s=10.0, quiet_s=0.2)

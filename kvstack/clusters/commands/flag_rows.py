@@ -1,4 +1,4 @@
-"""Rows of flags that several commands have, and what they say."""
+"""Flags that several commands share."""
 
 from typing import Final
 

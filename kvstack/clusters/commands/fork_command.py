@@ -1,4 +1,4 @@
-"""The command `kvstack fork`: a copy of a cluster, for its user alone.
+"""The command `kvstack fork`: a private copy of a cluster.
 
 kvstack fork                             of the current context, as it is now
 kvstack fork prod --at 10m --name before

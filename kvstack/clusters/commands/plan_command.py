@@ -1,4 +1,4 @@
-"""The command `kvstack plan`: what would follow from a change.
+"""The command `kvstack plan`: the consequences of a change.
 
 kvstack plan -f k8s/
 kvstack plan -- helm upgrade shop ./chart

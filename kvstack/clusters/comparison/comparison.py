@@ -1,4 +1,4 @@
-"""Two contents compared: which objects came, went, and are different.
+"""Compares two contents: objects that were added, removed and changed.
 
     found = compare(before, after)
     found.differences        [Difference(CHANGED, "Deployment", "shop", "web", fields), …]

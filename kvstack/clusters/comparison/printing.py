@@ -1,4 +1,4 @@
-"""A comparison as text, a line an object, and as JSON.
+"""A comparison as text, one line per object, and as JSON.
 
 ~ deployment shop/web     image 1.4 → 1.5
 + replicaset shop/web-7c9

@@ -1,4 +1,4 @@
-"""Contents from the records of a store: its live keys, and what they replaced.
+"""Contents from the records of a store: its live keys, and earlier versions.
 
     records = StoreRecords(options, progress)
     for kv in …: records.add(kv)          in the order of revisions, or each live key once

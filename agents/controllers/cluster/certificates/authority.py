@@ -1,4 +1,4 @@
-"""Signs requests for certificates with the key of an authority.
+"""Signs certificate signing requests with the key of an authority.
 
 Subject, other names and key are the request's; usages and times are the caller's. The serial number
 is a hash of what is signed and for whom, so that the same is never issued twice under two numbers.

@@ -1,4 +1,4 @@
-"""What signers of the control plane demand of requests for certificates.
+"""What the control plane's signers require of certificate signing requests.
 
 problem(request, signer, usages)   → "" or why the signer does not sign
 """

@@ -1,4 +1,4 @@
-"""The garbage collector: deletes what has lost all of its owners, and lets go what owners leave.
+"""The garbage collector: deletes objects without owners, and orphans dependents.
 
     discovery ─► watches of all resources ─► graph ─► keys ─► live reads ─► delete or patch
 

@@ -1,4 +1,4 @@
-"""Who owns whom, as owner references of all objects say.
+"""The graph of owner references of all objects.
 
     keys = graph.take(PODS, old, new)       a change; keys of nodes to be looked at
     keys = graph.take_absence(identity)     the server has no object of that name and uid

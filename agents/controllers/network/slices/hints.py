@@ -1,4 +1,4 @@
-"""Hints of endpoints: for which zones or nodes each is meant.
+"""Topology hints of endpoints: the zones and nodes that should use each.
 
     trafficDistribution: PreferClose, PreferSameZone   each ready endpoint is for its own zone
     trafficDistribution: PreferSameNode                and for its own node

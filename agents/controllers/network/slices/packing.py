@@ -1,4 +1,4 @@
-"""Which endpoints go into which slice: as few changes as can be, and never a rebalancing.
+"""Packs endpoints into slices with few changes, and without rebalancing.
 
     changes = packed(slices, wanted, limit, make)
 

@@ -1,4 +1,4 @@
-"""What each metric of an autoscaler proposes, read from the APIs of metrics.
+"""The proposal of each metric of an autoscaler, read from the metrics APIs.
 
 resource, containerResource   metrics.k8s.io
 pods, object                  custom.metrics.k8s.io

@@ -1,4 +1,4 @@
-"""What was proposed and done before, and how fast a target may be scaled.
+"""Past proposals and scalings, and limits on how fast a target is scaled.
 
     memory.stabilized(key, …)   the proposal of the window, not of the moment
     limited(…)                  no faster than the rules allow, within the bounds

@@ -1,4 +1,4 @@
-"""What wakes a DaemonSet, its sync and its status.
+"""The DaemonSet controller: its triggers, its sync and its status.
 
 revision of the template ─► pods where they should be ─► rollout ─► old revisions ─► status
 """

@@ -1,4 +1,4 @@
-"""Which nodes suit a DaemonSet, and pods made for a node.
+"""Which nodes are eligible for a DaemonSet, and pods for a node.
 
     placement = Placement(daemon_set["spec"]["template"])
     placement.on(node)      → (a pod should run, a pod that runs may go on)

@@ -1,4 +1,4 @@
-"""Which pods of a DaemonSet are replaced by those of a new template.
+"""Which pods of a DaemonSet a rollout replaces.
 
 without surge   an old pod is deleted, then a new one is made on its node
 with surge      a new pod is made beside the old one, which is deleted once that is available

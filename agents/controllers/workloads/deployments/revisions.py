@@ -1,4 +1,4 @@
-"""Which ReplicaSet has a Deployment's template, and the history of those that had another.
+"""The ReplicaSet with a Deployment's template, and the history of the others.
 
     new, old = split(deployment, sets)
     annotations = new_set_annotations(deployment, new, revision)   → None: nothing to change

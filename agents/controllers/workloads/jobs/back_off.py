@@ -1,4 +1,4 @@
-"""How long a Job waits before it makes pods after failures: longer with each one.
+"""The delay before a Job creates pods after failures: longer with each one.
 
     record = after(Record(0, None), succeeded=[], failed=[pod])
     remaining_s(record, now_s)   → 10, 20, 40 … 600 seconds since the last failure

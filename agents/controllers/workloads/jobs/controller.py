@@ -1,4 +1,4 @@
-"""What wakes a Job; pods whose Job is gone or has ended are let go.
+"""The Job controller: its triggers; finalizers of pods without a Job are removed.
 
 default/sum            a Job
 pod:default/sum-x7f2k  a pod that may have lost its Job

@@ -1,4 +1,4 @@
-"""Ended pods of a Job are counted, each once, and let go; the Job ends when none is left to count.
+"""Counts ended pods of a Job once each, removes their finalizers, and finishes the Job.
 
 uid among the uncounted ─► status written ─► finalizer removed ─► counted ─► status written
 """

@@ -1,4 +1,4 @@
-"""What a failed pod means for its Job: the first rule of its failure policy that matches.
+"""The consequence of a failed pod: the first rule of the pod failure policy that matches.
 
 verdict(job, pod)   → Verdict("Ignore", is_counted=False, message="")
 """

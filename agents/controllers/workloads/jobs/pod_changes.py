@@ -1,4 +1,4 @@
-"""Pods of a Job are made and deleted, as many as it needs."""
+"""Creates and deletes pods of a Job, as many as it needs."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Pods of a Job, made and judged.
+"""Pods of a Job: templates and predicates.
 
 Each has a finalizer until it is counted, so that none that ended is missed.
 """

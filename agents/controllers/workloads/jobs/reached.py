@@ -1,4 +1,4 @@
-"""What a Job has reached: whether it is to end, and why."""
+"""Whether a Job is to end, and why."""
 
 from typing import Any, TypeAlias
 

@@ -1,4 +1,4 @@
-"""A Job with its pods, while it is brought a step further: what there is, and what was found.
+"""The state of one sync of a Job: the Job, its pods, and results so far.
 
 Made anew for each sync; the parts of a sync read and change it.
 """

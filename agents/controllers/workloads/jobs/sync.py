@@ -1,4 +1,4 @@
-"""One sync of a Job: what it has reached, which pods it needs, and how they are counted.
+"""One sync of a Job: its end, the pods that it needs, and how they are counted.
 
 SuccessCriteriaMet ─► all pods have ended ─► Complete
 FailureTarget      ─► all pods have ended ─► Failed

@@ -1,4 +1,4 @@
-"""How ended pods are counted, once each, though any step may fail.
+"""Tracking of ended pods by finalizers: counted once each, though any step may fail.
 
     uid into status.uncountedTerminatedPods ─► finalizer removed ─► into the counter
 

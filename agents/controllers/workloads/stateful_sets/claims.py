@@ -1,4 +1,4 @@
-"""Who owns the claims of a StatefulSet, as its retention policy says.
+"""The owners of a StatefulSet's claims, by its retention policy.
 
     whenDeleted  whenScaled   owner
     Retain       Retain       none

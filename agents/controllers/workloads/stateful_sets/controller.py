@@ -1,4 +1,4 @@
-"""What wakes a StatefulSet, its revisions and its status."""
+"""The StatefulSet controller: its triggers, revisions and status."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""What an engine answers, as values of the runtime: images, containers, usage, what it can do.
+"""An engine's answers as values of the runtime: images, containers, usage, features.
 
 `specs` is the other direction. Labels and annotations are those that it has set.
 """

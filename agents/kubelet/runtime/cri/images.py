@@ -1,4 +1,4 @@
-"""The images of a container engine: found, pulled, listed, removed."""
+"""The images of a container engine: lookup, pull, list, removal."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a pod asks of an engine, as messages: the sandbox and its containers.
+"""CRI messages of a pod: its sandbox and containers.
 
 Labels and annotations are those by which any kubelet finds its containers again.
 """

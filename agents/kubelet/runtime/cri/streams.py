@@ -1,4 +1,4 @@
-"""Talks with an engine's streaming server: exec, attach, port-forward, over SPDY/3.1.
+"""Connects to an engine's streaming server: exec, attach, port-forward, over SPDY/3.1.
 
 session = await open_command(url, tty=False)             a Session of the runtime protocol
 reader, writer = await open_port(url, 80)

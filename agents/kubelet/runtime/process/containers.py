@@ -1,4 +1,4 @@
-"""The containers of a node: those that have a shim that runs, and those that have ended.
+"""The containers of a node: those with a running shim, and those that have ended.
 
     containers = Containers(pod_files, cgroups, clock, on_change)
     await containers.adopt(directory)     one of a kubelet before: it runs, or it has ended

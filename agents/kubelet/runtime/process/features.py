@@ -1,4 +1,4 @@
-"""What the kernel of this machine lets a node enforce, found out by trying, without any effect.
+"""What a node can enforce on this machine's kernel, found by harmless trials.
 
     machine = look(Path("/var/lib/kvstack-node"))
     machine.user_namespaces     ""                          they can be made

@@ -1,4 +1,4 @@
-"""What the node has on its disk of pods whose containers are processes.
+"""The files of a node about pods that run as processes.
 
     ROOT/pods/<uid>/resolv.conf                     names that its containers look up
     ROOT/pods/<uid>/containers/<name>/<attempt>/

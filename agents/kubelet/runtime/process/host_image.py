@@ -1,4 +1,4 @@
-"""The image `host`, the machine's own files: as whom its containers run, and what they do not see.
+"""The image `host`, the machine's own files: its user, and hidden paths.
 
     rules = HostImage(allowed_namespaces=("kube-system",), hidden=("/var/lib/data",), …)
 

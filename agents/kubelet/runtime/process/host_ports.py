@@ -1,4 +1,4 @@
-"""Ports of the node that lead to pods (hostPort) where no program writes rules: listeners of ours.
+"""hostPort without nft or iptables: listeners that forward to pods.
 
     ports = HostPorts()
     await ports.serve(uid, ("10.244.0.5",), [Port(80, 8080)])     StartError

@@ -1,4 +1,4 @@
-"""Images of this node: directories, and the node's own files where that is allowed.
+"""Images of this node: directories, and the node's own files if allowed.
 
     DIR/<name, / as %2F>/rootfs/        the files
     DIR/<name, / as %2F>/config.json    Entrypoint, Cmd, Env, WorkingDir

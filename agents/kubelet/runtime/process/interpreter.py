@@ -1,4 +1,4 @@
-"""The program that shims and, at first, the processes of containers run: this one's interpreter.
+"""The program of shims and of containers' first processes: this process's interpreter.
 
     interpreter = Interpreter()
     interpreter.open()

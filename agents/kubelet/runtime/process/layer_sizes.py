@@ -1,4 +1,4 @@
-"""How much is stored under a directory."""
+"""The disk usage of a directory."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Which nodes of this machine live, and what those left behind that were killed.
+"""Locks of the running nodes of this machine, and clean-up after killed ones.
 
     STATE/nodes/<name>      a file that a node keeps locked while it lives; it says where it is
     STATE/shm/<name>/…      and more that is the node's (`sandboxes`, `pod_network`)

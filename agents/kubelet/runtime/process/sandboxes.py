@@ -1,4 +1,4 @@
-"""What the containers of a pod share: namespaces of network, IPC, host name, users, and /dev/shm.
+"""Pod sandboxes: namespaces of network, IPC, host name, users, and /dev/shm.
 
     ROOT/pods/<uid>/sandbox.json    what is known of it
     STATE/netns/<uid>.net  .ipc  .uts  .user    its namespaces, where containers outlive their node

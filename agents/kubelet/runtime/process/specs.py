@@ -1,4 +1,4 @@
-"""What a shim runs of a container: its LaunchSpec, from what the pod and the node say.
+"""The LaunchSpec of a container, from the pod and the node.
 
     argv = argv_of(config, image)
     spec = spec_of(config, image, argv, ContainerPaths(directory, names, shm, sources), pid)

@@ -1,4 +1,4 @@
-"""The ids of this machine that stand for those of pods in user namespaces, 65536 a pod.
+"""The ids of this machine for user namespaces of pods, 65536 for each.
 
     ids = UserIds(state, "kv-1")
     first = ids.take("<uid of a pod>")      1879048192, 1879113728, …

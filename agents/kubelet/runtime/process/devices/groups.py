@@ -1,4 +1,4 @@
-"""Lets the kernel refuse a container's processes the devices that its rules do not name.
+"""Restricts the devices of a container's processes by its control group.
 
     groups = DeviceGroups(Path("/sys/fs/cgroup"))
     groups.probe("kubepods")                           groups.problem: why none can be had

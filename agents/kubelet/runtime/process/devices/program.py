@@ -1,4 +1,4 @@
-"""Rules about devices as a program that the kernel runs whenever a device is opened or made.
+"""Rules about devices as a BPF program that runs when a device is opened or created.
 
     descriptor = load(instructions(rules))
     attach(descriptor, "/sys/fs/cgroup/kubepods/pod1/c")

@@ -1,4 +1,4 @@
-"""The devices that a container may make and open; all others are refused.
+"""The devices that a container may create and open; all others are refused.
 
     Rule("c", 1, 3, "rwm")     /dev/null: read, write, make
     Rule("b", ANY, ANY, "m")   a file of any block device may be made, but not opened

@@ -1,4 +1,4 @@
-"""What is translated, as chains of iptables, for machines without nft; each is written as a whole.
+"""Address translation as chains of iptables, for machines without nft; each is written as a whole.
 
     raw     kv-…-guard     from PREROUTING
     filter  kv-…-advice    from OUTPUT

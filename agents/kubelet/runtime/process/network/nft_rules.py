@@ -1,4 +1,4 @@
-"""What is translated, as a table of nftables: `ip kv-…` or `ip6 kv-…`, written as a whole."""
+"""Address translation as a table of nftables: `ip kv-…` or `ip6 kv-…`, written as a whole."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The network of one node's pods: a bridge of the machine, and a pair of interfaces for each pod.
+"""The network of one node's pods: a bridge of the machine, and a veth pair for each pod.
 
     node ─┬─ bridge kv-…   first address of the range, the route to all of it, and no ports
           ├─ kvpod… ═ eth0 of a pod     the next address; a route to it alone, which goes before

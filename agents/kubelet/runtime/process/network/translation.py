@@ -1,4 +1,4 @@
-"""What the machine translates for the pods of a node, in one family; `translator` writes it.
+"""The address translation for a node's pods, in one family; `translator` writes it.
 
 out of the cluster        from the node's address
 to a port of the node     to the pod that has it (hostPort)

@@ -1,4 +1,4 @@
-"""Puts what is translated in place: by nft, else by iptables, where the machine has one of them.
+"""Applies address translation: by nft, else by iptables, whichever the machine has.
 
     translator.program(4)           "nft", "iptables", or empty: neither
     translator.apply(translation)   all of it; TranslationError

@@ -1,4 +1,4 @@
-"""Who talks to a container's program, over a socket in the container's directory.
+"""Clients of a shim, over a socket in the container's directory.
 
 one line of JSON from the client, then:
 {"do": "watch"}                 nothing comes; the connection ends when the container has

@@ -1,4 +1,4 @@
-"""What the first process of a container does: namespaces, files, user, and then its program.
+"""The first process of a container: namespaces, files, user, and then its program.
 
     become(spec)     namespaces and mounts, then `execute`
     join(spec, …)    the namespaces of a container that runs, then `execute`

@@ -1,4 +1,4 @@
-"""What is in /dev of a container.
+"""The contents of a container's /dev.
 
     others        the devices of DEVICES, bound from the machine
     privileged    a copy of every device file that the machine has when the container starts

@@ -1,4 +1,4 @@
-"""What a container of the image `host` does not see of the machine's files, and what it may write.
+"""Hidden and writable paths of the machine's files in a container of the image `host`.
 
     fill(upper, hidden, own, owner)    before `upper` is the top of an overlay whose lowest is /
 

@@ -1,4 +1,4 @@
-"""Mounts that are made aside, and moved to their target once all of their flags are set.
+"""Mounts that are prepared aside, and moved to their target once all of their flags are set.
 
     stage = Stage("/var/lib/kubelet/…/layer")
     path = stage.bind(source)                       a descriptor; the path is of the stage

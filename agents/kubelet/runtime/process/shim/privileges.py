@@ -1,4 +1,4 @@
-"""The capabilities of a container's processes; which system calls they may make is `seccomp`."""
+"""The capabilities of a container's processes; system calls are limited by `seccomp`."""
 
 import errno
 from collections.abc import Collection, Iterable

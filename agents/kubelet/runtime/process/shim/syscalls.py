@@ -1,4 +1,4 @@
-"""Calls of the kernel that Python has no names for; each raises OSError."""
+"""System calls that Python lacks; each raises OSError."""
 
 import ctypes
 import errno

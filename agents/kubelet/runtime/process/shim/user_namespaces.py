@@ -1,4 +1,4 @@
-"""User namespaces: how one is made, how a process enters it, and mounts whose owners it maps.
+"""User namespaces: creating and entering them, and idmapped mounts.
 
     with member(CLONE_NEWUSER | CLONE_NEWNET, 1879048192) as pid:
         ...                                  /proc/<pid>/ns/user, …/net: the new namespaces
