@@ -380,7 +380,9 @@ class HollowNodes:
         if memory.running_since_s is not None:
             running_s = self._clock.monotonic_s() - memory.running_since_s
         ready_after_s = self._ready_after_s(pod)
-        step = pods.next_step(pod, running_s, told_ready=memory.ready, ready_after_s=ready_after_s)
+        step = pods.next_step(
+            pod, running_s, written_ready=memory.ready, ready_after_s=ready_after_s
+        )
         match step:
             case pods.Start():
                 await self._start(key, pod, memory)

@@ -146,12 +146,12 @@ async def connect(container: Object, socket: Object, host: str, timeout_s: float
     return GOOD
 
 
-async def check_health(check: Object, host: str, timeout_s: float) -> Outcome:
+async def check_health(action: Object, host: str, timeout_s: float) -> Outcome:
     """Call the health check of a gRPC service."""
     import grpc.aio  # large, and few pods need it
 
-    address = f"{f'[{host}]' if ':' in host else host}:{check['port']}"
-    service = (check.get("service") or "").encode()
+    address = f"{f'[{host}]' if ':' in host else host}:{action['port']}"
+    service = (action.get("service") or "").encode()
     question = b"\x0a" + bytes((len(service),)) + service if service else b""
     options = (("grpc.primary_user_agent", PROBE_AGENT), ("grpc.enable_http_proxy", 0))
     async with grpc.aio.insecure_channel(address, options=options) as channel:

@@ -1,4 +1,4 @@
-"""Authentication and authorization of a kubelet's clients, by certificates and reviews of the API."""
+"""Authentication and authorization of a kubelet's clients, by certificates and API reviews."""
 
 from typing import Final, NamedTuple
 
