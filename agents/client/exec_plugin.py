@@ -73,8 +73,8 @@ def _answer(
         )
     except OSError as error:
         hint = spec.get("installHint")
-        told = f"\n{hint}" if isinstance(hint, str) and hint else ""
-        raise PluginError(f"exec: {arguments[0]}: {error.strerror}{told}") from error
+        hint_text = f"\n{hint}" if isinstance(hint, str) and hint else ""
+        raise PluginError(f"exec: {arguments[0]}: {error.strerror}{hint_text}") from error
     except subprocess.TimeoutExpired as error:
         raise PluginError(f"exec: {arguments[0]} did not end within {TIMEOUT_S:g} s") from error
     if done.returncode:

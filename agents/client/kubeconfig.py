@@ -147,8 +147,8 @@ class Kubeconfigs:
                 raise _error(path, f"user {name!r}: {_EXEC} is not supported")
             from kvstack.agents.client.exec_plugin import run_plugin
 
-            told = {"server": cluster["server"], **_about(cluster, ca)}
-            return run_plugin(user[_EXEC], path.parent, told)
+            cluster_info = {"server": cluster["server"], **_about(cluster, ca)}
+            return run_plugin(user[_EXEC], path.parent, cluster_info)
         return Credentials(
             user.get("token", ""),
             _path(path, user.get("tokenFile", "")) if not user.get("token") else "",

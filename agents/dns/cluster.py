@@ -5,7 +5,7 @@
     cluster.find_address("10.96.0.10")                the names of an address, for PTR
 
 Pure: objects go in, records come out. What is kept is small and changes with one object; answers
-are put together when they are asked for. Names are in lower case.
+are built on request. Names are in lower case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -203,8 +203,8 @@ class Cluster:
     def soa(self) -> Record:
         """Return the record that says how long it is known that there is nothing."""
         zone, ttl_s = self.options.domain, self.options.ttl_s
-        told = (f"ns.dns.{zone}", f"hostmaster.{zone}", self.changed_s, 7200, 1800, 86400, ttl_s)
-        return Record(SOA, min(ttl_s, _SOA_TTL_S_MAX), told, owner=zone)
+        values = (f"ns.dns.{zone}", f"hostmaster.{zone}", self.changed_s, 7200, 1800, 86400, ttl_s)
+        return Record(SOA, min(ttl_s, _SOA_TTL_S_MAX), values, owner=zone)
 
     def find_address(self, address: str) -> tuple[Record, ...]:
         """Return the names of an address, for PTR; none: it is not of this cluster."""

@@ -1,16 +1,16 @@
 """Search paths of pods: the names that a client would try next.
 
-    web.other.default.svc.cluster.local     a pod of the namespace default asks for it first
-    web.other                               is what it means
-    web.other.svc.cluster.local             it would ask for these next
+    web.other.default.svc.cluster.local     a pod of the namespace default queries it first
+    web.other                               is the name that it looks for
+    web.other.svc.cluster.local             it would query these next
     web.other.cluster.local
     web.other.corp.example                  in each domain that its node searches
     web.other
 
-The whole path can be walked at the first query only if the client would walk just that path. So a
-name is left alone unless who asks is a pod of that namespace with an address and a path like all
-(`SearchPaths`), and unless what it means is a name of others: without a dot it is a Service's, and
-with NDOTS dots it would have been asked for as it is before.
+The whole path can be tried at the first query only if the client would try exactly that path. So a
+name is ignored unless the client is a pod of that namespace with its own address and the usual path
+(`SearchPaths`), and the name is outside of the cluster: without a dot it is a Service's, and with
+NDOTS dots the client would have queried it as it is before.
 
 Pure: pods go in, names come out.
 """

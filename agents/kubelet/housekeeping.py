@@ -142,7 +142,7 @@ class Housekeeping:
     async def remove_ended(self, keeps: int = 1) -> None:
         """Remove ended containers, but so many of the newest of each name.
 
-        What a pod that goes on has to tell of is kept.
+        What a running pod still needs is kept.
         """
         runtime = self._kubelet.runtime
         for pod in self._kubelet.admitted():

@@ -6,7 +6,7 @@
     await isolation.close(leaves_rules=False)
 
 A container engine's network is its plugins' affair. Elsewhere it needs a pod network, `nft`, and
-the right to list policies, namespaces and pods, which is asked for again while it is missing.
+the right to list policies, namespaces and pods, which is checked again while it is missing.
 """
 
 import asyncio

@@ -265,7 +265,7 @@ class RealNode:
     async def _serve_signed(self, url: str) -> None:
         """Serve with a certificate that the cluster signs; nothing is served until it does.
 
-        It waits for nobody: somebody has to approve the request, and nobody does by default.
+        It does not wait: the request must be approved, and no controller does so by default.
         """
         options = self._options
         pki, names = (

@@ -5,9 +5,9 @@
 
     read: node ─► Reading      of a kubelet, or of what runs in this process
 
-All nodes are read side by side, within limits of number and time. One that cannot be read keeps no
-other waiting; after a while nothing is said of it any more. The first two rounds follow one another
-closely, since a rate takes two.
+All nodes are read side by side, within limits of number and time. One that cannot be read does
+not delay others; after a while it has no metrics. The first two rounds follow one another closely,
+since a rate takes two.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The command `kvstack metrics`: metrics.k8s.io as a server of its own behind the API server.
 
 With --custom it serves custom.metrics.k8s.io and external.metrics.k8s.io too, from what pods, and
-pages that the file names, tell in Prometheus' text. Users come in headers of the API server
-(ConfigMap kube-system/extension-apiserver-authentication), by client certificates or tokens; what
-they may says the API server.
+pages that the file names, expose in Prometheus' text format. Users are taken from headers of the
+API server (ConfigMap kube-system/extension-apiserver-authentication), client certificates or
+tokens; the API server authorizes them.
 """
 
 import asyncio

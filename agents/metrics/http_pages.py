@@ -3,8 +3,8 @@
     address = ServerAddress("10.0.0.7", 10250, context)
     body = await fetch(address, "/metrics/resource", headers, bytes_max)
 
-The other side may be anybody: it gets no redirect followed, and no more bytes or headers taken than
-the limits say. How long it may take is the caller's `asyncio.timeout`.
+The server is untrusted: redirects are not followed, and bytes and headers are limited. The timeout
+is the caller's `asyncio.timeout`.
 """
 
 import ssl

@@ -5,10 +5,9 @@
     points.node("n1")                    Rate, or None
     points.pod("n1", "default", "web")   PodRate, or None
 
-Between two readings of a container that was not started again lies its rate. One that has just
-started needs no second: it had used nothing when it began. A pod of which one container has no rate
-has none. What a node tells is kept by the node: it counts for the pods that the caller knows to be
-there, and for no others.
+The rate of a container is computed from two readings without a restart in between, or from one and
+the start of a new container. A pod has no rate if one of its containers has none. Readings are kept
+by node: callers use them only for pods that are bound to that node.
 """
 
 from collections.abc import Collection, Sequence

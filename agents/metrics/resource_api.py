@@ -8,9 +8,8 @@
     …/pods, …/namespaces/NAMESPACE/pods[/NAME]     PodMetrics
 
 Both versions have the same objects. Labels are those of the node or pod, and selectors choose by
-them. What exists but is not measured yet is left out of lists; a pod counts as measured by its own
-node alone, whatever other nodes tell of a pod of its name. Whether the client may read it was
-decided before.
+them. Objects without measurements are left out of lists; for a pod only those of its own node
+count, even if others report a pod of its name. Requests were authorized before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The work of a process while it holds the lease: until it is stopped, or the lease is lost.
 
-    async with lease_events(api, "kube-scheduler", clock, random, log) as tell:
+    async with lease_events(api, "kube-scheduler", clock, random, log) as report:
         election = LeaderElection(…, on_change=tell)
         await lead_until(stop, work, election)      election None: work at once
 

@@ -172,8 +172,8 @@ class StackOptions(NamedTuple):
 
 def own_flags() -> dict[str, str]:
     """Return the flags of this command alone, and how ABOUT begins to say what each is for."""
-    told = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
-    return {name: told[name] for name in _OWN}
+    help_by_flag = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
+    return {name: help_by_flag[name] for name in _OWN}
 
 
 def store_flags() -> list[StoreFlag]:

@@ -266,9 +266,9 @@ class NamespaceController(BaseController):
         after = _with_conditions(before, _wrong(found, progress), now_s)
         if after == before:
             return
-        told = {**namespace, "status": {**status, "conditions": after}}
+        updated = {**namespace, "status": {**status, "conditions": after}}
         # After a refusal another writer, or the next round, will do it.
-        yield [Update(NAMESPACES, told, "status")]
+        yield [Update(NAMESPACES, updated, "status")]
 
 
 def _read(name: str) -> Generator[Step, list[Outcome], Object | None]:

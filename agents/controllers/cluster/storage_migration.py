@@ -1,10 +1,10 @@
 """Storage version migration: all objects of a resource are written once more, unchanged.
 
-    StorageVersionMigration ─► Running ─► status.resourceVersion: from where on nothing is old
-        ─► every object up to there is patched with nothing ─► Succeeded, or Failed
+    StorageVersionMigration ─► Running ─► status.resourceVersion: later writes are not old
+        ─► every object up to there gets an empty patch ─► Succeeded, or Failed
 
-Of several migrations of one resource the oldest runs. The definition of a custom resource tells of
-it in the condition StorageMigrating, and forgets the versions that are no longer stored once a
+Of several migrations of one resource the oldest runs. The definition of a custom resource has
+the condition StorageMigrating, and loses the stored versions that are no longer used once a
 migration has succeeded, unless the definition was changed meanwhile.
 """
 

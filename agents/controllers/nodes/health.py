@@ -1,7 +1,7 @@
 """Whether nodes report: changes of their Ready condition's heartbeat, or of their Lease.
 
-Times in objects are the node's; only that they change is of interest. When they last did is told by
-the clock here.
+Times in objects are the node's; only their changes matter. The local clock measures the time since
+the last change.
 """
 
 from typing import Any, Final, NamedTuple, TypeAlias

@@ -211,9 +211,9 @@ class NodeLifecycle(BaseController):
         if _ready(wanted) == _ready(node):
             return node
         [outcome] = yield [Update(NODES, wanted, "status")]
-        told = outcome.result()
-        self._health.record_unknown(told)
-        return told
+        marked = outcome.result()
+        self._health.record_unknown(marked)
+        return marked
 
     def _follow_condition(
         self, node: Object, status: str, now_s: float

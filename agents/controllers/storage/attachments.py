@@ -188,15 +188,15 @@ def _report_attached(
         and (each.get("status") or {}).get("attached")
         and (device := _device(each, view))
     }
-    told = {each["name"] for each in (node.get("status") or {}).get("volumesAttached") or ()}
-    if told == set(devices.values()):
+    in_status = {each["name"] for each in (node.get("status") or {}).get("volumesAttached") or ()}
+    if in_status == set(devices.values()):
         return
     listed = [{"name": each, "devicePath": ""} for each in sorted(devices.values())]
     body = {"status": {"volumesAttached": listed}}
     name = node["metadata"]["name"]
     yield from do(Patch(NODES, "", name, body, STRATEGIC_MERGE_PATCH, "status"))
     for name, device in devices.items():
-        if device not in told and (use := desired.get(name)) is not None:
+        if device not in in_status and (use := desired.get(name)) is not None:
             pv_name = use.volume["metadata"]["name"]
             text = f'AttachVolume.Attach succeeded for volume "{pv_name}" '
             yield _pod_events(use.pods, "Normal", "SuccessfulAttachVolume", text)

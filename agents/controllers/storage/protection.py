@@ -3,8 +3,8 @@
     claim:  finalizer kubernetes.io/pvc-protection, until no scheduled pod uses it
     volume: finalizer kubernetes.io/pv-protection, until it is not bound
 
-Before a claim is released the server is asked whether a pod uses it. Bound claims tell by the
-condition `Unused` whether a pod that has not ended refers to them.
+Before a claim is released the server is asked whether a pod uses it. The condition
+`Unused` of bound claims shows whether a pod that has not ended refers to them.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence

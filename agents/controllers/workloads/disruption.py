@@ -357,8 +357,8 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
     new = {"type": _TARGET, "status": "False", "lastProbeTime": None, "lastTransitionTime": now}
     if conditions.find(status["conditions"], _TARGET) is not None and meta.get("generation"):
         new["observedGeneration"] = meta["generation"]
-    told = [new if each["type"] == _TARGET else each for each in status["conditions"]]
-    yield from do(Update(PODS, {**pod, "status": {**status, "conditions": told}}, "status"))
+    updated = [new if each["type"] == _TARGET else each for each in status["conditions"]]
+    yield from do(Update(PODS, {**pod, "status": {**status, "conditions": updated}}, "status"))
     return None
 
 

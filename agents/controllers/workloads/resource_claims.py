@@ -117,8 +117,13 @@ def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool
     if not new:
         return False
     known = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    told = {each["name"]: each["resourceClaimName"] for each in known if _name_in(each)} | new
-    rows = [{"name": name, "resourceClaimName": told[name]} for name in sorted(told)]
+    name_by_reference = {
+        each["name"]: each["resourceClaimName"] for each in known if _name_in(each)
+    } | new
+    rows = [
+        {"name": name, "resourceClaimName": name_by_reference[name]}
+        for name in sorted(name_by_reference)
+    ]
     meta = pod["metadata"]
     body = {
         "apiVersion": PODS.api_version,
@@ -308,8 +313,8 @@ def _named(pod: Object, reference: Object) -> ClaimReference:
     return ClaimReference("", is_generated=True, is_known=False)
 
 
-def _name_in(told: Object) -> str:
-    name: str = told.get("resourceClaimName") or ""
+def _name_in(status: Object) -> str:
+    name: str = status.get("resourceClaimName") or ""
     return name
 
 

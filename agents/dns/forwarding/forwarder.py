@@ -3,9 +3,9 @@
     forwarder = Forwarder(Forwarding(resolvers), clock, log)
     prepared, age_s = await forwarder.resolve(question, client)
 
-The same question is asked once, however many wait for it, so a resolver that asks us back finds a
-question that waits already, and no more comes of it. One that leads back is found by a name that
-only this process knows (`probe`), and is asked no more.
+The same question is pending once, however many clients wait for it, so that a loop through a
+resolver ends at the pending question. A resolver that forwards back is detected by a name that only
+this process knows (`probe`), and is not used again.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
 """The CSI volumes of one node: the pods that use them, and operations under way.
 
     path = await mounted.have(pod, volume, group)    PendingError: not yet; StepError: it failed
-    mounted.release(uid)                             whether the pod has none any more
-    mounted.in_use()                                 what the node's status tells
+    mounted.release(uid)                             whether none of the pod's is mounted
+    mounted.in_use()                                 for the node's status
 
-    nothing ─► note on disk ─► attached ─► staged ─► published ─► group, size ─► the pod runs
-    nothing ◄── unstaged ◄── nobody else has it ◄── unpublished ◄── containers have ended
+    nothing ─► record on disk ─► attached ─► staged ─► published ─► group, size ─► the pod runs
+    nothing ◄── unstaged ◄── no other pod has it ◄── unpublished ◄── containers have ended
 
-Each step runs in a task of its own, and whoever waits for it looks again when it is done: a driver
-that hangs holds up its own volumes alone. What is done with one volume is done in turn. A step
-whose outcome is not known counts as done when it is to be undone, and as not done otherwise.
+Each step runs in a task of its own, and waiting pods are synced again when it is done: a driver
+that hangs delays only its own volumes. Steps of one volume run in turn. A step whose outcome is
+unknown counts as done for unmounting, and as not done for mounting.
 """
 
 import asyncio

@@ -4,9 +4,9 @@
     facts = await client.info()
     await client.publish(volume, PublishCall(path, staging_path, …))
 
-Each call has a connection of its own and a limit of time: a driver that was killed and started
-again is reached at once. DriverError tells what a driver refused, with upstream's texts, and
-whether it may still be at work (it timed out, is gone, or answered what cannot be read).
+Each call has a connection and a timeout of its own: a driver that was killed and started
+again is reached at once. DriverError has the refusal, with upstream's texts, and
+whether the operation may still be under way (timeout, lost connection, invalid answer).
 """
 
 from collections.abc import Mapping

@@ -7,8 +7,8 @@
     plugin ── Register(resource, endpoint) ─► kubelet.sock
     kubelet ── ListAndWatch, Allocate, PreStartContainer ─► <endpoint>, beside it
 
-A plugin that is gone has no devices: its resource is told as 0, until it registers again. Whoever
-may make a socket in that directory is root of the machine; what plugins say has limits anyway.
+A plugin that is gone has no devices: its resource has capacity 0, until it registers again. Only
+root of the machine can create sockets in that directory; answers of plugins are limited anyway.
 """
 
 import asyncio

@@ -90,10 +90,10 @@ def next_step(
         rest_s = 0.0 if running_s is None else RUNS_S - running_s
         return Finish() if rest_s <= 0 else Wait(rest_s)
     wanted = wants_ready(pod)
-    told = says_ready(status) if written_ready is None else written_ready
-    if wanted and not told and running_s is not None and running_s < ready_after_s:
+    is_ready = says_ready(status) if written_ready is None else written_ready
+    if wanted and not is_ready and running_s is not None and running_s < ready_after_s:
         return Wait(ready_after_s - running_s)
-    return None if wanted == told else SetReady(wanted)
+    return None if wanted == is_ready else SetReady(wanted)
 
 
 def has_begun(pod: Object) -> bool:

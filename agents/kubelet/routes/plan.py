@@ -10,9 +10,8 @@
 A range is reached by an address of its own family if both nodes have one, and through a tunnel of
 the other family otherwise; both nodes come to the same answer.
 
-A Node is written by the machine that it stands for, which may be hostile: a range has to be a part
-of the cluster's, and of nobody else's; of two nodes with one range, the older has it. Nothing here
-asks the kernel or the API.
+A Node is written by its own machine, which may be hostile: a range has to be a part of the
+cluster's, and must not overlap another node's; of two nodes with one range, the older has it.
 """
 
 import hashlib

@@ -78,8 +78,8 @@ class SpdyForwarder:
         try:
             reader, writer = await self._connect(_port(text))
         except ConnectError as error:
-            told = f"error forwarding port {text} to pod {self._pod}, uid : {error}"
-            await errors.write(told.encode())
+            message = f"error forwarding port {text} to pod {self._pod}, uid : {error}"
+            await errors.write(message.encode())
             await errors.finish()
             await data.reset()
             return
@@ -136,9 +136,9 @@ async def forward_channels(
 ) -> None:
     """Forward over channels of a WebSocket until the client leaves."""
     for number, port in enumerate(ports):
-        told = struct.pack("<H", port)
-        await socket.send(bytes((2 * number,)) + told)
-        await socket.send(bytes((2 * number + 1,)) + told)
+        port_bytes = struct.pack("<H", port)
+        await socket.send(bytes((2 * number,)) + port_bytes)
+        await socket.send(bytes((2 * number + 1,)) + port_bytes)
     writers: dict[int, asyncio.StreamWriter] = {}
     tasks: list[asyncio.Task[None]] = []
 

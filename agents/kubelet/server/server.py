@@ -354,8 +354,8 @@ class KubeletServer:
             if not texts or not all(each.isdecimal() and int(each) < 1 << 16 for each in texts):
                 raise _RefusedError(400, 'query parameter "port" is required\n')
             ports = [int(each) for each in texts]
-            spoken = ("v4.channel.k8s.io",)
-            socket, _ = upgrades.web_socket(request, answer, spoken)
+            protocols = ("v4.channel.k8s.io",)
+            socket, _ = upgrades.web_socket(request, answer, protocols)
             with contextlib.suppress(ClientGoneError):
                 await forward_channels(socket, ports, name, connect)
             return

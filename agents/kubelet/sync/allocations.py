@@ -3,9 +3,9 @@
     pod = await allocations.look(pod, record)       the pod as the node counts and runs it
     after_s = await allocations.apply(pod, record)  its containers get what is allocated
 
-`pods/resizes` has the rule. What is allocated stands in a file in the pod's directory before any of
-it is done, so that a kubelet that is started anew goes on from there. A pod for which there is no
-room now is looked at again when another one ends or takes less, the most important first.
+`pods/resizes` has the rule. The allocation is written into a file in the pod's directory before it
+is applied, so that a restarted kubelet goes on from there. A deferred resize is tried again when
+another pod ends or shrinks, the highest priority first.
 """
 
 import asyncio

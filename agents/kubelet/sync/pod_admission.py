@@ -2,8 +2,8 @@
 
     reason, message = await admission.refusal(pod)      None: the node takes it
 
-Labels of the node are read anew before they refuse a pod. A critical pod for which there is no room
-ends others.
+Labels of the node are read again before they refuse a pod. A critical pod preempts others if
+resources are short.
 """
 
 from typing import Any, Final, TypeAlias

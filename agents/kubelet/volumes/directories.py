@@ -334,9 +334,9 @@ def _check_sub_path(sub_path: str) -> None:
 
 
 def _sub_path(volume: Path, sub_path: str) -> Path:
-    """Return a place in a volume, made where it is missing; links must not lead out of it.
+    """Return a path in a volume, created if missing; links must not lead out of it.
 
-    The path has no links; whoever mounts it must not follow any that are put there later.
+    The path has no links; mounting it must not follow links that are put there later.
     """
     inside = _inside(volume, sub_path)
     real = volume.resolve()

@@ -43,13 +43,16 @@ class ServiceTokens:
 
     async def for_driver(self, pod: Object, driver: str, requests: Sequence[Object]) -> str:
         """Return the tokens of a pod for the driver of a volume, as JSON; ApiError."""
-        told = {}
+        tokens_by_audience = {}
         for each in requests:
             audience = each.get("audience") or ""
             key = (pod["metadata"]["uid"], f"csi/{driver}", audience)
             token = await self._token(pod, key, each)
-            told[audience] = {"token": token.text, "expirationTimestamp": token.expires}
-        return orjson.dumps(told).decode()
+            tokens_by_audience[audience] = {
+                "token": token.text,
+                "expirationTimestamp": token.expires,
+            }
+        return orjson.dumps(tokens_by_audience).decode()
 
     async def _token(self, pod: Object, key: tuple[str, str, str], source: Object) -> _Token:
         now_s = self._clock.now_s()

@@ -6,7 +6,7 @@
 
 A node may read what its pods refer to and nothing else, so there is a watch for each name, which
 ends with the last pod that uses it. What is immutable is not watched any longer than until it is
-known. Who follows an object is told when it differs from what was read of it last.
+known. Followers of an object are notified when it differs from what was read last.
 """
 
 import asyncio

@@ -92,7 +92,7 @@ async def unreserve(
         try:
             await each.undo_pre_bind(handle, pod, reserved.get(each.name, ()))
         except Exception as error:  # noqa: BLE001 - as above
-            # The pod is put back all the same; whoever made the object cleans it up.
+            # The pod is put back all the same; the creator of the object cleans it up.
             logger.error(
                 "failed to undo a PreBind plugin", plugin=each.name, pod=pod.key, error=repr(error)
             )

@@ -366,7 +366,7 @@ class Scheduler:
     def _report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
         """nominated: empty: no node; None: unchanged."""
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
-        self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")
+        self._aside(self._status.refuse(pod, reason, message, nominated), f"status of {pod.key}")
 
     # Inside.
 

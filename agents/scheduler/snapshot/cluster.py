@@ -3,11 +3,11 @@
     cluster = Cluster()
     cluster.set_node(node)
     cluster.add_pod(info, "n1")           a pod the API shows, or one that is assumed
-    cluster.used("cpu")[:cluster.size]    what pods on each node ask for
+    cluster.used("cpu")[:cluster.size]    the requests of pods on each node
 
-A slot belongs to one name until the node is gone and no pod is left on it. `is_valid` tells slots
-that have a node; pods may come before their node does. Indexes (values of a label, pods that a
-selector selects, terms that pods carry) are built when first asked for and kept up to date then.
+A slot belongs to one name until the node is gone and no pod is left on it. `is_valid` marks slots
+with a node; pods may come before their node does. Indexes (values of a label, pods that a selector
+matches, terms of pods) are built on first use and then kept up to date.
 """
 
 from collections.abc import Mapping, MutableMapping

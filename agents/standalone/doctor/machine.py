@@ -1,6 +1,6 @@
 """What the machine and its Python provide: transport, limits, memory, clock.
 
-Each function makes one finding or a few, reads only, and takes no more than some milliseconds.
+Each function makes one finding or a few, only reads, and takes a few milliseconds.
 """
 
 import ctypes

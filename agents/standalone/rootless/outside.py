@@ -5,7 +5,7 @@
     outside.connect(pid, "pasta")                 runs the uplink until the other side ends
     outside.listen("tcp", "127.0.0.1", 6443)      a socket of the machine's network
 
-It is a copy of this process, and has no more rights than its user. It ends when the other side of
+It is a copy of this process, with only the rights of its user. It ends when the other side of
 its socket does, however that ends, and with it the uplink. Each request is answered before the
 next; all raise OutsideError.
 """

@@ -5,7 +5,7 @@
     times.add(revision, time_s)   of an object that has the time of its write
     times.revision_at(time_s)     the last revision at a time; None: the times known are all later
 
-Nodes renew their leases every ten seconds, so that any cluster tells the time of its revisions.
+Nodes renew their leases every ten seconds, so that any cluster shows the times of its revisions.
 """
 
 from bisect import bisect_right, insort

@@ -78,8 +78,8 @@ class _RequestController(BaseController):
 class Approver(_RequestController):
     """Approves kubelets' requests for client certificates.
 
-    Of a node that is Ready, the node itself alone gets another: whoever has a token by which
-    machines join would else become any node, and read its Secrets. Upstream approves that.
+    Only the node itself gets another one while it is Ready: otherwise anybody with a bootstrap
+    token could become any node, and read its Secrets. Upstream approves that.
     """
 
     reads: Sequence[ResourceType] = (NODES,)

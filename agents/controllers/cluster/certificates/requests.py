@@ -82,14 +82,14 @@ def _usage_problem(usages: frozenset[str], auth: str) -> str:
 def _kubelet_client_problem(request: Request, usages: frozenset[str]) -> str:
     if _subject(request, NameOID.ORGANIZATION_NAME) != [_NODES]:
         return "subject organization is not system:nodes"
-    for kind, told in (
+    for kind, problem in (
         (x509.DNSName, "DNS subjectAltNames are not allowed"),
         (x509.RFC822Name, "email subjectAltNames are not allowed"),
         (x509.IPAddress, "IP subjectAltNames are not allowed"),
         (x509.UniformResourceIdentifier, "URI subjectAltNames are not allowed"),
     ):
         if _has(request, kind):
-            return told
+            return problem
     return _name_problem(request) or _usage_problem(usages, _CLIENT_AUTH)
 
 

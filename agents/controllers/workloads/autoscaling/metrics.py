@@ -112,8 +112,10 @@ def _resource(source: Object, target: Target) -> Reading:
 
 def _container_resource(source: Object, target: Target) -> Reading:
     current, replicas, name = yield from _usage(source, target, source["container"])
-    told = {"name": source["name"], "container": source["container"], "current": current}
-    return MetricProposal(replicas, name, {"type": "ContainerResource", "containerResource": told})
+    status = {"name": source["name"], "container": source["container"], "current": current}
+    return MetricProposal(
+        replicas, name, {"type": "ContainerResource", "containerResource": status}
+    )
 
 
 def _usage(

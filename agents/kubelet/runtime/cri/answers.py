@@ -21,8 +21,8 @@ def abilities_of(answer: cri.StatusResponse) -> Abilities:
         for each in answer.runtime_handlers
     }
     features = answer.features
-    told = answer.HasField("features")
-    return Abilities(handlers, features.supplemental_groups_policy if told else None)
+    has_features = answer.HasField("features")
+    return Abilities(handlers, features.supplemental_groups_policy if has_features else None)
 
 
 def problem_of(status: cri.RuntimeStatus) -> str:

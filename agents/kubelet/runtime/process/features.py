@@ -2,12 +2,12 @@
 
     machine = look(Path("/var/lib/kvstack-node"))
     machine.user_namespaces     ""                          they can be made
-                                "Operation not permitted"   they cannot, and why
+                                "Operation not permitted"   why they cannot
     machine.summary()           "cgroups v1, namespaces, seccomp, …, no nft (not installed)"
 
-A function here tells one fact; "" is a yes, all else says why not. Whoever asks may do it again: no
-file is written, no mount is seen by others, and each process that is made has ended. What control
-groups can do is asked of `cgroups` and `devices`, for which groups are made.
+Each function checks one feature; "" is a yes, anything else the reason. Checks may be repeated:
+they write no file, mount nothing that others see, and leave no process. Control groups are checked by
+`cgroups` and `devices`, which create groups.
 """
 
 import os

@@ -135,8 +135,8 @@ def _abandoned(file: Path) -> Iterator[Record | None]:
         except BlockingIOError:
             yield None
             return
-        told = file.read_text() if _is_there(file, descriptor) else ""
-        yield Record(**json.loads(told)) if told else None  # it is about to write it
+        content = file.read_text() if _is_there(file, descriptor) else ""
+        yield Record(**json.loads(content)) if content else None  # it is about to write it
     finally:
         os.close(descriptor)
 

@@ -67,8 +67,8 @@ async def launch(
         raise StartError("RunContainerError", str(error)) from error
     finally:
         os.close(writer)
-    told = await asyncio.to_thread(_read_all, reader)
-    kind, _, text = told.decode("utf-8", "replace").partition(" ")
+    status_line = await asyncio.to_thread(_read_all, reader)
+    kind, _, text = status_line.decode("utf-8", "replace").partition(" ")
     if kind == "ok":
         return process, int(text)
     _, errors = await process.communicate()

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
     @property
     def file(self) -> tuple[int, int]:
-        """Kind and number of the device's file, as `stat` tells them."""
+        """Kind and number of the device's file, from `stat`."""
         kind = stat.S_IFCHR if self.kind == CHARACTER else stat.S_IFBLK
         return kind, os.makedev(self.major, self.minor)
 

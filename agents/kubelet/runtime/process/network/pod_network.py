@@ -84,10 +84,10 @@ class PodNetwork:
         cluster_ranges: Sequence[Network] = (),
         lives: Callable[[str], bool] = lambda _name: True,
     ) -> None:
-        """node: what tells it from other nodes of this machine; nothing is made yet.
+        """node: a unique name among the nodes of this machine.
 
-        cluster_ranges: of the pods of all nodes, one of a family at most; none: other nodes are not
-        told from the outside. lives: whether the node of a bridge lives; OSError.
+        cluster_ranges: of the pods of all nodes, one of a family at most; none: other nodes are
+        treated as outside. lives: whether the node of a bridge is running; OSError.
         """
         self._state = state
         self._cluster_ranges: dict[int, Network] = {e.version: e for e in cluster_ranges}

@@ -6,8 +6,8 @@
     DIRECTORY/socket        for clients
     DIRECTORY/exit.json     how it ended: {"code": 0, "finished_ns": …}
 
-STATUS is a descriptor that gets `ok PID`, or what went wrong. LIFELINE is one that nobody writes
-to: when its other side is closed, the container is killed; -1: it lives on without its node. LOCK
+STATUS is a descriptor that gets `ok PID`, or what went wrong. LIFELINE is one
+without data: when its other side is closed, the container is killed; -1: it outlives its node. LOCK
 is one whose lock is held until this program ends.
 """
 

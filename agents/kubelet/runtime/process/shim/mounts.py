@@ -3,10 +3,10 @@
     stage = Stage("/var/lib/kubelet/…/layer")
     path = stage.bind(source)                       a descriptor; the path is of the stage
     set_flags(path, MS_NODEV, is_recursive=True)
-    stage.move(path, target)                        the descriptor of where it is to be
+    stage.move(path, target)                        the descriptor of the target
 
-Nobody else reaches the stage, and a target is a descriptor that is held: whoever renames or
-replaces directories of a container meanwhile can redirect neither a mount nor its flags.
+The stage is private, and targets are held descriptors: processes that rename or replace directories
+of a container meanwhile can redirect neither a mount nor its flags.
 """
 
 import errno
