@@ -125,14 +125,14 @@ class Api:
             query["continue"] = continue_token
         if resource_version is not None:
             query["resourceVersion"] = resource_version
-        found = await self.call("GET", resource.path(namespace), query, accept=accept)
-        items = found.get("items") or []
-        is_partial = found.get("kind") == "PartialObjectMetadataList"
+        page = await self.call("GET", resource.path(namespace), query, accept=accept)
+        items = page.get("items") or []
+        is_partial = page.get("kind") == "PartialObjectMetadataList"
         for item in items:
             if not is_partial:
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
-        meta = found.get("metadata") or {}
+        meta = page.get("metadata") or {}
         return ObjectList(items, meta.get("resourceVersion", ""), meta.get("continue", ""))
 
     async def list_all(

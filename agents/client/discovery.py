@@ -157,7 +157,7 @@ def _preferred_first(group: Object) -> list[str]:
 
 
 def _add(
-    found: Discovery,
+    discovery: Discovery,
     group: str,
     version: str,
     rows: Sequence[tuple[str, str, bool, Sequence[str]]],
@@ -165,7 +165,7 @@ def _add(
 ) -> None:
     for name, kind, is_namespaced, verbs in rows:
         resource = ResourceType(group, version, name, kind, is_namespaced)
-        found.served.append(ServedResource(resource, frozenset(verbs), name not in seen))
+        discovery.served.append(ServedResource(resource, frozenset(verbs), name not in seen))
         seen.add(name)
 
 

@@ -218,14 +218,14 @@ class LeaderElection:
     async def _release(self) -> None:
         """Release the lease, so that others need not wait for its end."""
         try:
-            found = await self._api.get(LEASES, *self._name)
-            spec = _spec(found)
+            lease = await self._api.get(LEASES, *self._name)
+            spec = _spec(lease)
             if spec.get("holderIdentity") != self.identity:
                 return
             now = micro_time_text(self._clock.now_s())
             released = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
             released.update(acquireTime=now, renewTime=now)
-            await self._api.update(LEASES, {**found, "spec": released})
+            await self._api.update(LEASES, {**lease, "spec": released})
         except (ApiError, UnreachableError) as error:
             self._logger.warning("failed to release the lease", error=str(error))
 

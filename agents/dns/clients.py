@@ -59,13 +59,13 @@ class Clients:
 
     def allows(self, host: str) -> bool:
         """Whether an address may ask."""
-        known = self._allowed.get(host)
-        if known is None:
+        is_allowed = self._allowed.get(host)
+        if is_allowed is None:
             if len(self._allowed) >= KNOWN_MAX:
                 self._allowed.clear()
             address = ip_address(host.partition("%")[0])
-            known = any(
+            is_allowed = any(
                 address in each for each in self._networks if each.version == address.version
             )
-            self._allowed[host] = known
-        return known
+            self._allowed[host] = is_allowed
+        return is_allowed

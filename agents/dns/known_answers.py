@@ -105,16 +105,16 @@ class KnownAnswers:
     def keep(self, query: Query, prepared: PreparedAnswer, service: Key | None) -> None:
         """Store the answer of a query; service: the only one that it depends on."""
         key = query.name + query.question[-4:]
-        known = _KnownAnswer(prepared, is_recursing=self._is_recursing)
+        answer = _KnownAnswer(prepared, is_recursing=self._is_recursing)
         if service is None:
             if len(self._others) >= OTHERS_MAX:
                 self._others.clear()
-            self._others[key] = known
+            self._others[key] = answer
             return
         if len(self._of_services) >= KEPT_MAX:
             self._of_services.clear()
             self._keys.clear()
-        self._of_services[key] = known
+        self._of_services[key] = answer
         self._keys.setdefault(service, set()).add(key)
 
     def forget(self, service: Key | None) -> None:

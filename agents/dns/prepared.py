@@ -90,16 +90,16 @@ class PreparedAnswer:
     def _fitting(self, room: int) -> tuple[int, tuple[int, int, int]]:
         """Return how many bytes of the body are kept, and how many records that are."""
         answers, authorities, _ = self.counts
-        kept = 0
-        while kept < len(self.ends) and self.ends[kept] <= room:
-            kept += 1
-        if kept >= answers + authorities:
-            kept = answers + authorities  # half of what only helps is of no use
+        count = 0
+        while count < len(self.ends) and self.ends[count] <= room:
+            count += 1
+        if count >= answers + authorities:
+            count = answers + authorities  # half of what only helps is of no use
             counts = (answers, authorities, 0)
         else:
-            kept = min(kept, answers)
-            counts = (kept, 0, 0)
-        return (self.ends[kept - 1] if kept else 0), counts
+            count = min(count, answers)
+            counts = (count, 0, 0)
+        return (self.ends[count - 1] if count else 0), counts
 
     def _aged(self, body: bytes, age_s: int) -> bytes:
         changed = bytearray(body)
@@ -148,16 +148,16 @@ def _question_end(wire: bytes) -> int:
 
 def _records(wire: bytes, at: int, count: int) -> list[tuple[int, int, int]]:
     """Return type, place of the time to live and end of each record that dnspython wrote."""
-    found = []
+    records = []
     for _ in range(count):
         while (length := wire[at]) and length < 0xC0:
             at += 1 + length
         at += 2 if length else 1
         kind, _, _, size = _RECORD.unpack_from(wire, at)
         end = at + _RECORD.size + size
-        found.append((kind, at + 4, end))
+        records.append((kind, at + 4, end))
         at = end
-    return found
+    return records
 
 
 def _rotated(answers: list[tuple[int, int, int]], start: int) -> tuple[int, int]:

@@ -197,16 +197,16 @@ def networks_of(node: Object) -> tuple[Network, ...]:
     A node writes them itself: ranges that are wider than those of a node's pods are left out, as
     one would let everybody ask.
     """
-    found: list[Network] = []
+    networks: list[Network] = []
     for text in node.get("spec", {}).get("podCIDRs") or ():
         with suppress(ValueError):
             network = ip_network(text, strict=False)
             if network.prefixlen >= PREFIX_MIN[network.version]:
-                found.append(network)
+                networks.append(network)
     for each in (node.get("status", {}).get("addresses") or ())[:ADDRESSES_MAX]:
         with suppress(ValueError):  # else a name
-            found.append(ip_network(ip_address(each.get("address", ""))))
-    return tuple(found)
+            networks.append(ip_network(ip_address(each.get("address", ""))))
+    return tuple(networks)
 
 
 def _addresses(pod: Object | None) -> list[str]:

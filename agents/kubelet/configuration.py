@@ -187,15 +187,15 @@ def read_configuration(obj: Object) -> Object:
     given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
     if given != (API_VERSION, KIND):
         raise ConfigurationFileError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
-    found = merged(DEFAULTS, {})
+    configuration = merged(DEFAULTS, {})
     for name, value in obj.items():
         if name in ("apiVersion", "kind") or value is None:
             continue
         if name not in DEFAULTS and name not in WITHOUT_EFFECT:
             raise ConfigurationFileError(f'strict decoding error: unknown field "{name}"')
-        found[name] = merged(found[name], value) if _is_nested(name) else value
-    _check(found)
-    return found
+        configuration[name] = merged(configuration[name], value) if _is_nested(name) else value
+    _check(configuration)
+    return configuration
 
 
 def _is_nested(name: str) -> bool:
@@ -204,15 +204,15 @@ def _is_nested(name: str) -> bool:
 
 def merged(one: Object, other: Object) -> Object:
     """Return an object over another, member by member."""
-    found = {
+    result = {
         key: merged(value, {}) if isinstance(value, dict) else value for key, value in one.items()
     }
     for key, value in other.items():
-        if isinstance(value, dict) and isinstance(found.get(key), dict):
-            found[key] = merged(found[key], value)
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def without_effect(obj: Object) -> list[str]:
@@ -222,15 +222,15 @@ def without_effect(obj: Object) -> list[str]:
 
 def with_flags(configuration: Object, flags: Mapping[str, str]) -> Object:
     """Return a configuration, and flags over it; raises ConfigurationFileError."""
-    found = merged(configuration, {})
+    result = merged(configuration, {})
     for flag, text in flags.items():
         *path, last = FLAGS[flag]
-        place = found
+        place = result
         for name in path:
             place = place[name]
         place[last] = _value(flag, text, place.get(last))
-    _check(found)
-    return found
+    _check(result)
+    return result
 
 
 def _value(flag: str, text: str, default: object) -> object:

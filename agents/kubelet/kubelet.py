@@ -302,15 +302,15 @@ class Kubelet:
         await self.prober.stop()
         await self._recorder.close()
 
-    def add_activity(self, found: Activity) -> None:
+    def add_activity(self, activity: Activity) -> None:
         """Add what is done for pods, and what is due; probes and leases come all the time."""
         for uid, is_worked_on in self._queue.in_hand():
             why = "is worked on" if is_worked_on else "waits to be worked on"
-            found.moving.append(Moving("kubelet", self._shown(uid), why))
+            activity.moving.append(Moving("kubelet", self._shown(uid), why))
         if not self._recorder.is_idle:
-            found.moving.append(Moving("kubelet", "", "writes events"))
+            activity.moving.append(Moving("kubelet", "", "writes events"))
         for uid, in_s in self._queue.due():
-            found.due.append(Due("kubelet", self._shown(uid), in_s))
+            activity.due.append(Due("kubelet", self._shown(uid), in_s))
 
     def _shown(self, uid: str) -> str:
         pod = self.pod_of(uid)

@@ -358,14 +358,14 @@ class RealNode:
 
 def _names(options: RealNodeOptions) -> NodeNames:
     """Return how pods resolve names: by the cluster's DNS, if it has one, or as their node does."""
-    found = resolv_conf.for_pods()
+    resolver_settings = resolv_conf.for_pods()
     domain = options.cluster_domain if options.cluster_dns else ""
     return NodeNames(
         options.cluster_dns,
         domain,
-        servers=found.servers,
-        searches=found.searches,
-        options=found.options,
+        servers=resolver_settings.servers,
+        searches=resolver_settings.searches,
+        options=resolver_settings.options,
     )
 
 

@@ -141,15 +141,15 @@ FIELDS: Final = {
 """Field, by its path from the root → the flag with its value."""
 
 
-def shown(given: CommandLine) -> Object:
+def shown(command_line: CommandLine) -> Object:
     """Return what /configz shows, by name."""
-    kinds = {flag.name: flag.kind for flag in given.table.flags}
+    kinds = {flag.name: flag.kind for flag in command_line.table.flags}
     root: Object = {"kind": "KubeControllerManagerConfiguration", "apiVersion": f"{NAME}/v1alpha1"}
     for field, flag in FIELDS.items():
         *path, last = field.split(".")
         place = root
         for each in path:
             place = place.setdefault(each, {})
-        value: Any = given[flag]
+        value: Any = command_line[flag]
         place[last] = durations.text(value) if kinds[flag] is Kind.DURATION else value
     return {NAME: root}

@@ -124,15 +124,17 @@ async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
         collector = Collector(informers, clock, log, settings.collector, kubelets.read)
         stack.push_async_callback(collector.stop)
         access = review_access(stack, cluster, settings.pages, clock, _AGENT)
-        known = _ClientAuthorities(api, access, settings.pages, directory, log)
+        client_authorities = _ClientAuthorities(api, access, settings.pages, directory, log)
         custom = _custom(informers, settings, clock, log)
         apis = _apis(informers, collector, custom, clock)
         settle()  # it may wait for an API server for days
-        if not await is_done_before(end, known.wait()):
+        if not await is_done_before(end, client_authorities.wait()):
             return
-        stack.push_async_callback(known.stop)
+        stack.push_async_callback(client_authorities.stop)
         server = MetricsServer(access, _pages(access, collector), apis, (*GROUPS, HISTORY_GROUP))
-        await stack.enter_async_context(serving(server, known.settings, known.authorities))
+        await stack.enter_async_context(
+            serving(server, client_authorities.settings, client_authorities.authorities)
+        )
         if custom is not None:
             stack.push_async_callback(custom.stop)
         if await is_done_before(end, _start(collector, custom)):

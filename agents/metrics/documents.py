@@ -127,15 +127,15 @@ class MetricsGroup(NamedTuple):
         }
 
     def _schemas(self, before: str) -> Object:
-        found: Object = {}
+        schemas: Object = {}
         for each in self.resources:
             name = self._schema_name(each.kind)
-            found[name] = self._schema(each.kind, each.properties)
+            schemas[name] = self._schema(each.kind, each.properties)
             if not each.has_list:
                 continue
             items = {"type": "array", "items": {"$ref": f"{before}{name}"}}
-            found[f"{name}List"] = self._schema(f"{each.kind}List", {"items": items})
-        return found
+            schemas[f"{name}List"] = self._schema(f"{each.kind}List", {"items": items})
+        return schemas
 
     def _schema(self, kind: str, properties: Mapping[str, Any]) -> Object:
         own = {"apiVersion": _STRING, "kind": _STRING, "metadata": {"type": "object"}}
@@ -152,16 +152,16 @@ class MetricsGroup(NamedTuple):
         return ".".join((*reversed(self.name.split(".")), self.version, kind))
 
     def _paths(self, *, is_v3: bool) -> Object:
-        found: Object = {}
+        paths: Object = {}
         for each in self.resources:
             places = [f"{self.path}/{each.name}"]
             if each.is_namespaced:
                 places.append(f"{self.path}/namespaces/{{namespace}}/{each.name}")
             for place in places if each.has_list else ():
-                found[place] = {"get": self._operation(each, "list", place, is_v3=is_v3)}
+                paths[place] = {"get": self._operation(each, "list", place, is_v3=is_v3)}
             one = f"{places[-1]}/{{name}}"
-            found[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
-        return found
+            paths[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
+        return paths
 
     def _operation(
         self, served: ServedResource, action: str, template: str, *, is_v3: bool

@@ -159,14 +159,14 @@ class ResourceApi:
 
     def _head(self, obj: Object, rate: Rate | PodRate) -> Object:
         meta = obj["metadata"]
-        shown: Object = {"name": meta["name"]}
+        metadata: Object = {"name": meta["name"]}
         if meta.get("namespace"):
-            shown["namespace"] = meta["namespace"]
-        shown["creationTimestamp"] = time_text(self._clock.now_s())
+            metadata["namespace"] = meta["namespace"]
+        metadata["creationTimestamp"] = time_text(self._clock.now_s())
         if meta.get("labels"):
-            shown["labels"] = meta["labels"]
+            metadata["labels"] = meta["labels"]
         return {
-            "metadata": shown,
+            "metadata": metadata,
             "timestamp": time_text(rate.time_ms / 1000),
             "window": durations.text(rate.window_ms * _NS_PER_MS),
         }
@@ -224,15 +224,15 @@ def _one(
 def _many(
     group: MetricsGroup,
     served: ServedResource,
-    found: Sequence[Object],
+    items: Sequence[Object],
     accepted_type: AcceptedType,
 ) -> WholeAnswer:
     if accepted_type.table_version:
         kinds = {"kind": served.kind, "apiVersion": group.api_version}
-        return answer(_table(served, [{**kinds, **each} for each in found], accepted_type))
+        return answer(_table(served, [{**kinds, **each} for each in items], accepted_type))
     kind = f"{served.kind}List"
     return answer(
-        {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(found)}
+        {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(items)}
     )
 
 
@@ -275,11 +275,11 @@ def _table(
 
 
 def _summed(containers: Sequence[Object]) -> dict[str, str]:
-    found = {}
+    sums = {}
     for name in ("cpu", "memory"):
         amounts = [quantity.parse(each["usage"][name]) for each in containers]
         total = amounts[0]
         for each in amounts[1:]:
             total += each
-        found[name] = str(total)
-    return found
+        sums[name] = str(total)
+    return sums

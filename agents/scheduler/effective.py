@@ -103,14 +103,14 @@ def _everywhere(given: Object) -> Object:
 
 def _arguments(given: Iterable[Object]) -> list[Object]:
     """Return the arguments of all plugins that take some, in the order of their names."""
-    known = {each["name"]: each.get("args") or {} for each in given}
+    arguments = {each["name"]: each.get("args") or {} for each in given}
     return [
         {
             "name": name,
             "args": {
                 "apiVersion": API_VERSION,
                 "kind": f"{name}Args",
-                **_filled(known.get(name, {}), plugin.arg_defaults),
+                **_filled(arguments.get(name, {}), plugin.arg_defaults),
             },
         }
         for name, plugin in sorted(PLUGINS.items())

@@ -107,14 +107,14 @@ def read_scores(extender: Extender, answer: object) -> dict[str, int]:
     if not isinstance(answer, list):
         raise _not_understood(extender, answer)
     factor = extender.weight * (SCORE_MAX // _EXTENDER_SCORE_MAX)
-    found: dict[str, int] = {}
+    scores: dict[str, int] = {}
     for each in answer:
         said = _members(extender, each)
         host, score = said.get("host"), said.get("score") or 0
         if not isinstance(host, str) or not isinstance(score, int):
             raise _not_understood(extender, each)
-        found[host] = found.get(host, 0) + score * factor
-    return found
+        scores[host] = scores.get(host, 0) + score * factor
+    return scores
 
 
 def about_victims(

@@ -109,29 +109,29 @@ def profile_of(
 
 
 def _names(entries: Iterable[Object]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for each in entries:
         name = each["name"]
         if name not in PLUGINS:
             raise ConfigurationError(f'plugin "{name}" does not exist')
-        if name in found:
+        if name in weights:
             raise ConfigurationError(f"plugin {name} already registered")
-        found[name] = each.get("weight") or 0
-    return found
+        weights[name] = each.get("weight") or 0
+    return weights
 
 
 def plugins_of(point: Object) -> dict[str, int]:
     """Return the plugins of a `multiPoint` with their weights; 0: the usual one."""
     enabled = _names(point.get("enabled") or ())
     disabled = {each["name"] for each in point.get("disabled") or ()}
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for name in PLUGINS:
         if "*" in disabled or name in disabled:
             continue
         # A weight that is not given is 1 where a default plugin is named again.
-        found[name] = (enabled.pop(name) or 1) if name in enabled else 0
-    found.update({name: weight or 1 for name, weight in enabled.items()})
-    return found
+        weights[name] = (enabled.pop(name) or 1) if name in enabled else 0
+    weights.update({name: weight or 1 for name, weight in enabled.items()})
+    return weights
 
 
 def _points(plugin_set: Object, names: Sequence[str]) -> Object:

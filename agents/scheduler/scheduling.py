@@ -237,16 +237,16 @@ def _sampled(
     """Return enough nodes that will do, from where the last search ended; and the next turn."""
     order = cluster.order
     count = len(order)
-    wanted = enough(count, profile.percentage_of_nodes_to_score)
-    if wanted >= count:
+    nodes_max = enough(count, profile.percentage_of_nodes_to_score)
+    if nodes_max >= count:
         all_feasible: IntArray = order[is_alive[order]]
         return all_feasible, turn
     start = turn.start % count
     turned = np.concatenate((order[start:], order[:start]))
     positions = is_alive[turned].nonzero()[0]
-    if len(positions) > wanted:
-        turn = replace(turn, start=(start + int(positions[wanted])) % count)
-        positions = positions[:wanted]
+    if len(positions) > nodes_max:
+        turn = replace(turn, start=(start + int(positions[nodes_max])) % count)
+        positions = positions[:nodes_max]
     feasible: IntArray = turned[positions]
     return feasible, turn
 

@@ -144,14 +144,14 @@ class SchedulingQueue:
         """Return the pod to try next; `done` or a return must follow."""
         self._move_due(now_s)
         while self._active:
-            _, _, _, known = heapq.heappop(self._active)
-            if known.stage == "active" and self._pods.get(known.info.uid) is known:
-                return self._fly(known)
+            _, _, _, waiting = heapq.heappop(self._active)
+            if waiting.stage == "active" and self._pods.get(waiting.info.uid) is waiting:
+                return self._fly(waiting)
         while self._backing_off:
-            known = heapq.heappop(self._backing_off)[-1]
-            if known.stage == "back-off" and self._pods.get(known.info.uid) is known:
+            waiting = heapq.heappop(self._backing_off)[-1]
+            if waiting.stage == "back-off" and self._pods.get(waiting.info.uid) is waiting:
                 self.incoming["active", "PopFromBackoffQ"] += 1
-                return self._fly(known)
+                return self._fly(waiting)
         return None
 
     def done(self, uid: str) -> None:

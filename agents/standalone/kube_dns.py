@@ -122,15 +122,15 @@ def decide(
     others = [each for each in slices if each is not own and not _is_ours(each)]
     if owner is None or endpoint is None or any(map(_is_ready, others)):
         return None if own is None else Write("delete", own)
-    wanted = piece(name, owner, endpoint)
+    desired = piece(name, owner, endpoint)
     if own is None:
-        return Write("create", wanted)
-    if own["addressType"] != wanted["addressType"]:
+        return Write("create", desired)
+    if own["addressType"] != desired["addressType"]:
         return Write("delete", own)  # it cannot be changed
-    if all(own.get(each) == wanted[each] for each in ("endpoints", "ports")):
+    if all(own.get(each) == desired[each] for each in ("endpoints", "ports")):
         return None
-    meta = {**wanted["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
-    return Write("update", {**wanted, "metadata": meta})
+    meta = {**desired["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
+    return Write("update", {**desired, "metadata": meta})
 
 
 def _is_ours(obj: Object) -> bool:

@@ -167,14 +167,14 @@ class LocalAgents:
 
     def activity(self) -> Activity:
         """Return the current work of all agents, and which watches are behind."""
-        found = Activity()
+        activity = Activity()
         if not self._is_started:
-            found.moving.append(Moving("agents", "", "are being started"))
+            activity.moving.append(Moving("agents", "", "are being started"))
         for add in self._active:
-            add(found)
+            add(activity)
         if self._informers is not None:
-            add_positions(found, self._informers, self._server.registry)
-        return found
+            add_positions(activity, self._informers, self._server.registry)
+        return activity
 
     async def stop(self) -> None:
         """End all of them."""

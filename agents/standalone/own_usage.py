@@ -53,16 +53,16 @@ class HollowUsage:
         memory = _NODE_MEMORY + sum(each.usage.memory_bytes for each in containers)
         return Reading(Usage(now_ms, 0, cpu_ns, memory), containers)
 
-    def _total(self, name: str, seen: dict[str, int]) -> int:
+    def _total(self, name: str, usage_by_container: dict[str, int]) -> int:
         """Return the usage of a node; that of containers that are gone is included."""
         if len(self._of_gone) > self._kept_max:
             self._of_gone = {k: each for k, each in self._of_gone.items() if self._nodes.runs(k)}
             self._kept_max = max(2 * len(self._of_gone), _KEPT_MIN)
         before, gone = self._of_gone.get(name, ({}, 0))
-        gone += sum(cpu_ns for each, cpu_ns in before.items() if each not in seen)
-        self._of_gone[name] = (seen, gone)
+        gone += sum(cpu_ns for each, cpu_ns in before.items() if each not in usage_by_container)
+        self._of_gone[name] = (usage_by_container, gone)
         own = int((self._clock.monotonic_s() - self._began_s) * _NODE_CPU * 1e9) + 1
-        return own + gone + sum(seen.values())
+        return own + gone + sum(usage_by_container.values())
 
 
 def of_real_node(node: "RealNode", clock: Clock) -> OwnNode:

@@ -30,14 +30,14 @@ def parse(text: str) -> tuple[Network, ...]:
     """Return the ranges that a flag asks for (`none`: none); ValueError."""
     if text == NONE:
         return ()
-    found = of_families(text, ip_network)
-    for each in found:
+    ranges = of_families(text, ip_network)
+    for each in ranges:
         prefix = PREFIXES[each.version]
         if each.prefixlen > prefix:
             raise ValueError(f"{each}: each node gets a /{prefix} of it")
         if prefix - each.prefixlen > _BLOCK_BITS_MAX:
             raise ValueError(f"{each}: /{prefix - _BLOCK_BITS_MAX} is the largest")
-    return found
+    return ranges
 
 
 @contextlib.contextmanager

@@ -198,14 +198,14 @@ class NamespaceController(BaseController):
         return progress.estimate_s
 
     def _delete_all(
-        self, resource: ResourceType, namespace: Object, found: Discovery, now_s: float
+        self, resource: ResourceType, namespace: Object, discovery: Discovery, now_s: float
     ) -> Generator[Step, list[Outcome], _Remaining]:
         name = namespace["metadata"]["name"]
         estimate_s = 0
         try:
             if resource == PODS:
                 estimate_s = yield from self._estimate(namespace, now_s)
-            yield from self._delete_each(resource, name, found)
+            yield from self._delete_each(resource, name, discovery)
             [listed] = yield [ListLive(resource, name, metadata_only=True)]
             if listed.code in _UNSUPPORTED:
                 return _Remaining(estimate_s, 0, Counter())

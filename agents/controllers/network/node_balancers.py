@@ -112,7 +112,7 @@ def _age(obj: Object) -> tuple[str, str]:
 
 def _addresses(nodes: Iterable[Object]) -> list[str]:
     """Return where nodes are reached that can be sent to."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     pods: list[IPv4Network | IPv6Network] = []
     for node in sorted(nodes, key=_age):  # ranges of a newer node take nothing from an older one
         status, meta = node.get("status") or {}, node["metadata"]
@@ -120,8 +120,8 @@ def _addresses(nodes: Iterable[Object]) -> list[str]:
         if EXCLUDED in (meta.get("labels") or {}) or not _is_ready(status):
             continue
         own = _internal_addresses(status)
-        found.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
-    return sorted(found)
+        addresses.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
+    return sorted(addresses)
 
 
 def _internal_addresses(status: Object) -> list[str]:

@@ -15,15 +15,15 @@ _TYPE: Final = "DisruptionTarget"
 
 def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Object | None:
     """Return the condition to be set; None: the pod has it."""
-    known = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
+    condition = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
     generation = pod["metadata"].get("generation", 0)
     desired: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
     if generation:
         desired["observedGeneration"] = generation
-    if known is not None and desired.items() <= known.items():
+    if condition is not None and desired.items() <= condition.items():
         return None
     now = time_text(now_s)
-    desired["lastTransitionTime"] = conditions.transition_time(known, "True", now)
+    desired["lastTransitionTime"] = conditions.transition_time(condition, "True", now)
     return desired
 
 

@@ -47,17 +47,17 @@ class Health:
         """Record the state of a node, and return whether it has been silent for too long."""
         name = node["metadata"]["name"]
         ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
-        seen = self._probe(node, ready, now_s)
+        observation = self._probe(node, ready, now_s)
         spec = (lease or {}).get("spec") or {}
         renewed = spec.get("renewTime") or ""
         # One form of time: the order of texts is that of moments.
-        if lease is not None and (not seen.lease_version or renewed > seen.renewed):
+        if lease is not None and (not observation.lease_version or renewed > observation.renewed):
             version = lease["metadata"]["resourceVersion"]
-            seen = _Observation(seen.heartbeat, renewed, version, now_s)
-        self._seen[name] = seen
+            observation = _Observation(observation.heartbeat, renewed, version, now_s)
+        self._seen[name] = observation
         options = self._options
         grace_s = options.startup_grace_period_s if ready is None else options.grace_period_s
-        return now_s > seen.probed_s + grace_s
+        return now_s > observation.probed_s + grace_s
 
     def lease_version(self, name: str) -> str:
         """Return the version of the Lease that was last counted; empty: none was."""
@@ -71,15 +71,15 @@ class Health:
         self._seen[name] = self._seen[name]._replace(heartbeat=ready.get("lastHeartbeatTime", ""))
 
     def _probe(self, node: Object, ready: Object | None, now_s: float) -> _Observation:
-        seen = self._seen.get(node["metadata"]["name"])
+        observation = self._seen.get(node["metadata"]["name"])
         heartbeat = None if ready is None else ready.get("lastHeartbeatTime", "")
-        if seen is None:
+        if observation is None:
             created_s = seconds_of(node["metadata"]["creationTimestamp"])
             probed_s = created_s if ready is None and created_s is not None else now_s
             return _Observation(heartbeat, "", "", probed_s)
-        if seen.heartbeat != heartbeat:
-            return seen._replace(heartbeat=heartbeat, probed_s=now_s)
-        return seen
+        if observation.heartbeat != heartbeat:
+            return observation._replace(heartbeat=heartbeat, probed_s=now_s)
+        return observation
 
 
 def with_unknown(node: Object, now_s: float) -> Object:

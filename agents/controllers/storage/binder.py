@@ -254,14 +254,14 @@ class VolumeBinder(BaseController):
     ) -> Generator[Step, list[Outcome], None]:
         status = claim.get("status") or {}
         spec = volume["spec"]
-        wanted = {**status, "phase": "Bound", "accessModes": spec.get("accessModes") or []}
+        desired = {**status, "phase": "Bound", "accessModes": spec.get("accessModes") or []}
         if status.get("phase") != "Bound" or not status.get("capacity"):
-            wanted["capacity"] = {"storage": spec["capacity"]["storage"]}
+            desired["capacity"] = {"storage": spec["capacity"]["storage"]}
         attributes = spec.get("volumeAttributesClassName")
         if attributes and status.get("phase") != "Bound":
-            wanted["currentVolumeAttributesClassName"] = attributes
-        if wanted != status:
-            yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": wanted}, "status"))
+            desired["currentVolumeAttributesClassName"] = attributes
+        if desired != status:
+            yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": desired}, "status"))
 
     def _set_claim_phase(self, claim: Object, phase: str) -> Generator[Step, list[Outcome], None]:
         status = dict(claim.get("status") or {})

@@ -67,15 +67,15 @@ class ClaimProtection(BaseController):
         claim = view.get(PERSISTENT_VOLUME_CLAIMS, key)
         if claim is None:
             return None
-        known = view.by_index(PODS, CLAIMS_INDEX, key)
+        pods = view.by_index(PODS, CLAIMS_INDEX, key)
         if is_deleting(claim):
             if _CLAIM_FINALIZER in finalizers_of(claim):
-                is_used = yield from _is_used(claim, known, _holds)
+                is_used = yield from _is_used(claim, pods, _holds)
                 if not is_used:
                     yield from let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
             return None
         if (claim.get("status") or {}).get("phase") == "Bound":
-            is_used = yield from _is_used(claim, known, _refers)
+            is_used = yield from _is_used(claim, pods, _refers)
             claim = yield from self._set_condition(claim, now_s, is_used=is_used)
         if _CLAIM_FINALIZER not in finalizers_of(claim):
             yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)

@@ -118,15 +118,15 @@ def _labels_of(pod: Object) -> Object:
 
 def _budgets_of(pod: Object, view: View) -> list[Object]:
     meta = pod["metadata"]
-    found = []
+    budgets = []
     for budget in view.list(POD_DISRUPTION_BUDGETS, meta["namespace"]):
         try:
             selector = labels.from_object(budget["spec"].get("selector"))
         except labels.SelectorError:
             continue  # its own sync says so
         if selector.matches(_labels_of(pod)):
-            found.append(budget)
-    return sorted(found, key=key_of)
+            budgets.append(budget)
+    return sorted(budgets, key=key_of)
 
 
 class _SyncInput(NamedTuple):

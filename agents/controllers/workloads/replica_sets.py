@@ -226,14 +226,14 @@ class ReplicaController(BaseController):
         now_s: float,
     ) -> Object:
         spec = owner["spec"]
-        wanted = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        template_labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         min_ready_s = spec.get("minReadySeconds") or 0
         status: Object = dict(owner.get("status") or {})
         ready, available = count_ready(active, min_ready_s, now_s)
         counts = {
             "replicas": len(active),
             "fullyLabeledReplicas": sum(
-                map(SharedLabels(lambda own: wanted.items() <= own.items()), active)
+                map(SharedLabels(lambda own: template_labels.items() <= own.items()), active)
             ),
             "readyReplicas": ready,
             "availableReplicas": available,

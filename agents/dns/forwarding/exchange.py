@@ -99,14 +99,14 @@ async def _over_tcp(resolver: Resolver, question: Question) -> Message:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > STREAM_BYTES_MAX:
             raise ExchangeError(f"an answer of {length} bytes, above {STREAM_BYTES_MAX}")
-        found = _answer(await reader.readexactly(length), ident, question)
+        answer = _answer(await reader.readexactly(length), ident, question)
     except asyncio.IncompleteReadError as error:
         raise ExchangeError("the answer broke off") from error
     finally:
         writer.transport.abort()
-    if found is None or found.flags & flags.TC:
+    if answer is None or answer.flags & flags.TC:
         raise ExchangeError("incomplete answer over TCP")
-    return found
+    return answer
 
 
 def _answer(data: bytes, ident: int, question: Question) -> Message | None:
@@ -115,11 +115,11 @@ def _answer(data: bytes, ident: int, question: Question) -> Message | None:
         return None
     try:
         # What was cut off may end within a record.
-        found = from_wire(data, raise_on_truncation=False, continue_on_error=bool(data[2] & 2))
+        message = from_wire(data, raise_on_truncation=False, continue_on_error=bool(data[2] & 2))
     except (dns.exception.DNSException, ValueError):
         return None
-    asked = found.question[0] if len(found.question) == 1 else None
-    if not found.flags & flags.QR or asked is None:
+    asked = message.question[0] if len(message.question) == 1 else None
+    if not message.flags & flags.QR or asked is None:
         return None
     is_same = asked.name == Name((*labels_of(question.name), b"")) and asked.rdtype == question.kind
-    return found if is_same else None
+    return message if is_same else None

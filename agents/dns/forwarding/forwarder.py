@@ -154,14 +154,14 @@ class Forwarder:
     def _in_order(self, question: Question) -> list[Resolver]:
         """Return whom to ask: at random, those that failed lately last; each twice."""
         now_s = self._clock.monotonic_s()
-        given = [
+        resolvers = [
             each
             for each in self._responsible(labels_of(question.name))
             if each not in self._settings.own and each not in self._looping
         ]
-        self._rng.shuffle(given)
-        given.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
-        return given * 2
+        self._rng.shuffle(resolvers)
+        resolvers.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
+        return resolvers * 2
 
     def _responsible(self, labels: tuple[bytes, ...]) -> Sequence[Resolver]:
         best: tuple[int, Sequence[Resolver]] | None = None
@@ -174,16 +174,16 @@ class Forwarder:
 
     def _keep(self, question: Question, answer: Message) -> CachedAnswer:
         code = answer.rcode()
-        kept = Message(id=0)
-        kept.flags = flags.QR | (answer.flags & (flags.AA | flags.AD))
+        message = Message(id=0)
+        message.flags = flags.QR | (answer.flags & (flags.AA | flags.AD))
         kind = RdataType.make(question.kind)
-        kept.question.append(RRset(Name((*labels_of(question.name), b"")), IN, kind))
-        kept.answer, kept.authority = answer.answer, answer.authority
-        kept.additional = answer.additional
-        kept.set_rcode(rcode.Rcode.make(code) if code <= 0xF else rcode.SERVFAIL)
+        message.question.append(RRset(Name((*labels_of(question.name), b"")), IN, kind))
+        message.answer, message.authority = answer.answer, answer.authority
+        message.additional = answer.additional
+        message.set_rcode(rcode.Rcode.make(code) if code <= 0xF else rcode.SERVFAIL)
         now_s = self._clock.monotonic_s()
         lifetime = lifetime_s(answer, self._settings.limits)
-        found = CachedAnswer(PreparedAnswer(kept), now_s, now_s + lifetime)
+        found = CachedAnswer(PreparedAnswer(message), now_s, now_s + lifetime)
         self.cache.put(question, found)
         return found
 

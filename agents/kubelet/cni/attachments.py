@@ -56,14 +56,14 @@ class Attachments:
 
     def all(self) -> dict[str, Attachment]:
         """Return them by their container."""
-        found = {}
+        attachments = {}
         for file in self._directory.glob(f"*{_SUFFIX}"):
             record = json.loads(file.read_text())
             ports = tuple(Port(**each) for each in record["ports"])
             # Plugins before this one kept one address.
             addresses = tuple(record.get("addresses") or (record["address"],))
-            found[file.name.removesuffix(_SUFFIX)] = Attachment(addresses, ports)
-        return found
+            attachments[file.name.removesuffix(_SUFFIX)] = Attachment(addresses, ports)
+        return attachments
 
     def add(self, container: str, attachment: Attachment) -> None:
         """Write an attachment, atomically."""

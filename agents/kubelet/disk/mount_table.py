@@ -20,14 +20,14 @@ def points_below(directory: Path, table: str | None = None) -> list[str]:
     table: as the kernel writes it; None: of this process.
     """
     place = os.path.realpath(directory)
-    found = []
+    points = []
     for line in (_TABLE.read_text() if table is None else table).splitlines():
         point = line.split(" ", 5)[4]
         for text, character in _ESCAPES:
             point = point.replace(text, character)
         if point == place or point.startswith(f"{place}/"):
-            found.append(point)
-    return found[::-1]
+            points.append(point)
+    return points[::-1]
 
 
 def take_away(directory: Path, *, spares: str = "") -> None:

@@ -97,15 +97,15 @@ def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
 def offenders(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> dict[str, str]:
     """Return annotations of the event of an eviction; used: by name of the container."""
     resource = RESOURCES[shortage.signal]
-    found = []
+    containers = []
     for container in pod["spec"]["containers"]:
         taken = used.get(container["name"])
         requests = (container.get("resources") or {}).get("requests") or {}
         if taken is not None and taken > quantity(requests.get(resource, "0")):
-            found.append((container["name"], shown(taken)))
+            containers.append((container["name"], shown(taken)))
     return {
-        "offending_containers": ",".join(name for name, _ in found),
-        "offending_containers_usage": ",".join(taken for _, taken in found),
+        "offending_containers": ",".join(name for name, _ in containers),
+        "offending_containers_usage": ",".join(taken for _, taken in containers),
         "starved_resource": resource,
     }
 

@@ -19,14 +19,14 @@ class Memory(NamedTuple):
 
 def memory_of(text: str) -> Memory:
     """Return what /proc/meminfo says, as the sum of all control groups would."""
-    found = {
+    values = {
         name: int(rest.split()[0]) * 1024
         for name, _, rest in (line.partition(":") for line in text.splitlines())
     }
-    files = found["Cached"] + found["Buffers"]
-    used = found["AnonPages"] + files
-    working_set = max(used - found.get("Inactive(file)", 0), 0)
-    return Memory(found["MemTotal"], used, working_set, found["AnonPages"])
+    files = values["Cached"] + values["Buffers"]
+    used = values["AnonPages"] + files
+    working_set = max(used - values.get("Inactive(file)", 0), 0)
+    return Memory(values["MemTotal"], used, working_set, values["AnonPages"])
 
 
 def measures(pods: Path, images: Path) -> dict[str, Measure]:

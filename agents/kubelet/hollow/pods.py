@@ -251,16 +251,16 @@ def _initialized(container: Object, found: Container) -> Object:
     return _container(found, ready=True, started=False, state=state, lastState={})
 
 
-def _crashed(pod: Object, found: Container) -> Object:
-    name, pod_name = found.name, pod["metadata"]["name"]
+def _crashed(pod: Object, container: Container) -> Object:
+    name, pod_name = container.name, pod["metadata"]["name"]
     message = f"back-off 10s restarting failed container={name} pod={pod_name}"
     return _container(
-        found,
+        container,
         ready=False,
         started=False,
         restartCount=1,
         state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
-        lastState={"terminated": _ended(found)},
+        lastState={"terminated": _ended(container)},
     )
 
 

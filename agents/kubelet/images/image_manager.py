@@ -86,7 +86,7 @@ class ImageManager:
         policy = container.get("imagePullPolicy") or "IfNotPresent"
         if policy != "Always" or not self._runtime.pulls_images:
             try:
-                found = await self._runtime.find_image(image)
+                present = await self._runtime.find_image(image)
             except ImageMissingError as error:
                 if policy == "Never":
                     text = f'Container image "{image}" is not present with pull policy of Never'
@@ -94,7 +94,7 @@ class ImageManager:
                     raise StartError("ErrImageNeverPull", text) from error
             else:
                 self._on_event(pod, name, "Normal", "Pulled", _PRESENT.format(image))
-                return found
+                return present
         return await self._pull(pod, name, image)
 
     async def _pull(self, pod: Object, name: str, image: str) -> Image:

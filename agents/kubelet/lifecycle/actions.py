@@ -132,16 +132,16 @@ def url_of(container: Object, get: Object, host: str) -> str:
 async def connect(container: Object, socket: Object, host: str, timeout_s: float) -> Outcome:
     """Check that a connection can be opened."""
     name, port = socket.get("host") or host, port_of(container, socket["port"])
-    shown = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    address = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(name, port)
     except ConnectionRefusedError:
-        return _bad(f"dial tcp {shown}: connect: connection refused")
+        return _bad(f"dial tcp {address}: connect: connection refused")
     except TimeoutError:
-        return _bad(f"dial tcp {shown}: i/o timeout")
+        return _bad(f"dial tcp {address}: i/o timeout")
     except OSError as error:
-        return _bad(f"dial tcp {shown}: {error.strerror or error}")
+        return _bad(f"dial tcp {address}: {error.strerror or error}")
     writer.close()
     return GOOD
 

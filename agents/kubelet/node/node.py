@@ -226,15 +226,17 @@ def allocatable(
 
     reserved: for the system; evictions: hard thresholds, of which nothing is used.
     """
-    kept = reserved or {}
-    cpu_milli = machine.cores * 1000 - parse_quantity(kept.get("cpu", "0")).milli_value()
+    reserved_amounts = reserved or {}
+    cpu_milli = (
+        machine.cores * 1000 - parse_quantity(reserved_amounts.get("cpu", "0")).milli_value()
+    )
     memory = machine.memory_kib
     memory -= amount_of(evictions.get("memory.available", "0"), machine.memory_kib * 1024) // 1024
-    memory -= parse_quantity(kept.get("memory", "0")).value() // 1024
+    memory -= parse_quantity(reserved_amounts.get("memory", "0")).value() // 1024
     memory -= sum(machine.huge_pages.values()) // 1024
     disk = machine.disk_bytes
     disk -= amount_of(evictions.get("nodefs.available", "0"), machine.disk_bytes)
-    disk -= parse_quantity(kept.get("ephemeral-storage", "0")).value()
+    disk -= parse_quantity(reserved_amounts.get("ephemeral-storage", "0")).value()
     whole = cpu_milli % 1000 == 0
     return {
         "cpu": str(cpu_milli // 1000) if whole else f"{max(cpu_milli, 0)}m",
@@ -251,16 +253,16 @@ def conditions(
     """Return the conditions of a node; pressures: types that hold; problem: why it is not ready."""
     now = time_text(now_s)
     before = {each["type"]: each for each in old}
-    found = []
+    rows = []
     for type_, good, bad in _PRESSURES:
         holds = type_ in pressures
-        found.append((type_, "True" if holds else "False", *(bad if holds else good)))
+        rows.append((type_, "True" if holds else "False", *(bad if holds else good)))
     if problem:
-        found.append(("Ready", "False", "KubeletNotReady", problem))
+        rows.append(("Ready", "False", "KubeletNotReady", problem))
     else:
-        found.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+        rows.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
     updated = []
-    for type_, value, reason, message in found:
+    for type_, value, reason, message in rows:
         updated.append(
             {
                 "type": type_,

@@ -126,15 +126,15 @@ class NodeStatus:
         except ApiError as error:
             if error.code not in _THERE_ALREADY:
                 raise
-        found = await self._api.get(NODES, "", own.name)
-        missing = node.asserted(fresh, found)
+        node_object = await self._api.get(NODES, "", own.name)
+        missing = node.asserted(fresh, node_object)
         if missing:
             body = orjson.dumps({"metadata": missing})
             path = NODES.path("", own.name)
-            found = await self._api.call(
+            node_object = await self._api.call(
                 "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
             )
-        return found
+        return node_object
 
     async def read(self) -> None:
         """Read the node again; raises ApiError, UnreachableError."""

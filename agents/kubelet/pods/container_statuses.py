@@ -134,16 +134,16 @@ def _status(
 def _of_unknown(
     seen: Seen, container: Object, before: Object | None, unseen: Object | None
 ) -> Object:
-    found: Object = {}
+    status: Object = {}
     if before is not None:
-        found["restartCount"] = before.get("restartCount", 0)
-        found["lastState"] = before.get("lastState") or {}
+        status["restartCount"] = before.get("restartCount", 0)
+        status["lastState"] = before.get("lastState") or {}
     waiting = _waiting_of(seen, container, None)
     if unseen:
-        found["state"] = {"terminated": unseen}
+        status["state"] = {"terminated": unseen}
     elif waiting is not None:
-        found["state"] = {"waiting": _waiting(waiting.reason, waiting.message)}
-    return found
+        status["state"] = {"waiting": _waiting(waiting.reason, waiting.message)}
+    return status
 
 
 def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Object:

@@ -39,15 +39,15 @@ def references(pod: Object) -> set[tuple[str, str]]:
 
 def volume_references(pod: Object) -> set[tuple[str, str]]:
     """Return kind and name of what a pod's volumes show."""
-    found: set[tuple[str, str]] = set()
+    kinds_and_names: set[tuple[str, str]] = set()
     for volume in pod["spec"].get("volumes") or ():
         for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
             if "configMap" in source:
-                found.add(("ConfigMap", source["configMap"]["name"]))
+                kinds_and_names.add(("ConfigMap", source["configMap"]["name"]))
             if "secret" in source:
                 secret = source["secret"]
-                found.add(("Secret", secret.get("secretName") or secret["name"]))
-    return found
+                kinds_and_names.add(("Secret", secret.get("secretName") or secret["name"]))
+    return kinds_and_names
 
 
 def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[str, str]]:
@@ -124,14 +124,14 @@ def literal_variables(container: Object) -> dict[str, str]:
 
 def references_of(text: str) -> list[str]:
     """Return the names of variables that a text refers to."""
-    found = []
+    references = []
     at = 0
     while (dollar := text.find("$", at)) >= 0 and dollar + 1 < len(text):
         end = text.find(")", dollar) if text[dollar + 1] == "(" else -1
         if end >= 0:
-            found.append(text[dollar + 2 : end])
+            references.append(text[dollar + 2 : end])
         at = dollar + 2 if end < 0 else end + 1
-    return found
+    return references
 
 
 def service_variables(services: Iterable[Object]) -> dict[str, str]:

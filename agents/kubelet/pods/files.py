@@ -131,14 +131,14 @@ def changing_fields(pod: Object) -> dict[str, str]:
 
     All else that the downward API shows in volumes stays as it is while the pod runs.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for volume in pod["spec"].get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or (volume,):
             for item in (source.get("downwardAPI") or {}).get("items") or ():
                 path = (item.get("fieldRef") or {}).get("fieldPath", "")
                 if path.startswith(_CHANGING):
-                    found[path] = field_value(pod, path, _NOWHERE)
-    return found
+                    fields[path] = field_value(pod, path, _NOWHERE)
+    return fields
 
 
 def _downward(

@@ -93,14 +93,16 @@ def refused_status(pod: Object, reason: str, message: str, now_s: float) -> Obje
 # Phase.
 
 
-def _phase(pod: Object, known: Mapping[str, Container], memory: Memory, *, is_over: bool) -> str:
+def _phase(
+    pod: Object, containers_by_name: Mapping[str, Container], memory: Memory, *, is_over: bool
+) -> str:
     """Return the phase of a pod; one that has ended stays so."""
     old: str = (pod.get("status") or {}).get("phase", "Pending")
     if old in ENDED_PHASES:
         return old
     if memory.has_failed:
         return "Failed" if is_over else old
-    return _phase_of_containers(pod, known, memory, is_over=is_over)
+    return _phase_of_containers(pod, containers_by_name, memory, is_over=is_over)
 
 
 def _phase_of_containers(

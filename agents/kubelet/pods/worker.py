@@ -246,14 +246,18 @@ def _is_too_old(pod: Object, now_s: float, plan: Plan) -> bool:
 
 
 def _start_inits(
-    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+    pod: Object, newest_by_name: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
 ) -> bool | None:
     """Bring init containers forward; return whether regular ones may start, None: never."""
     spec = pod["spec"]
-    started = [known[each["name"]] for each in spec["containers"] if each["name"] in known]
+    started = [
+        newest_by_name[each["name"]]
+        for each in spec["containers"]
+        if each["name"] in newest_by_name
+    ]
     is_initialized = any(each.id not in memory.earlier for each in started)
     for container in spec.get("initContainers") or ():
-        last = known.get(container["name"])
+        last = newest_by_name.get(container["name"])
         if is_sidecar(container):
             if last is None or not last.is_running:
                 _start(pod, container, last, memory, now_s, plan)

@@ -252,7 +252,7 @@ class Kernel(Netlink):
 
     def _addresses(self) -> list[tuple[Address, int]]:
         """Return the machine's addresses, each with the number of its interface."""
-        found: list[tuple[Address, int]] = []
+        addresses: list[tuple[Address, int]] = []
         for kind in _KINDS.values():
             body = _ADDRESS_HEAD.pack(kind, 0, 0, 0, 0)
             for payload in self.ask(_GET_ADDRESS, _DUMP, body):
@@ -260,8 +260,8 @@ class Kernel(Netlink):
                 given = dict(attributes(payload[_ADDRESS_HEAD.size :]))
                 packed = given.get(2) or given.get(1)
                 if packed and its_kind == kind:  # a kernel without IPv6 returns all it has
-                    found.append((ip_address(packed), link))
-        return found
+                    addresses.append((ip_address(packed), link))
+        return addresses
 
 
 def _is_connected(route: AnyRoute) -> bool:

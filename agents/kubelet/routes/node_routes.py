@@ -159,16 +159,16 @@ class NodeRoutes:
             self._guarded, self._own = wanted, tuple(desired.own.values())
             return desired, changes
 
-    def _guards(self, found: Plan) -> str:
+    def _guards(self, desired: Plan) -> str:
         """Return the rules for the tunnels of a plan; empty: it has none."""
         ends = {
-            family: [each.via for each in found.tunneled(family)]
+            family: [each.via for each in desired.tunneled(family)]
             for family in FAMILIES
-            if found.tunneled(family)
+            if desired.tunneled(family)
         }
         if not ends:
             return ""
-        return guard.rules(found.own, self._options.cluster_ranges, ends, guard.families())
+        return guard.rules(desired.own, self._options.cluster_ranges, ends, guard.families())
 
     def _leave(self) -> None:
         """Remove everything, unless pods go on; in a thread. OSError, TranslationError."""

@@ -453,15 +453,15 @@ class PodSync:
         raise StartError("CreateContainerConfigError", f"unable to find target container {name}")
 
     async def _after_start(
-        self, pod: Object, record: PodRecord, container: Object, found: Container, hook: Object
+        self, pod: Object, record: PodRecord, container: Object, started: Container, hook: Object
     ) -> None:
         tools, name = self._tools, container["name"]
-        work = run_hook(tools.runtime, hook, container, found, self._pod_ip(pod))
+        work = run_hook(tools.runtime, hook, container, started, self._pod_ip(pod))
         failure = await _unless_ending(record, work)
-        if failure and found.is_running:
+        if failure and started.is_running:
             self.event(pod, name, "Warning", "FailedPostStartHook", "PostStartHook failed")
             self.event(pod, name, "Normal", "Killing", "FailedPostStartHook")
-            await tools.runtime.stop(found.id, GRACE_MIN_S)
+            await tools.runtime.stop(started.id, GRACE_MIN_S)
             now_s = tools.clock.now_s()
             not_started(record.memory, name, "PostStartHookError", failure, now_s)
 

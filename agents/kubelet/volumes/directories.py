@@ -68,16 +68,16 @@ def empty_directory(directory: Path, volume: Object, size_bytes: int) -> Path:
     size_bytes: of one in memory; 0: no limit.
     """
     name: str = volume["name"]
-    made = directory / "volumes" / "kubernetes.io~empty-dir" / name
+    path = directory / "volumes" / "kubernetes.io~empty-dir" / name
     is_in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
-    if made.is_dir() and (not is_in_memory or made.is_mount()):
-        return made
-    made.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and (not is_in_memory or path.is_mount()):
+        return path
+    path.mkdir(parents=True, exist_ok=True)
     if is_in_memory:
-        _mount_memory(made, f"mode=777,size={size_bytes}" if size_bytes else "mode=777")
+        _mount_memory(path, f"mode=777,size={size_bytes}" if size_bytes else "mode=777")
     else:
-        made.chmod(0o777)
-    return made
+        path.chmod(0o777)
+    return path
 
 
 def written(directory: Path, volume: Object, files: Files, group: int | None) -> Path:
@@ -87,14 +87,14 @@ def written(directory: Path, volume: Object, files: Files, group: int | None) ->
     """
     field, kind = next((field, plugin) for field, plugin in _PLUGINS.items() if field in volume)
     name: str = volume["name"]
-    made = directory / "volumes" / kind / name
-    made.mkdir(parents=True, exist_ok=True)
+    path = directory / "volumes" / kind / name
+    path.mkdir(parents=True, exist_ok=True)
     # One that was filled on the disk stays there: containers see it.
-    if field != "configMap" and not made.is_mount() and not (made / _DATA).is_symlink():
-        _mount_memory(made, "mode=755")
-    made.chmod(0o755)
-    _write(made, files, group)
-    return made
+    if field != "configMap" and not path.is_mount() and not (path / _DATA).is_symlink():
+        _mount_memory(path, "mode=755")
+    path.chmod(0o755)
+    _write(path, files, group)
+    return path
 
 
 def _mount_memory(location: Path, options: str) -> None:
@@ -127,14 +127,14 @@ def give_to_group(directory: Path, group: int, policy: str) -> None:
 
 def _give_entry(directory: int, name: str, group: int) -> None:
     try:
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
         return  # a container has removed it
     try:
-        if not stat.S_ISLNK(os.fstat(held).st_mode):
-            _give(held, group)
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            _give(descriptor, group)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _give(held: int, group: int) -> None:
@@ -284,15 +284,15 @@ def env_files(
 
     Raises ConfigurationError.
     """
-    found: dict[tuple[str, str], str | None] = {}
+    contents: dict[tuple[str, str], str | None] = {}
     for volume, path in env_file_references(container):
         if volume not in sources:
             raise ConfigurationError(
                 f'volume "{volume}" of an environment variable file is missing'
             )
         data = _env_file(sources[volume][0], path)
-        found[volume, path] = None if data is None else data.decode("utf-8", "replace")
-    return found
+        contents[volume, path] = None if data is None else data.decode("utf-8", "replace")
+    return contents
 
 
 def _env_file(volume: Path, path: str) -> bytes | None:

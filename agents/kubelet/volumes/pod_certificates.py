@@ -130,15 +130,15 @@ class PodCertificates:
         raise ConfigurationError(state.problem or f"signer {signer} has not answered yet")
 
     async def _advance(
-        self, pod: Object, key: _SourceKey, wanted: _CertificateSource, source: Object
+        self, pod: Object, key: _SourceKey, state: _CertificateSource, source: Object
     ) -> None:
         """Take the answer to a request, or make a new one if due; ApiError, UnreachableError."""
-        if wanted.request:
-            await self._look(pod, key, wanted)
-        now_s, current = self._clock.now_s(), wanted.current
+        if state.request:
+            await self._look(pod, key, state)
+        now_s, current = self._clock.now_s(), state.current
         is_due = current is None or current.refresh_s <= now_s
-        if is_due and not wanted.request and not wanted.is_denied and wanted.again_s <= now_s:
-            await self._ask(pod, wanted, source)
+        if is_due and not state.request and not state.is_denied and state.again_s <= now_s:
+            await self._ask(pod, state, source)
 
     def forget(self, uid: str) -> None:
         """Keep the keys of a pod no longer."""
@@ -180,7 +180,7 @@ class PodCertificates:
     async def _ask(self, pod: Object, state: _CertificateSource, source: Object) -> None:
         meta = pod["metadata"]
         account = pod["spec"].get("serviceAccountName") or "default"
-        found = await self._api.get(SERVICE_ACCOUNTS, meta["namespace"], account)
+        service_account = await self._api.get(SERVICE_ACCOUNTS, meta["namespace"], account)
         key, request = await asyncio.to_thread(_key_and_request, source["keyType"])
         node = self._node()["metadata"]
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
@@ -189,7 +189,7 @@ class PodCertificates:
             "podName": meta["name"],
             "podUID": meta["uid"],
             "serviceAccountName": account,
-            "serviceAccountUID": found["metadata"]["uid"],
+            "serviceAccountUID": service_account["metadata"]["uid"],
             "nodeName": node["name"],
             "nodeUID": node["uid"],
             "maxExpirationSeconds": source.get("maxExpirationSeconds") or _DEFAULT_S,

@@ -189,14 +189,16 @@ class PodVolumes:
         written = self._written.setdefault(uid, _Written())
         written.is_outdated = False
         self._watched.follow(uid, {(kind, namespace, name) for kind, name in shown})
-        found: dict[tuple[str, str], Object | None] = {}
+        objects: dict[tuple[str, str], Object | None] = {}
         try:
             for kind, name in sorted(references(pod) if are_fresh else shown):
-                found[kind, name] = await self._object((kind, namespace, name), is_fresh=are_fresh)
+                objects[kind, name] = await self._object(
+                    (kind, namespace, name), is_fresh=are_fresh
+                )
         except BaseException:
             written.is_outdated = True
             raise
-        return found
+        return objects
 
     async def _object(self, key: tuple[str, str, str], *, is_fresh: bool) -> Object | None:
         if not is_fresh:
@@ -306,16 +308,16 @@ class PodVolumes:
     async def _requested_files(self, pod: Object, volume: Object) -> dict[str, bytes]:
         """Return what a volume shows of what others answer, by path; ConfigurationError."""
         uid, name = pod["metadata"]["uid"], volume["name"]
-        found: dict[str, bytes] = {}
+        files_by_path: dict[str, bytes] = {}
         for number, each in enumerate((volume.get("projected") or {}).get("sources") or ()):
             if token := each.get("serviceAccountToken"):
-                found[token["path"]] = await self._tokens.token(pod, name, token)
+                files_by_path[token["path"]] = await self._tokens.token(pod, name, token)
             if bundle := each.get("clusterTrustBundle"):
-                found[bundle["path"]] = await self._bundles.anchors(uid, bundle)
+                files_by_path[bundle["path"]] = await self._bundles.anchors(uid, bundle)
             if source := each.get("podCertificate"):
                 signed = await self._certificates.credential(pod, name, number, source)
-                found |= files.of_certificate(source, signed.key, signed.chain)
-        return found
+                files_by_path |= files.of_certificate(source, signed.key, signed.chain)
+        return files_by_path
 
 
 def _is_held(volume: Object) -> bool:

@@ -199,16 +199,16 @@ def _external(given: Given, field: str, pages: Mapping[str, Page]) -> Rule:
     return rule._replace(page=_page_of(given, field, pages), namespace_label=label)
 
 
-def _rule(given: Given, field: str) -> Rule:
-    name, sample = given.get("name"), given.get("sample")
+def _rule(item: Given, field: str) -> Rule:
+    name, sample = item.get("name"), item.get("sample")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{field}.name: invalid metric name {name!r}")
     if not isinstance(sample, str) or not _SAMPLE.fullmatch(sample):
         raise ValueError(f"{field}.sample: invalid sample name {sample!r}")
-    type_ = given.get("type", "value")
+    type_ = item.get("type", "value")
     if type_ not in _TYPES:
         raise ValueError(f"{field}.type: {type_!r}: one of {', '.join(_TYPES)}")
-    labels = given.get("labels") or {}
+    labels = item.get("labels") or {}
     if not isinstance(labels, dict) or not all(
         isinstance(each, str) for pair in labels.items() for each in pair
     ):

@@ -208,15 +208,15 @@ class _Search:
         left = self._left_of(candidate.pool) if counters else {}
         for key, amount in counters.items():
             left[key] = left[key] - amount
-        taken = AllocatedDevice(
+        device = AllocatedDevice(
             request, candidate, consumed if candidate.is_shared else {}, counters
         )
         if candidate.is_shared:
             self._shared.setdefault(candidate.id, []).append(consumed)
         elif not request.is_admin:
             self._in_use.add(candidate.id)
-        self._taken[number].append(taken)
-        return taken
+        self._taken[number].append(device)
+        return device
 
     def _give_back(self, number: int, device: AllocatedDevice) -> None:
         self._taken[number].pop()

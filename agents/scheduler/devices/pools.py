@@ -97,27 +97,27 @@ def pools_of(cluster: Cluster, slot: int) -> list[Pool]:
 
 def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
     devices = cluster.devices
-    seen: dict[PoolId, list[Object]] = {}
+    slices_by_pool: dict[PoolId, list[Object]] = {}
     for each in devices.slices_for(cluster.names[slot]):
         if not _is_seen(cluster, slot, each["spec"]):
             continue
-        known = seen.setdefault(_id_of(each), [])
+        known = slices_by_pool.setdefault(_id_of(each), [])
         if known and _generation(each) != _generation(known[0]):
             if _generation(each) < _generation(known[0]):
                 continue
             known.clear()
         known.append(each)
     pools = []
-    for pool_id, slices in seen.items():
-        wanted = slices[0]["spec"]["pool"]["resourceSliceCount"]
+    for pool_id, slices in slices_by_pool.items():
+        slice_count = slices[0]["spec"]["pool"]["resourceSliceCount"]
         all_slices = slices
-        if len(slices) != wanted:
+        if len(slices) != slice_count:
             same = [each for each in devices.slices.values() if _id_of(each) == pool_id]
             newest = max(map(_generation, same))
             if newest > _generation(slices[0]):
                 continue  # what the node sees is obsolete
             all_slices = [each for each in same if _generation(each) == newest]
-            if len(all_slices) != wanted:
+            if len(all_slices) != slice_count:
                 pools.append(Pool(pool_id, is_incomplete=True))
                 continue
         pools.append(_pool(pool_id, slices, all_slices, devices.taint_rules.values()))

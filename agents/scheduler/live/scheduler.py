@@ -225,14 +225,14 @@ class Scheduler:
         pod = waiting.info
         nominated = self.cluster.nominated_node(pod.uid)
         now_s = self._clock.now_s()
-        said = await self._call_extenders(pod, profile, nominated, now_s)
+        extender_results = await self._call_extenders(pod, profile, nominated, now_s)
         decision = schedule(
             pod,
             self.cluster,
             profile,
             self._turns[profile.name],
             nominated,
-            said,
+            extender_results,
             self._clock.monotonic_s,
             now_s,
         )

@@ -428,14 +428,14 @@ def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
     driver = objects.drivers.get(storage_class["provisioner"])
     if driver is None or not driver["spec"].get("storageCapacity"):
         return Provision(claim, None)
-    wanted = _requested(claim)
+    requested_bytes = _requested(claim)
     for capacity in objects.capacities.values():
         topology = capacity.get("nodeTopology")
         limit = capacity.get("maximumVolumeSize") or capacity.get("capacity")
         if (
             capacity["storageClassName"] == storage_class["metadata"]["name"]
             and limit is not None
-            and parse(limit).value() >= wanted
+            and parse(limit).value() >= requested_bytes
             and topology is not None
             and selector_of(topology).matches(labels)
         ):

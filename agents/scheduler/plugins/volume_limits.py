@@ -102,15 +102,15 @@ def _missing_driver(cluster: Cluster, volumes: Volumes, node: Object | None) -> 
 
 def _attached(cluster: Cluster) -> dict[str, Volumes]:
     """Return what is attached to nodes, by their names."""
-    found: dict[str, Volumes] = {}
+    attached: dict[str, Volumes] = {}
     for each in cluster.storage.attachments.values():
         spec = each["spec"]
         volume = cluster.storage.volumes.get(spec["source"].get("persistentVolumeName") or "")
         if volume is not None and volume["spec"].get("csi"):
             handle = volume["spec"]["csi"]["volumeHandle"]
-            there = found.setdefault(spec["nodeName"], {})
+            there = attached.setdefault(spec["nodeName"], {})
             there[f"{spec['attacher']}/{handle}"] = spec["attacher"]
-    return found
+    return attached
 
 
 def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:

@@ -48,7 +48,7 @@ class VolumeRestrictions(Plugin):
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
-        pod, known = cycle.pod, cycle.cluster.storage
+        pod, objects = cycle.pod, cycle.cluster.storage
         volumes = pod.spec.get("volumes") or ()
         disks = [volume for volume in volumes if any(volume.get(kind) for kind in storage.DISKS)]
         single: list[str] = []
@@ -56,7 +56,7 @@ class VolumeRestrictions(Plugin):
             if not volume.get("persistentVolumeClaim"):
                 continue
             name = volume["persistentVolumeClaim"]["claimName"]
-            claim = known.claims.get(f"{pod.namespace}/{name}")
+            claim = objects.claims.get(f"{pod.namespace}/{name}")
             if claim is None:
                 text = f'persistentvolumeclaim "{name}" not found'
                 return Refusal(Code.UNRESOLVABLE, text)

@@ -87,14 +87,14 @@ class PodIndex:
 
     def carried_for(self, pod: PodInfo) -> tuple[Carried, ...]:
         """Return the terms of placed pods that mean a pod."""
-        found = self._carried_matching.get(pod.labels_key)
-        if found is None:
+        carried = self._carried_matching.get(pod.labels_key)
+        if carried is None:
             labels = self.namespace_labels(pod.namespace)
-            found = tuple(
+            carried = tuple(
                 each for each in self._carried.values() if each.term.match.matches(pod, labels)
             )
-            self._carried_matching[pod.labels_key] = found
-        return found
+            self._carried_matching[pod.labels_key] = carried
+        return carried
 
     def means(self, matches: Matches, pod: PodInfo) -> bool:
         """Whether all matches select a pod."""

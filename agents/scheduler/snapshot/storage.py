@@ -47,11 +47,11 @@ def volume_class(volume: Object) -> str:
 
 def claim_names(pod: Object) -> list[tuple[str, bool]]:
     """Return the claims a pod names, and whether each is made for it alone (ephemeral)."""
-    found: list[tuple[str, bool]] = []
+    names: list[tuple[str, bool]] = []
     for volume in pod["spec"].get("volumes") or ():
         claim = volume.get("persistentVolumeClaim")
         if claim:
-            found.append((claim["claimName"], False))
+            names.append((claim["claimName"], False))
         elif volume.get("ephemeral"):
-            found.append((f"{pod['metadata']['name']}-{volume['name']}", True))
-    return found
+            names.append((f"{pod['metadata']['name']}-{volume['name']}", True))
+    return names

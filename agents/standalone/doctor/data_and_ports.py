@@ -35,20 +35,20 @@ def data_directory(path: Path, owner: int = 0) -> list[Finding]:
     owner: the process that works on it; 0: none does.
     """
     existing = nearest(path)
-    shown = str(path) if existing == path else f"{path} (to be made in {existing})"
+    path_text = str(path) if existing == path else f"{path} (to be made in {existing})"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         why = "not a directory" if not existing.is_dir() else "not writable"
-        return [Finding("data directory", shown, Level.ERROR, f"{existing} is {why}")]
+        return [Finding("data directory", path_text, Level.ERROR, f"{existing} is {why}")]
     in_use = f", in use by process {owner}" if owner else ""
-    found = [Finding("data directory", shown + in_use)]
+    findings = [Finding("data directory", path_text + in_use)]
     if existing == path and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-        found[0] = Finding(
+        findings[0] = Finding(
             "data directory",
-            f"{shown}, mode {mode:04o}",
+            f"{path_text}, mode {mode:04o}",
             Level.LIMITED,
             f"other users may look into it: chmod 700 {path}",
         )
-    return [*found, _file_system(existing), _disk(existing)]
+    return [*findings, _file_system(existing), _disk(existing)]
 
 
 def _file_system(path: Path) -> Finding:

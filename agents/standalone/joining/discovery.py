@@ -80,15 +80,15 @@ async def discover(
             if asyncio.get_running_loop().time() + _AGAIN_S >= deadline:
                 raise ConfigError(f"{server}: {error}") from error
             await asyncio.sleep(_AGAIN_S)
-    found = _cluster_in(content)
-    _check_hashes(found.authority, hashes)
+    cluster = _cluster_in(content)
+    _check_hashes(cluster.authority, hashes)
     try:
-        again = await _read(server, found.authority)
+        again = await _read(server, cluster.authority)
     except _NotYetError as error:
         raise ConfigError(f"{server}: {error}") from error
     if again.get(_KUBECONFIG) != content:
         raise ConfigError(f"{server}: {CLUSTER_INFO} is another where its certificate is checked")
-    return found
+    return cluster
 
 
 class _NotYetError(Exception):
@@ -100,14 +100,14 @@ async def _read(server: str, authority: bytes | None) -> dict[str, str]:
     place = Cluster(server, Credentials(), authority or b"", insecure=authority is None)
     api = Api(connect(place), Options(user_agent=_AGENT, timeout_s=_ASK_S))
     try:
-        found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
+        config_map = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
     except ApiError as error:
         raise _NotYetError(f"cannot read {PUBLIC}/{CLUSTER_INFO}: {error.message}") from error
     except UnreachableError as error:
         raise _NotYetError(f"it is not reached: {error}") from error
     finally:
         await api.close()
-    data = found.get("data")
+    data = config_map.get("data")
     return data if isinstance(data, dict) else {}
 
 

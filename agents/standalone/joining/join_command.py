@@ -344,7 +344,7 @@ def _pods_in(text: str) -> str:
 
 def _kubelet_flags(command: JoinArguments, pods: str) -> list[str]:
     """Return the kubelet's arguments; pods: range of the cluster's; those of the user go before."""
-    found = {
+    flags = {
         "kubeconfig": str(command.kubeconfig),
         "config": str(command.file("config.yaml")),
         "client-ca-file": str(command.file("ca.crt")),
@@ -352,7 +352,7 @@ def _kubelet_flags(command: JoinArguments, pods: str) -> list[str]:
         "node-ip": ",".join(node_ips(command.server, pods)),
         **({"cluster-cidr": pods, "pod-network": "bridge"} if pods else {"pod-network": "host"}),
     }
-    return [*(f"--{name}={text}" for name, text in found.items()), *command.kubelet]
+    return [*(f"--{name}={text}" for name, text in flags.items()), *command.kubelet]
 
 
 def node_ips(server: str, pods: str) -> list[str]:

@@ -216,15 +216,15 @@ class LocalPathProvisioner(BaseController):
     def _misplaced(self, volume: Object) -> str:
         """Return why the directory of a volume is not removed; empty: it is, or does not exist."""
         name = volume["metadata"]["name"]
-        place = Path((volume["spec"].get("local") or {}).get("path", ""))
-        if place == HOLLOW_DIRECTORY / name:
+        path = Path((volume["spec"].get("local") or {}).get("path", ""))
+        if path == HOLLOW_DIRECTORY / name:
             return ""
         try:
-            if self._node is not None and place == self._node.directories.path(name):
+            if self._node is not None and path == self._node.directories.path(name):
                 return ""
         except ValueError as error:
             return str(error)
-        return f"{place} is not a directory that this node made for {name}; remove it by hand"
+        return f"{path} is not a directory that this node made for {name}; remove it by hand"
 
 
 def _on_disk(work: "partial[None]", about: Object, reason: str) -> _Steps:

@@ -79,16 +79,16 @@ class ProjectQuotas:
     def problem(self) -> str:
         """Return why directories have no limits; empty: they have. OSError: unknown."""
         existing = next(each for each in (self._root, *self._root.parents) if each.is_dir())
-        held = os.open(existing, _FLAGS)
+        descriptor = os.open(existing, _FLAGS)
         try:
-            _attributes(held)
-            _use(held, _FIRST)
+            _attributes(descriptor)
+            _use(descriptor, _FIRST)
         except OSError as error:
             if error.errno not in _NONE:
                 raise
             return _NONE[error.errno]
         finally:
-            os.close(held)
+            os.close(descriptor)
         return ""
 
     def limit(self, path: Path, size_bytes: int) -> None:

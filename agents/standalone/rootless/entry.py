@@ -90,14 +90,14 @@ def _mount(directory: Path) -> None:
     before.mkdir(mode=0o700, parents=True, exist_ok=True)
     syscalls.mount(_RUN, str(before), "", syscalls.MS_BIND | syscalls.MS_REC)
     # The directory may be below /run, and then its path is hidden.
-    held = os.open(before, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(before, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syscalls.mount("tmpfs", _RUN, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
-        for name in set(os.listdir(held)) - _OWN:
-            _show(Path(f"/proc/self/fd/{held}", name), Path(_RUN, name))
-        syscalls.unmount(f"/proc/self/fd/{held}", syscalls.MNT_DETACH)
+        for name in set(os.listdir(descriptor)) - _OWN:
+            _show(Path(f"/proc/self/fd/{descriptor}", name), Path(_RUN, name))
+        syscalls.unmount(f"/proc/self/fd/{descriptor}", syscalls.MNT_DETACH)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _show(source: Path, target: Path) -> None:

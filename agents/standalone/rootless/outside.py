@@ -102,14 +102,16 @@ def _serve(link: socket.socket) -> NoReturn:
     running: list[subprocess.Popen[bytes]] = []
     try:
         while data := link.recv(_MESSAGE_BYTES_MAX):
-            made: list[socket.socket] = []
+            sockets: list[socket.socket] = []
             try:
-                _do(json.loads(data), running, made)
+                _do(json.loads(data), running, sockets)
                 answer = {"problem": ""}
             except (OSError, OutsideError, subprocess.SubprocessError) as error:
                 answer = {"problem": str(error)}
-            socket.send_fds(link, [json.dumps(answer).encode()], [each.fileno() for each in made])
-            for each in made:
+            socket.send_fds(
+                link, [json.dumps(answer).encode()], [each.fileno() for each in sockets]
+            )
+            for each in sockets:
                 each.close()
     except OSError:
         pass  # the other side is gone
@@ -120,14 +122,14 @@ def _serve(link: socket.socket) -> NoReturn:
 
 
 def _do(
-    request: Object, running: list["subprocess.Popen[bytes]"], made: list[socket.socket]
+    request: Object, running: list["subprocess.Popen[bytes]"], sockets: list[socket.socket]
 ) -> None:
     if request["do"] == "map":
         _map(request)
     elif request["do"] == "connect":
         running.append(_connect(request["pid"], request["program"]))
     else:
-        made.append(_listening(request))
+        sockets.append(_listening(request))
 
 
 def _map(request: Object) -> None:

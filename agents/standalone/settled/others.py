@@ -118,11 +118,11 @@ class Others:
 
     def _writes(self) -> list[Moving]:
         """Return what they write now."""
-        found = []
+        writes = []
         for reply in self._server.site.api.in_flight.writes():
             if reply.answer.transport is not self._local and reply.user is not None:
                 request = reply.request
                 path = request.target.partition("?")[0][:CHARACTERS_MAX]
                 who = reply.user.name[:CHARACTERS_MAX]
-                found.append(Moving(who, f"{request.method} {path}", "is being answered"))
-        return found
+                writes.append(Moving(who, f"{request.method} {path}", "is being answered"))
+        return writes

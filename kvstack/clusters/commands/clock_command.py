@@ -108,7 +108,7 @@ def _advance_ns(text: str) -> int:
 
 
 async def _do(
-    server: NamedServer, steps: Sequence[dict[str, Any]], shown: Terminal
+    server: NamedServer, steps: Sequence[dict[str, Any]], terminal: Terminal
 ) -> dict[str, Any]:
     """Change the clock step by step; return how it is then."""
     if not steps:
@@ -117,7 +117,7 @@ async def _do(
     answer_s = _ANSWER_S if "rate" in steps[0] else _STEP_ANSWER_S
     for number, step in enumerate(steps):
         if number:
-            shown.say(f"{number} of {len(steps)} h have gone by: {state['time']}")
+            terminal.say(f"{number} of {len(steps)} h have gone by: {state['time']}")
         state = await ask(server, "POST", PATH, None, orjson.dumps(step), answer_s=answer_s)
     return state
 

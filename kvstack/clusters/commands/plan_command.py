@@ -197,15 +197,15 @@ def _pruning(reader: FlagReader) -> "Pruning | None":
     return Pruning(selector, kinds_of(names))
 
 
-def _selected(found: "list[Manifest]", selector: str) -> "list[Manifest]":
+def _selected(manifests: "list[Manifest]", selector: str) -> "list[Manifest]":
     """Return the objects of files that have labels; raises UsageError."""
     try:
         matches = labels.parse(selector).matches
     except labels.SelectorError as error:
         raise UsageError(f"--selector {selector}: {error}") from error
-    selected = [each for each in found if matches(each.obj["metadata"].get("labels") or {})]
+    selected = [each for each in manifests if matches(each.obj["metadata"].get("labels") or {})]
     if not selected:
-        which = f" with the labels {selector}" if selector and found else ""
+        which = f" with the labels {selector}" if selector and manifests else ""
         raise UsageError(f"{COMMAND}: the files have no object{which}")
     return selected
 

@@ -26,7 +26,7 @@ def summary(difference: Difference) -> str:
         return ""
     fields = [shown_change(each, difference.kind) for each in difference.fields]
     parts = ["replaced by another one"] if difference.change is Change.REPLACED else []
-    said: set[int] = set()
+    shown_numbers: set[int] = set()
     for part, numbers in (
         *_images(fields),
         *_of_path(fields, _REPLICAS, "replicas "),
@@ -34,8 +34,8 @@ def summary(difference: Difference) -> str:
         *_conditions(fields),
     ):
         parts.append(part)
-        said.update(numbers)
-    rest = [each for number, each in enumerate(fields) if number not in said]
+        shown_numbers.update(numbers)
+    rest = [each for number, each in enumerate(fields) if number not in shown_numbers]
     rest.sort(key=lambda each: each.path[:1] == ("status",))
     room = max(NAMED_MAX - len(parts), 1)
     parts += [_describe(each) for each in rest[:room]]

@@ -202,7 +202,7 @@ def _parsed(obj: Object) -> requests.Request:
 
 def _review(spec: Object, subresource: str) -> Create:
     """Return the question whether a request's user may have it approved."""
-    asked = {
+    review = {
         "user": spec.get("username", ""),
         "uid": spec.get("uid", ""),
         "groups": spec.get("groups") or [],
@@ -218,7 +218,7 @@ def _review(spec: Object, subresource: str) -> Create:
     body = {
         "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": SUBJECT_ACCESS_REVIEWS.kind,
-        "spec": asked,
+        "spec": review,
     }
     return Create(SUBJECT_ACCESS_REVIEWS, "", body)
 

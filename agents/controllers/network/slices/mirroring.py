@@ -89,14 +89,14 @@ class Mirroring(BaseController):
         self, endpoints: Object, slices: Sequence[Object]
     ) -> Generator[Step, list[Outcome], None]:
         desired, ports, warnings = self._desired_slices(endpoints)
-        known: dict[_SliceKey, list[Object]] = {}
+        slices_by_key: dict[_SliceKey, list[Object]] = {}
         for each in slices:
             key = _slice_key(each["addressType"], each.get("ports") or ())
-            known.setdefault(key, []).append(each)
+            slices_by_key.setdefault(key, []).append(each)
         yield [Record(endpoints, "Warning", *warning) for warning in warnings]
         changes = Changes()
         for key, found in desired.items():
-            existing = known.pop(key, [])
+            existing = slices_by_key.pop(key, [])
             if not found:
                 changes.delete += existing
                 continue
@@ -108,7 +108,7 @@ class Mirroring(BaseController):
                 changes.update.append(renamed(new, existing[0]))
             else:
                 changes.create.append(new)
-        for rest in known.values():
+        for rest in slices_by_key.values():
             changes.delete += rest
         changes.update = [_without_prefix(each) for each in changes.update]
         changes.recycle(lambda _: True)

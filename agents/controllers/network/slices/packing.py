@@ -33,15 +33,15 @@ class Changes:
 
     def recycle(self, may_become: Callable[[Object], bool]) -> None:
         """Turn deletions into updates to what would be created, where types are the same."""
-        kept: list[Object] = []
+        remaining: list[Object] = []
         for old in self.delete:
             new = self.create[-1] if self.create else None
             if new is None or old["addressType"] != new["addressType"] or not may_become(old):
-                kept.append(old)
+                remaining.append(old)
                 continue
             self.create.pop()
             self.update.append(renamed(new, old))
-        self.delete = kept
+        self.delete = remaining
 
     def unchanged(self, slices: Iterable[Object]) -> list[Object]:
         """Return those of the slices that nothing is done with."""
@@ -127,21 +127,21 @@ def packed(
     return changes
 
 
-def _refreshed(found: Object, rest: dict[Key, Object]) -> tuple[list[Object], bool]:
+def _refreshed(endpoint_slice: Object, rest: dict[Key, Object]) -> tuple[list[Object], bool]:
     """Return the endpoints of a slice that are still wanted, and whether anything changes.
 
     They are taken out of the rest. They have no hints: others decide on these afterwards.
     """
-    kept: list[Object] = []
+    remaining: list[Object] = []
     is_changed = False
-    for endpoint in found.get("endpoints") or ():
+    for endpoint in endpoint_slice.get("endpoints") or ():
         new = rest.pop(key_of_endpoint(endpoint), None)
         if new is None:
             is_changed = True
             continue
-        kept.append(new)
+        remaining.append(new)
         is_changed = is_changed or not is_as(new, endpoint)
-    return kept, is_changed
+    return remaining, is_changed
 
 
 def _closest(slices: Iterable[Object], count: int, limit: int) -> Object | None:

@@ -245,14 +245,14 @@ def _external(source: Object, target: Target) -> Reading:
         "external",
     )
     total = sum(parse(item["value"]).milli_value() for item in items)
-    found, current = _of_one_value(source["target"], total, target)
+    proposal, current = _of_one_value(source["target"], total, target)
     if current is None:
         raise MetricError(
             "invalid external metric source: neither a value target nor an average value target"
             " was set"
         )
     status = _metric_status("External", source["metric"], current)
-    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
+    return MetricProposal(proposal.replicas, _external_name(source["metric"]), status)
 
 
 def _of_one_value(goal: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:

@@ -174,14 +174,14 @@ def by_average(
 ) -> Proposal:
     """Return what an average for each pod proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    known = _usage_by_pod(samples, groups)
+    usage_by_pod = _usage_by_pod(samples, groups)
 
     def ratio_of(values: Mapping[str, int]) -> float:
         return _divided(sum(values.values()), len(values)) / target
 
     filled = dict.fromkeys(groups.missing, target)
-    replicas = _replicas(question, groups, known, filled, ratio_of)
-    return Proposal(replicas, _divided(sum(known.values()), len(known)))
+    replicas = _replicas(question, groups, usage_by_pod, filled, ratio_of)
+    return Proposal(replicas, _divided(sum(usage_by_pod.values()), len(usage_by_pod)))
 
 
 def by_total(question: Question, total: int, target: int) -> Proposal:

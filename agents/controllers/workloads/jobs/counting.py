@@ -115,14 +115,14 @@ def _tell_target(state: JobState) -> None:
     finish = state.finish
     if finish is None:
         return
-    known = state.status.get("conditions") or []
+    before = state.status.get("conditions") or []
     if finish["type"] == FAILURE_TARGET:
-        state.status["conditions"] = [*known, finish]
+        state.status["conditions"] = [*before, finish]
         state.is_changed = True
         state.finish = state.condition(FAILED, finish["reason"], finish["message"])
     elif finish["type"] == SUCCESS_CRITERIA:
-        if not conditions.is_true(known, SUCCESS_CRITERIA):
-            state.status["conditions"] = [*known, finish]
+        if not conditions.is_true(before, SUCCESS_CRITERIA):
+            state.status["conditions"] = [*before, finish]
             state.is_changed = True
         state.finish = state.condition(COMPLETE, finish["reason"], finish["message"])
 

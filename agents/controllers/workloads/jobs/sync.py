@@ -73,14 +73,14 @@ def _go_on(state: JobState) -> Work:
 
 def _mark_suspended(state: JobState) -> Work:
     before = state.status.get("conditions") or []
-    found = conditions.find(before, SUSPENDED)
+    condition = conditions.find(before, SUSPENDED)
     if state.is_suspended:
         new = state.condition(SUSPENDED, "JobSuspended", "Job suspended")
     else:
         new = state.condition(SUSPENDED, "JobResumed", "Job resumed", "False")
-        if found is None:
+        if condition is None:
             return
-    if found is not None and found["status"] == new["status"]:
+    if condition is not None and condition["status"] == new["status"]:
         return
     state.status["conditions"] = replaced(before, new)
     state.is_changed = True

@@ -170,15 +170,15 @@ class Replicas:
 
     def _repair(self, pod: Object) -> Work:
         """Give a pod the labels, volumes and claims of its ordinal, should it lack them."""
-        wanted = pod
+        desired = pod
         if not pods.has_identity(pod):
-            wanted = pods.with_identity(wanted)
+            desired = pods.with_identity(desired)
         if not pods.has_storage(self._set, pod):
-            wanted = pods.with_storage(self._set, wanted)
+            desired = pods.with_storage(self._set, desired)
             yield from self._make_claims(pod)
         yield from self._own_claims(pod)
-        if wanted is not pod:
-            [outcome] = yield [Update(PODS, wanted)]
+        if desired is not pod:
+            [outcome] = yield [Update(PODS, desired)]
             yield [self._pod_event("Update", pod, outcome.error)]
             outcome.result()
 
@@ -253,14 +253,14 @@ class Replicas:
 
     def _make_claims(self, pod: Object) -> Work:
         """Create the claims that a pod lacks; raises ClaimError."""
-        known = {claim["metadata"]["name"]: claim for claim in self._known_claims(pod)}
+        existing = {claim["metadata"]["name"]: claim for claim in self._known_claims(pod)}
         problems = [
-            f"pvc {name} is being deleted" for name, claim in known.items() if is_deleting(claim)
+            f"pvc {name} is being deleted" for name, claim in existing.items() if is_deleting(claim)
         ]
         missing = [
             claim
             for claim in pods.new_claims(self._set, pods.ordinal_of(pod)).values()
-            if claim["metadata"]["name"] not in known
+            if claim["metadata"]["name"] not in existing
         ]
         if missing:
             outcomes = yield [

@@ -46,15 +46,15 @@ class _Directory:
     def open(self, name: str) -> IO[bytes]:
         root = rooted.open_root(str(self._path))
         try:
-            held = rooted.find(root, name, beneath=True)
+            descriptor = rooted.find(root, name, beneath=True)
         except FileNotFoundError as error:
             raise KeyError(name) from error
         finally:
             os.close(root)
         try:
-            return open(rooted.reopen(held, os.O_RDONLY), "rb")
+            return open(rooted.reopen(descriptor, os.O_RDONLY), "rb")
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
 class _Archive:

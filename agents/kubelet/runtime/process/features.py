@@ -6,8 +6,8 @@
     machine.summary()           "cgroups v1, namespaces, seccomp, …, no nft (not installed)"
 
 Each function checks one feature; "" is a yes, anything else the reason. Checks may be repeated:
-they write no file, mount nothing that others see, and leave no process. Control groups are checked by
-`cgroups` and `devices`, which create groups.
+they write no file, mount nothing that others see, and leave no process. Control groups are checked
+by `cgroups` and `devices`, which create groups.
 """
 
 import os

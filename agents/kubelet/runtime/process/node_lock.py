@@ -99,15 +99,15 @@ def _is_there(file: Path, descriptor: int) -> bool:
 def lives(state: Path, name: str) -> bool:
     """Whether the node whose bridge has a name is running on this machine; OSError."""
     try:
-        held = os.open(state / _NODES / name, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(state / _NODES / name, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
-        os.close(held)
+        os.close(descriptor)
     return False
 
 

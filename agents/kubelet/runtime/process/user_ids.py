@@ -89,12 +89,12 @@ def _of_node(directory: Path, node: str) -> list[tuple[int, str]]:
     """Return the blocks that are a node's, each with its pod."""
     if not directory.is_dir():
         return []
-    found = []
+    blocks = []
     for name in os.listdir(directory):
         try:
             owner, _, uid = os.readlink(directory / name).rpartition("/")
         except FileNotFoundError:
             continue  # another node has just released it
         if owner == node:
-            found.append((int(name), uid))
-    return found
+            blocks.append((int(name), uid))
+    return blocks

@@ -79,14 +79,14 @@ def _instruction(
 
 def load(program: bytes) -> int:
     """Give a program to the kernel; return its descriptor; OSError."""
-    held = ctypes.create_string_buffer(program, len(program))
+    buffer = ctypes.create_string_buffer(program, len(program))
     license_text = ctypes.create_string_buffer(_LICENSE)
     # Type, number of instructions, where they are, license, log (none), version of the kernel.
     attributes = struct.pack(
         "=IIQQIIQI",
         _CGROUP_DEVICE_PROGRAM,
         len(program) // 8,
-        ctypes.addressof(held),
+        ctypes.addressof(buffer),
         ctypes.addressof(license_text),
         *(0, 0, 0, 0),
     )

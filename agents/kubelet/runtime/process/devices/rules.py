@@ -53,12 +53,12 @@ DEFAULT: Final = (
 def rule_of(path: str, *, is_read_only: bool) -> Rule | None:
     """Return the rule for the device at a path; None: it is not a device."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None  # a missing file is reported when it is mounted
     kinds = {stat.S_IFCHR: CHARACTER, stat.S_IFBLK: BLOCK}
-    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    kind = kinds.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         return None
     access = "rm" if is_read_only else "rwm"
-    return Rule(kind, os.major(found.st_rdev), os.minor(found.st_rdev), access)
+    return Rule(kind, os.major(status.st_rdev), os.minor(status.st_rdev), access)

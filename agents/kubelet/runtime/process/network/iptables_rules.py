@@ -45,14 +45,14 @@ def jumps(name: str) -> tuple[Jump, ...]:
     )
 
 
-def rules(given: Translation) -> str:
+def rules(translation: Translation) -> str:
     """Return the chains as text for iptables-restore; nothing leads to them by that alone."""
     return "".join(
         f"*{table}\n"
         + "".join(f":{chain} - [0:0]\n" for chain in chains)
         + "".join(f"-A {chain} {rule}\n" for chain, lines in chains.items() for rule in lines)
         + "COMMIT\n"
-        for table, chains in _chains(given).items()
+        for table, chains in _chains(translation).items()
     )
 
 

@@ -101,14 +101,14 @@ class _Composition:
     def _entry(self, path: str) -> None:
         """Show what is beside mounts."""
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except OSError:
             return  # it went meanwhile, or cannot be reached
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(path), self._merged + path)
-        elif stat.S_ISDIR(found.st_mode):
+        elif stat.S_ISDIR(status.st_mode):
             self.show(path)
-        elif stat.S_ISREG(found.st_mode) and self._files < _FILES_MAX:
+        elif stat.S_ISREG(status.st_mode) and self._files < _FILES_MAX:
             self._files += 1
             target = self._merged + path
             Path(target).touch()

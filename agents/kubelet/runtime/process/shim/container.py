@@ -409,14 +409,14 @@ def _bind(
     """
     path = spec.source
     source = _open(path) if spec.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
-    found = os.fstat(source)
-    target = rooted.make(root, spec.target, is_file=not stat.S_ISDIR(found.st_mode))
+    status = os.fstat(source)
+    target = rooted.make(root, spec.target, is_file=not stat.S_ISDIR(status.st_mode))
     if not is_privileged:
         _check_target(target, spec.target)
     bound = stage.bind(source, user_namespace)
     os.close(source)
     mount("none", bound, "", MS_REC | _PROPAGATION.get(spec.propagation, MS_PRIVATE))
-    if not is_privileged and spec.device != (stat.S_IFMT(found.st_mode), found.st_rdev):
+    if not is_privileged and spec.device != (stat.S_IFMT(status.st_mode), status.st_rdev):
         mounts.set_flags(bound, MS_NODEV, is_recursive=True)
     if spec.read_only:
         more = MS_NOEXEC if spec.no_programs else 0

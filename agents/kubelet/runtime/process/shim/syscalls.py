@@ -53,14 +53,14 @@ def setns(descriptor: int, flags: int) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount a file system, or bind a file."""
-    found = _libc.mount(
+    result = _libc.mount(
         source.encode(),
         target.encode(),
         kind.encode() or None,
         ctypes.c_ulong(flags),
         options.encode() or None,
     )
-    _checked(found, f"mount {source} at {target}")
+    _checked(result, f"mount {source} at {target}")
 
 
 def set_mount_flags(path: str, flags: int, *, is_recursive: bool) -> None:

@@ -164,16 +164,16 @@ def _map(descriptor: int, namespace: int, flags: int, what: str) -> None:
         raise
 
 
-def attach(held: int, target: str) -> None:
+def attach(descriptor: int, target: str) -> None:
     """Put a mount that belongs to no directory at a place, and close its descriptor; OSError."""
     try:
         found = _libc.syscall(
-            *(_MOVE_MOUNT, held, b"", _AT_FDCWD, target.encode()),
+            *(_MOVE_MOUNT, descriptor, b"", _AT_FDCWD, target.encode()),
             _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_SYMLINKS,
         )
         _checked(found, f"move_mount to {target}")
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _checked(result: int, what: str) -> int:
