@@ -42,7 +42,7 @@ class TokenBucket:
         self._filled_s = clock.monotonic_s()
 
     def wait_s(self) -> float:
-        """Take a token; return the seconds until it is there."""
+        """Take a token; return the seconds until it is available."""
         now = self._clock.monotonic_s()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_s) * self._per_second)
         self._filled_s = now

@@ -102,7 +102,7 @@ async def serve(
                 electing, process.lease, new_identity(), clock, random, log, process.terms, tell
             )
         checks = election_checks(election)
-        """Those of controllers are added as soon as they work."""
+        """Health checks of controllers are added as soon as they run."""
         users = _users(cluster, settings, api, clock)
         shared = api("shared-informers", limiter_of(settings, clock))
 

@@ -123,7 +123,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Discover:
-    """Ask what the server serves; the outcome's object has the `Discovery` as `found`."""
+    """Discover the served resources; the outcome's object has the `Discovery` as `found`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Have other keys worked on; it always succeeds."""
+    """Enqueue other keys; it always succeeds."""
 
     keys: "Sequence[str | Later]"
 

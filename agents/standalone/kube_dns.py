@@ -178,7 +178,7 @@ class KubeDns:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def answers_at(self, endpoint: Endpoint) -> None:
-        """Tell where the agent answers."""
+        """Set the address that the agent answers at."""
         if ip_address(endpoint.address).is_loopback:
             return  # EndpointSlices must not have such an address, and pods do not reach it
         self._endpoint = endpoint

@@ -258,7 +258,7 @@ class LocalAgents:
     def _tell_health(
         self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]
     ) -> None:
-        """Let ComponentStatuses show a part of this process until it is stopped."""
+        """Show a part of this process in ComponentStatuses until it is stopped."""
         components = self._server.components
         components.attach(name, is_working)
         stack.callback(components.detach, name)

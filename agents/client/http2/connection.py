@@ -146,7 +146,7 @@ class Http2Connection(asyncio.Protocol):
             self._send(RESET, 0, stream.number, NUMBER.pack(CANCEL))
 
     def allow(self, stream: Stream, count: int) -> None:
-        """Let the server send so many bytes more of an answer."""
+        """Grow the stream's receive window."""
         self._send(WINDOW, 0, stream.number, NUMBER.pack(count))
 
     def close(self, why: str = "the connection was closed") -> None:

@@ -20,7 +20,7 @@ class Connection(Protocol):
     """What a stream needs from its connection."""
 
     def allow(self, stream: "Stream", count: int) -> None:
-        """Let the server send so many bytes more."""
+        """Grow the stream's receive window."""
         ...
 
     def cancel(self, stream: "Stream") -> None:
@@ -117,12 +117,12 @@ class Stream:
     # The connection's side.
 
     def take_head(self, status: int, fields: list[Field]) -> None:
-        """Take the head of the answer."""
+        """Receive the head of the answer."""
         self.status, self._fields = status, fields
         self._wake()
 
     def take(self, data: bytes, size: int) -> None:
-        """Take a part of the body; size: what it counts, with its padding."""
+        """Receive a part of the body; size: its flow-control size, with padding."""
         if data:
             self._pieces.append(data)
         self._unsaid_bytes += size

@@ -22,7 +22,7 @@ _USED: Final = 0.8
 class _Token(NamedTuple):
     text: str
     expires: str
-    """As in the answer."""
+    """The expiry, in the format of the answer."""
     until_s: float
     """When it is to be renewed."""
 

@@ -258,7 +258,7 @@ class ClusterClock:
     """The virtual clock of a cluster, for tests."""
 
     def __init__(self, cluster: BackgroundCluster, time_: ClusterTime) -> None:
-        """Of a running cluster."""
+        """cluster: must be running."""
         self._cluster: Final = cluster
         self._time: Final = time_
 
@@ -278,11 +278,11 @@ class ClusterClock:
         self.set_rate(STANDING)
 
     def resume(self) -> None:
-        """Let time run as the machine's does."""
+        """Run time as fast as the machine's."""
         self.set_rate(REAL)
 
     def set_rate(self, rate: float) -> None:
-        """Let time run so many times as fast as the machine's."""
+        """Run time so many times as fast as the machine's."""
 
         async def set_() -> None:
             self._time.set_rate(rate)

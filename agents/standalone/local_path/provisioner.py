@@ -249,7 +249,7 @@ def _make_class(view: View) -> _Steps:
 
 
 def _choose_again(claim: Object, node_name: str) -> _Steps:
-    """Let the scheduler choose another node."""
+    """Return the claim to the scheduler, which chooses another node."""
     text = f"node {node_name}: directories are made on hollow nodes and on that of kvstack up"
     yield [_failed(claim, text)]
     annotations = dict(annotations_of(claim))

@@ -77,7 +77,7 @@ class Others:
         server.site.observers.append(self)
 
     def ended(self, context: "RequestContext", took_ns: int) -> None:
-        """Take note of a request for objects."""
+        """Record a request for objects."""
         del took_ns
         reply, request = context.reply, context.request
         if not context.route.info.is_resource or reply.answer.transport is self._local:

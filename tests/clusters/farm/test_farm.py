@@ -212,7 +212,7 @@ def test_one_that_goes_by_the_machines_clock_has_none_to_advance(farm: Farm) -> 
         ({"clock": "sun"}, 422, "clock 'sun'"),
         ({"seed": -1}, 422, "seed -1"),
         ({"owner": 1 << 40}, 422, "owner"),
-        ([], 400, "no object of JSON"),
+        ([], 400, "not a JSON object"),
     ],
 )
 def test_what_cannot_be_is_named(farm: Farm, body: Any, code: int, said: str) -> None:

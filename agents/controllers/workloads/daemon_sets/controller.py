@@ -96,7 +96,7 @@ class DaemonSetController(BaseController):
     workers = 2
 
     def __init__(self) -> None:
-        """Know of no failures yet."""
+        """Start with no failures."""
         self.watches: Sequence[Watch] = (
             Watch(DAEMON_SETS, own_key),
             Watch(PODS, OwnerKeys(DAEMON_SETS)),

@@ -54,7 +54,7 @@ class JobController(BaseController):
     indexes: Sequence[Index] = (Index(PODS, CONTROLLER_INDEX, controller_values),)
 
     def __init__(self) -> None:
-        """Know of no failures yet."""
+        """Start with no failures."""
         self._owners = OwnerKeys(JOBS)
         self.watches: Sequence[Watch] = (
             Watch(JOBS, self._keys_of_job),

@@ -106,7 +106,7 @@ def let_through(pods: str, network: Network) -> None:
 
 
 def let_through_no_more(pods: str, network: Network) -> None:
-    """Take back what `let_through` said."""
+    """Undo `let_through`."""
     _tell_firewall("-D", pods, network)
 
 
