@@ -88,7 +88,7 @@ def test_a_program_gives_credentials_where_that_is_allowed(tmp_path: Path) -> No
     ("script", "message"),
     [
         ("exit 3", "ended with exit code 3"),
-        ("echo no", "printed no JSON"),
+        ("echo no", "did not print JSON"),
         ("echo '{}'", "did not print an ExecCredential with a status"),
         ('echo \'{"kind": "ExecCredential", "status": {}}\'', "neither a token nor"),
         ("head -c 2000000 /dev/zero", "printed more than 1048576 bytes"),

@@ -254,7 +254,7 @@ def test_series_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"metrics": {}}, "metrics: a list"),
         ({"external": [QUEUE] * 2, "pages": PAGES}, "external.1..name: a is there twice"),
         ({"external": [{**QUEUE, "of": "pods"}], "pages": PAGES}, r"external\[0\].of: one of"),
-        ({"external": [QUEUE]}, r"external\[0\].page: 'q' is none of pages"),
+        ({"external": [QUEUE]}, r"external\[0\].page: 'q' is not one of pages"),
         ({"external": [{**QUEUE, "namespaceLabel": "a-b"}], "pages": PAGES}, "invalid label name"),
         ({"metrics": [{**QUEUE, "of": "nodes"}], "pages": PAGES}, "one of pods, services"),
         ({"metrics": [{**QUEUE, "of": []}], "pages": PAGES}, "one of pods, services"),

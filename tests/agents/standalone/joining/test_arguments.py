@@ -121,7 +121,7 @@ def test_unknown_flags_and_modes_end_with_an_error(capsys: pytest.CaptureFixture
     assert token_main(["forge"]) == 1
     assert "kvstack token forge: one of create, list, delete" in capsys.readouterr().err
     assert token_main(["delete"]) == 1
-    assert "which?" in capsys.readouterr().err
+    assert "is required" in capsys.readouterr().err
     assert token_main(["list", "more"]) == 1
     assert "takes no 'more'" in capsys.readouterr().err
 
