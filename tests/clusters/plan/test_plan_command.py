@@ -198,7 +198,7 @@ def test_exit_codes(user: User) -> None:
         (("-f", "same.yaml", "--", "true"), "a change is required"),
         (("--",), "a command is required"),
         (("-f", "same.yaml", "--prune"), "--prune requires one of --selector and --all"),
-        (("-f", "same.yaml", "--prune", "--all", "-l", "a=b"), "One of --selector and --all"),
+        (("-f", "same.yaml", "--prune", "--all", "-l", "a=b"), "one of --selector and --all"),
         (("-f", "same.yaml", "--all"), "need --prune"),
         (("-f", "same.yaml", "-l", "a in"), "--selector a in: "),
         (("-f", "same.yaml", "-l", "app=none"), "no object with the labels app=none"),
