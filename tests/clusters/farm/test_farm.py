@@ -309,7 +309,7 @@ def _status(request: urllib.request.Request) -> int:
         (("--listen", "0.0.0.0:80"), "--listen 0.0.0.0:80"),
         (("--max-clusters", "0"), "--max-clusters 0: 1 to 1000"),
         (("--nodes", "-1"), "--nodes -1"),
-        (("--contents", "none.kvs"), "there is no such file"),
+        (("--contents", "none.kvs"), "file does not exist"),
         (("--prepare", "false"), "it ended with code 1"),
         (("--prepare", "no-such-program"), "No such file"),
     ],
