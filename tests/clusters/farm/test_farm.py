@@ -229,7 +229,7 @@ def test_what_is_not_there(farm: Farm) -> None:
         ("PUT", "/clusters"),
     ):
         body = {"rate": 1} if method == "POST" else None
-        assert "there is no" in farm.call(method, path, body, code=404)["error"]
+        assert "does not exist" in farm.call(method, path, body, code=404)["error"]
 
 
 def test_they_end_with_their_time_their_owner_and_above_the_limit(farm: Farm) -> None:
